@@ -1,0 +1,106 @@
+"""What a backend is: the contract between a loaded model version and the framework that runs it.
+
+A backend is created, completes the configuration, is started and closed in a loading thread. Each ``Instance`` is then
+used by exactly one thread of its own. Neither touches the event loop or any state of the engine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from naiad.config.spec import InstanceGroupSpec, ModelSpec
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+"""Tensors by name. BYTES tensors are object arrays whose elements are ``bytes``."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendContext:
+    """Where a model version lies and under which settings it is loaded.
+
+    ``version_directory`` is None for a model that is a single file without a repository; ``model_path`` is the file or
+    folder named by ``default_model_filename``. ``backend_config`` holds the ``--backend-config`` settings that concern
+    this backend, global ones included. ``cores`` is how many processor cores the whole server may use.
+    """
+
+    model: str
+    version: int
+    model_path: Path
+    version_directory: Path | None
+    backend_config: Mapping[str, str]
+    cores: int
+
+    @property
+    def default_max_batch_size(self) -> int:
+        """``default-max-batch-size`` (4): the size given to a model that can batch and does not say how much."""
+        return int(self.backend_config.get("default-max-batch-size", "4"))
+
+
+class Instance(ABC):
+    """One executable copy of a model. ``execute`` is called by one thread only, never twice at a time."""
+
+    @abstractmethod
+    def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+        """Run the model once.
+
+        Args:
+            inputs: batched input arrays by name (shape [rows, ...] when the model batches). They may be read-only and
+                may share memory with the request: they must not be written to or kept.
+            outputs: the output names that are wanted; more may be returned.
+
+        Returns:
+            Arrays by output name, in the numpy dtype of the model's specification. They must not be reused by a later
+            call.
+
+        Raises:
+            BackendError: the model failed; the text is the framework's own.
+        """
+
+    def close(self) -> None:
+        """Give back what the instance holds. Called once, in the instance's own thread."""
+        return
+
+
+class Backend(ABC):
+    """One model version inside one framework."""
+
+    def __init__(self, context: BackendContext) -> None:
+        self.context = context
+
+    def complete(self, config: Any) -> None:
+        """Fill in what the configuration message leaves open (inputs, outputs, max_batch_size, dynamic_batching) from
+        the model itself. Not called with ``--disable-auto-complete-config``.
+
+        Raises:
+            ConfigError: the configuration contradicts the model.
+            ModelLoadError: the model cannot be read.
+        """
+        return
+
+    @abstractmethod
+    def start(self, spec: ModelSpec) -> None:
+        """Load the model and check that ``spec`` fits it.
+
+        Raises:
+            ModelLoadError: the model cannot be loaded or its tensors differ from the configuration; the text shows both
+                sides in full.
+        """
+
+    @abstractmethod
+    def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
+        """A new instance; called in the thread that will use it."""
+
+    def close(self) -> None:
+        """Give back what the instances share. Called once, after every instance is closed."""
+        return
+
+
+def threads_per_instance(context: BackendContext, spec: ModelSpec) -> int:
+    """The framework threads of one instance: the cores divided among the model's instances, at least one."""
+    return max(1, context.cores // max(1, spec.instance_count))

@@ -1,0 +1,134 @@
+"""One error tree. Each class knows the codes it is answered with, whether a retry can help and how it is counted.
+
+A message is written for the person who can act on it: what was found, what was expected, where, and what to change.
+``http_status`` and ``grpc_code`` follow the status map of the protocol; ``reason`` is the label under which a failed
+request is counted in ``nv_inference_request_failure``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+
+class NaiadError(Exception):
+    """Base of every error that Naiad raises on purpose."""
+
+    http_status: ClassVar[int] = 500
+    grpc_code: ClassVar[int] = 13
+    reason: ClassVar[str] = "OTHER"
+    retryable: ClassVar[bool] = False
+
+
+class InternalError(NaiadError):
+    """A fault of the server or of a model, not of the caller."""
+
+
+class InvalidArgumentError(NaiadError):
+    """The caller sent something that cannot be served as it is."""
+
+    http_status = 400
+    grpc_code = 3
+
+
+class NotFoundError(NaiadError):
+    """The named model, version or resource does not exist."""
+
+    http_status = 404
+    grpc_code = 5
+
+
+class AlreadyExistsError(NaiadError):
+    """A name that must be new is taken."""
+
+    http_status = 400
+    grpc_code = 6
+
+
+class UnsupportedError(NaiadError):
+    """A well-formed request for something this server, model or build does not do."""
+
+    http_status = 501
+    grpc_code = 12
+
+
+class UnavailableError(NaiadError):
+    """Not now: the same request may succeed later or elsewhere."""
+
+    http_status = 503
+    grpc_code = 14
+    retryable = True
+
+
+class CancelledError(NaiadError):
+    """The caller gave the request up."""
+
+    http_status = 400
+    grpc_code = 1
+    reason = "CANCELED"
+
+
+class MalformedRequestError(InvalidArgumentError):
+    """The bytes of a request do not follow the protocol (JSON syntax, a field's type, a size)."""
+
+
+class PayloadTooLargeError(InvalidArgumentError):
+    """A request is larger than ``--http-max-input-size`` allows."""
+
+    http_status = 413
+
+
+class QueueFullError(UnavailableError):
+    """A bounded queue has no room (``max_queue_size``)."""
+
+    reason = "REJECTED"
+
+
+class RequestTimeoutError(UnavailableError):
+    """A request waited longer than its queue policy or its own deadline allows."""
+
+    reason = "REJECTED"
+
+
+class ServerStoppingError(UnavailableError):
+    """The server or the model is shutting down and takes no new requests."""
+
+    reason = "REJECTED"
+
+
+class BackendError(InternalError):
+    """The model itself failed while it ran; the message carries the framework's own words."""
+
+    reason = "BACKEND"
+
+
+class ModelLoadError(InvalidArgumentError):
+    """A model version cannot be loaded."""
+
+
+class BackendUnavailableError(ModelLoadError):
+    """The framework that a model needs is not installed or not known."""
+
+
+class OptionError(NaiadError):
+    """A command-line option, environment variable or configuration key of the server is wrong."""
+
+
+class ConfigError(InvalidArgumentError):
+    """A model configuration is wrong.
+
+    ``file`` and ``line`` (from 1) say where, when known; ``str(error)`` is the bare text that the protocol shows and
+    ``located()`` the text with its place in front.
+    """
+
+    def __init__(self, message: str, file: Path | None = None, line: int | None = None) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
+
+    def located(self) -> str:
+        """The message as ``file:line: message``, leaving out what is not known."""
+        if self.file is None:
+            return str(self)
+        place = f"{self.file}:{self.line}" if self.line is not None else str(self.file)
+        return f"{place}: {self}"
