@@ -56,7 +56,10 @@ class InstanceGroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model configuration as the running server uses it. ``max_batch_size`` 0 means no batch dimension."""
+    """A model configuration as the running server uses it. ``max_batch_size`` 0 means no batch dimension.
+
+    ``accelerators`` are the names under ``optimization.execution_accelerators``, those for GPUs first.
+    """
 
     name: str
     platform: str
@@ -69,6 +72,7 @@ class ModelSpec:
     default_model_filename: str = ""
     graph_level: int | None = None
     decoupled: bool = False
+    accelerators: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     metric_tags: Mapping[str, str] = field(default_factory=dict)
 

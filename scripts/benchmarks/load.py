@@ -1,0 +1,151 @@
+"""One measurement under load: rate, latencies and the server's processor time, of which nothing was answered wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from . import machine
+from .figures import CaseError
+from .infer import Request
+from .rounds import alternate
+from .servers import Server
+from .settings import Settings
+
+SCRIPTS = Path(__file__).resolve().parent.parent
+MARK = "RESULT "
+GRACE_SECONDS = 60
+WRK_SCRIPT = """\
+local file = io.open("{body}", "rb")
+wrk.body = file:read("*a")
+file:close()
+wrk.method = "{method}"
+{headers}
+function done(summary, latency, requests)
+  local errors = summary.errors
+  local wrong = errors.connect + errors.read + errors.write + errors.timeout + errors.status
+  io.write(string.format('{mark}{{"requests": %d, "seconds": %.6f, "wrong": %d, ',
+    summary.requests, summary.duration / 1e6, wrong))
+  io.write(string.format('"problem": "connect %d, read %d, write %d, timeout %d, status above 399: %d", ',
+    errors.connect, errors.read, errors.write, errors.timeout, errors.status))
+  io.write(string.format('"p50_us": %.1f, "p95_us": %.1f, "p99_us": %.1f}}\\n',
+    latency:percentile(50), latency:percentile(95), latency:percentile(99)))
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one server did under load: answered requests, the time they took, latencies and processor time in us."""
+
+    requests: int
+    seconds: float
+    p50_us: float
+    p95_us: float
+    p99_us: float
+    cpu_us: float
+
+    @property
+    def rate(self) -> float:
+        """Answered requests per second."""
+        return self.requests / self.seconds
+
+    @property
+    def tail(self) -> float:
+        """How many times the median the 99th percentile is."""
+        return self.p99_us / self.p50_us
+
+
+def generator() -> str:
+    """Which load generator this machine has: ``wrk``, or the built-in one, which costs more processor time."""
+    return "wrk" if shutil.which("wrk") else "built-in asyncio callers"
+
+
+def measure(server: Server, request: Request, connections: int, seconds: int, work: Path, *, pin: bool = True) -> Load:
+    """Repeat ``request`` over ``connections`` connections for ``seconds``.
+
+    Raises:
+        CaseError: an answer was not a success, a connection failed, or nothing was answered.
+    """
+    if shutil.which("wrk"):
+        command = _wrk(server, request, connections, seconds, work)
+    else:
+        command = _builtin(server, request, connections, seconds, work)
+    before = machine.cpu_seconds(server.pid)
+    result = _run(machine.on_core(command, machine.client_core() if pin else None), seconds)
+    cpu = machine.cpu_seconds(server.pid) - before
+    requests = int(result["requests"])
+    if result["wrong"] or not requests:
+        found = f"{requests} answers, {result['wrong']} failures ({result['problem']})"
+        raise CaseError(f"{server.name} under {connections} connections: {found}")
+    return Load(
+        requests=requests,
+        seconds=float(result["seconds"]),
+        p50_us=float(result["p50_us"]),
+        p95_us=float(result["p95_us"]),
+        p99_us=float(result["p99_us"]),
+        cpu_us=cpu / requests * 1e6,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A server together with the request it is measured with."""
+
+    server: Server
+    request: Request
+
+
+def compare(
+    settings: Settings, contenders: dict[str, Contender], connections: int, *, pin: bool = True
+) -> dict[str, list[Load]]:
+    """Measure the contenders in alternating rounds, after one second of warm-up each."""
+
+    def take(contender: Contender, seconds: int) -> Load:
+        return measure(contender.server, contender.request, connections, seconds, settings.work, pin=pin)
+
+    measures: dict[str, Callable[[], Load]] = {}
+    for name, contender in contenders.items():
+        take(contender, 1)
+        measures[name] = partial(take, contender, settings.seconds)
+    return alternate(settings.rounds, measures)
+
+
+def _wrk(server: Server, request: Request, connections: int, seconds: int, work: Path) -> list[str]:
+    stem = work / f"request-{hashlib.sha256(request.wire()).hexdigest()[:16]}"
+    body, script = stem.with_suffix(".body"), stem.with_suffix(".lua")
+    headers = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in request.headers.items())
+    body.write_bytes(request.body)
+    script.write_text(WRK_SCRIPT.format(body=body, method=request.method, headers=headers, mark=MARK))
+    address = f"http://127.0.0.1:{server.port}{request.path}"
+    return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script), address]
+
+
+def _builtin(server: Server, request: Request, connections: int, seconds: int, work: Path) -> list[str]:
+    file = work / f"request-{hashlib.sha256(request.wire()).hexdigest()[:16]}.http"
+    file.write_bytes(request.wire())
+    arguments = [str(server.port), str(connections), str(seconds), str(file)]
+    return [sys.executable, "-m", "benchmarks.closed_loop", *arguments]
+
+
+def _run(command: list[str], seconds: int) -> dict[str, Any]:
+    environment = os.environ | {"PYTHONPATH": str(SCRIPTS)}
+    finished = subprocess.run(
+        command, capture_output=True, text=True, timeout=seconds + GRACE_SECONDS, check=False, env=environment
+    )
+    lines = [line for line in finished.stdout.splitlines() if line.startswith(MARK)]
+    if finished.returncode or not lines:
+        raise CaseError(
+            f"{' '.join(command)} ended with code {finished.returncode}: {finished.stdout}{finished.stderr}"
+        )
+    result: dict[str, Any] = json.loads(lines[0].removeprefix(MARK))
+    return result

@@ -1,0 +1,28 @@
+"""Rounds that alternate between the things compared, so that a machine that drifts drifts for all of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def alternate(rounds: int, measures: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
+    """Take every measure once per round, in order; one list of ``rounds`` results for each name."""
+    results: dict[str, list[T]] = {name: [] for name in measures}
+    for _ in range(rounds):
+        for name, measure in measures.items():
+            results[name].append(measure())
+    return results
+
+
+def median(samples: Sequence[T], key: Callable[[T], float]) -> float:
+    """The median of one quantity over the rounds."""
+    return statistics.median(key(sample) for sample in samples)
+
+
+def median_ratio(ours: Sequence[T], theirs: Sequence[T], key: Callable[[T], float]) -> float:
+    """The median of the ratios ours / theirs, taken pair by pair."""
+    return statistics.median(key(a) / key(b) for a, b in zip(ours, theirs, strict=True))

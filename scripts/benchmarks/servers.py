@@ -1,0 +1,133 @@
+"""The servers under measurement: started as a user starts them, watched through their log, always stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import machine
+from .figures import CaseError
+from .infer import Request, ask
+
+STARTED = re.compile(r"Started HTTPService at 127\.0\.0\.1:(\d+)")
+READY = Request("/v2/health/ready", {}, b"", method="GET")
+START_SECONDS = 120.0
+STOP_SECONDS = 20.0
+POLL_SECONDS = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server; ``ready_seconds`` passed between its exec and its first answer that it is ready."""
+
+    name: str
+    pid: int
+    port: int
+    ready_seconds: float
+
+
+@contextmanager
+def naiad(repository: Path, work: Path, core: int | None = None, options: Sequence[str] = ()) -> Iterator[Server]:
+    """Naiad on ``repository`` and a port of its own choice, ready for requests.
+
+    Raises:
+        CaseError: it ended or did not become ready; the text carries the end of its log.
+    """
+    command = [sys.executable, "-m", "naiad", "serve", "--model-repository", str(repository)]
+    command += ["--http-address", "127.0.0.1", "--http-port", "0", "--metrics-port", "0", *options]
+    log = work / f"naiad-{time.monotonic_ns()}.log"
+    began = time.perf_counter()
+    with _process(machine.on_core(command, core), log, {}) as process:
+        port = _await(process, log, lambda: _printed_port(log))
+        _await(process, log, lambda: _answers_ready(port) or None)
+        yield Server("naiad", process.pid, port, time.perf_counter() - began)
+
+
+@contextmanager
+def sketch(
+    script: Path, work: Path, core: int | None = None, arguments: Sequence[str] = (), model: Path | None = None
+) -> Iterator[Server]:
+    """One of the yardstick's sketches on a free port; ``model`` is the network it runs, if any."""
+    if not script.exists():
+        raise CaseError(f"--yardstick has no {script.name}: looked for {script}")
+    port = machine.free_port()
+    log = work / f"{script.stem}-{time.monotonic_ns()}.log"
+    environment = {"PYTHONDONTWRITEBYTECODE": "1"} | ({"MLP": str(model)} if model else {})
+    command = machine.on_core([sys.executable, str(script), str(port), *arguments], core)
+    began = time.perf_counter()
+    with _process(command, log, environment) as process:
+        _await(process, log, lambda: _listens(port) or None)
+        yield Server(script.stem, process.pid, port, time.perf_counter() - began)
+
+
+@contextmanager
+def _process(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment,
+        )
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask a process to end, and end it when it does not."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _await(process: subprocess.Popen[bytes], log: Path, look: Callable[[], int | None]) -> int:
+    deadline = time.monotonic() + START_SECONDS
+    while (found := look()) is None:
+        if process.poll() is not None:
+            raise CaseError(
+                f"the server ended with code {process.returncode} before it was ready; its log ends:\n{_tail(log)}"
+            )
+        if time.monotonic() > deadline:
+            raise CaseError(f"the server was not ready after {START_SECONDS:g} s; its log ends:\n{_tail(log)}")
+        time.sleep(POLL_SECONDS)
+    return found
+
+
+def _printed_port(log: Path) -> int | None:
+    match = STARTED.search(log.read_text(errors="replace"))
+    return int(match[1]) if match else None
+
+
+def _answers_ready(port: int) -> bool:
+    try:
+        return ask(port, READY)[0] == 200
+    except OSError:
+        return False
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _tail(log: Path, lines: int = 8) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,91 @@
+"""The backend ``identity``: output i is input i, untouched. For tests and for measuring the server itself."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from naiad.backends.base import Arrays, Backend, Instance
+from naiad.backends.parameters import ParameterReader
+from naiad.backends.signature import shape_text
+from naiad.errors import BackendError, ModelLoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from naiad.config.spec import InstanceGroupSpec, ModelSpec, TensorSpec
+
+
+class IdentityInstance(Instance):
+    """Gives its inputs back under the names of the outputs, after ``delay`` seconds."""
+
+    def __init__(self, pairs: Mapping[str, str], delay: float) -> None:
+        self._pairs = pairs
+        self._delay = delay
+
+    def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+        """The inputs themselves, without a copy."""
+        if self._delay:
+            time.sleep(self._delay)
+        pairs = self._pairs
+        try:
+            return {name: inputs[pairs[name]] for name in outputs}
+        except KeyError as error:
+            raise BackendError(f"tensor {error} is not given; an output needs the input at its own place") from None
+
+
+class IdentityBackend(Backend):
+    """Needs no model file. Parameters (all of them optional):
+
+    ``execute_delay_ms``: every run takes this long. ``instance_wise_delay_multiplier``: the delay of instance i is
+    i times this much, where the first instance has index 0 and keeps the plain delay. ``creation_delay_sec``: how long
+    loading takes.
+    """
+
+    _pairs: Mapping[str, str]
+    _delay_s: float
+    _multiplier: int
+
+    def start(self, spec: ModelSpec) -> None:
+        """Pair the tensors by their order; ``ModelLoadError`` when their count, types or shapes do not pair up."""
+        reader = ParameterReader(spec.name, spec.parameters)
+        self._delay_s = reader.number("execute_delay_ms", 0.0) / 1000
+        self._multiplier = reader.integer("instance_wise_delay_multiplier", 0)
+        creation_delay_s = reader.number("creation_delay_sec", 0.0)
+        self._pairs = _pairs(spec)
+        time.sleep(creation_delay_s)
+
+    def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
+        """An instance whose delay grows with ``index`` when the multiplier says so."""
+        factor = max(1, self._multiplier * index)
+        return IdentityInstance(self._pairs, self._delay_s * factor)
+
+
+def _pairs(spec: ModelSpec) -> dict[str, str]:
+    if len(spec.inputs) != len(spec.outputs):
+        raise ModelLoadError(
+            f"model '{spec.name}': identity needs as many outputs as inputs, "
+            f"the configuration has {len(spec.inputs)} inputs and {len(spec.outputs)} outputs"
+        )
+    pairs = {}
+    for given, made in zip(spec.inputs.values(), spec.outputs.values(), strict=True):
+        _check_pair(spec.name, given, made)
+        pairs[made.name] = given.name
+    return pairs
+
+
+def _check_pair(model: str, given: TensorSpec, made: TensorSpec) -> None:
+    if given.dtype != made.dtype:
+        raise ModelLoadError(
+            f"model '{model}': output '{made.name}' must have the data type of input '{given.name}': "
+            f"found {made.dtype.config}, expected {given.dtype.config}"
+        )
+    if _fixed_difference(given.dims, made.dims):
+        raise ModelLoadError(
+            f"model '{model}': output '{made.name}' must have the dims of input '{given.name}': "
+            f"found {shape_text(made.dims)}, expected {shape_text(given.dims)}"
+        )
+
+
+def _fixed_difference(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return len(a) != len(b) or any(x != y and -1 not in (x, y) for x, y in zip(a, b, strict=True))

@@ -1,0 +1,82 @@
+"""Loading a TorchScript module and asking it what its ``forward`` does to memory."""
+
+from __future__ import annotations
+
+import re
+import warnings
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from naiad.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_EXCEPTION_LINE = re.compile(r"^(?:builtins\.)?((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
+_HERE = re.compile(r"^(.*)\n\s*~+ <--- HERE$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEffects:
+    """What ``forward`` may do, as far as TorchScript's own alias analysis can tell; True when in doubt."""
+
+    writes_inputs: bool
+    writes_state: bool
+    returns_state: bool
+
+
+def load_module(model: str, path: Path, device: str | None) -> Any:
+    """The ``ScriptModule`` in ``path``, placed on ``device`` (None: where it was saved).
+
+    Raises:
+        ModelLoadError: with the path, the framework's reason and what to do.
+    """
+    import torch
+
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise ModelLoadError(
+            f"model '{model}': the model file {path} {what}; put the TorchScript file there, or name it with "
+            f"default_model_filename in the configuration"
+        )
+    # TorchScript is what this backend is about; its deprecation is no news to whoever runs the server.
+    warnings.filterwarnings("ignore", message=r"`torch\.jit\.\w+` is deprecated", category=DeprecationWarning)
+    try:
+        module = torch.jit.load(str(path), map_location=device)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0].split(". ")[0]
+        raise ModelLoadError(f"model '{model}': torch cannot load {path}: {reason}; {_hint(path)}") from error
+    if not hasattr(module, "forward"):
+        raise ModelLoadError(f"model '{model}': the module in {path} has no method forward; export one that has")
+    return module
+
+
+def memory_effects(module: Any) -> MemoryEffects:
+    """The effects of ``module.forward``."""
+    graph = module.inlined_graph
+    aliases = graph.alias_db()
+    state, *inputs = graph.inputs()
+    return MemoryEffects(
+        writes_inputs=any(aliases.has_writers(value) for value in inputs),
+        writes_state=aliases.has_writers(state),
+        returns_state=any(aliases.may_contain_alias(state, value) for value in graph.outputs()),
+    )
+
+
+def failure_text(error: BaseException) -> str:
+    """The last words of a TorchScript failure: the exception itself and the line of the model that raised it."""
+    text = str(error).strip()
+    found = list(_EXCEPTION_LINE.finditer(text))
+    message = text[found[-1].start(1) :] if found else text or type(error).__name__
+    places = _HERE.findall(text)
+    return f"{message} (at: {places[-1].strip()})" if places else message
+
+
+def _hint(path: Path) -> str:
+    if zipfile.is_zipfile(path):
+        return (
+            "a file written by torch.save() holds no program; export with torch.jit.trace(model, example) or "
+            "torch.jit.script(model), then .save()"
+        )
+    return "the file is damaged, cut short or not a TorchScript file; export or copy it again"

@@ -1,0 +1,159 @@
+"""``naiad check``: everything that is wrong with models, found by the very steps that load them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from naiad.config.export import config_pbtxt
+from naiad.config.problems import ConfigProblemsError
+from naiad.config.read import ReadConfig
+from naiad.config.resolve import prepare, problems
+from naiad.config.source import ModelSource
+from naiad.errors import ConfigError, ModelLoadError, NaiadError, OptionError
+from naiad.lifecycle.loading import LoadSettings, start_backend, versions_to_load
+from naiad.repository.discover import discover
+from naiad.repository.layout import Listing
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """What there is to say about one model: its problems as lines, or its completed configuration as config.pbtxt."""
+
+    name: str
+    versions: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+    pbtxt: str = ""
+
+
+def run(
+    paths: Sequence[Path],
+    *,
+    disable_auto_complete: bool,
+    model_config_name: str,
+    backend_config: Mapping[str, Mapping[str, str]],
+) -> int:
+    """Check every model of ``paths`` (repositories, folders of one model, model files) and print what was found.
+
+    Each version that a server would load is loaded into its framework once, and let go again.
+
+    Args:
+        backend_config: ``--backend-config`` settings by backend, those of all backends under "".
+
+    Returns:
+        The exit code: 0 when every model would load, 1 when there is any problem.
+    """
+    settings = LoadSettings(
+        lambda backend: {**backend_config.get("", {}), **backend_config.get(backend, {})},
+        auto_complete=not disable_auto_complete,
+        model_config_name=model_config_name,
+    )
+    try:
+        listing = discover((), paths)
+    except (OptionError, ModelLoadError) as error:
+        print(f"error: {error}")
+        return 1
+    return _print_all(listing, settings)
+
+
+def _print_all(listing: Listing, settings: LoadSettings) -> int:
+    for problem in listing.problems:
+        if not problem.fatal:
+            print(f"warning: {problem.located()}\n")
+    reports = []
+    for report in _reports(listing, settings):
+        _print_report(report)
+        reports.append(report)
+    return _print_summary(reports)
+
+
+def _reports(listing: Listing, settings: LoadSettings) -> Iterator[ModelReport]:
+    refused: dict[str, list[str]] = {}
+    for problem in listing.problems:
+        if problem.fatal:
+            refused.setdefault(problem.model, []).append(problem.message)
+    yield from (ModelReport(name, problems=tuple(lines)) for name, lines in refused.items())
+    yield from (check_model(source, settings) for source in listing.models.values())
+
+
+def check_model(source: ModelSource, settings: LoadSettings) -> ModelReport:
+    """Load every version of ``source`` that a server would load, and let it go again."""
+    try:
+        read, versions = versions_to_load(source, settings)
+    except NaiadError as error:
+        return ModelReport(source.name, problems=tuple(_lines(error)))
+    found: dict[str, None] = {}
+    pbtxt = ""
+    for version in versions:
+        config, lines = _check_version(source, version, read, settings)
+        prefix = f"version {version}: " if len(versions) > 1 else ""
+        # A problem of the configuration is the same in every version and is said once.
+        found.update((line if is_config else prefix + line, None) for is_config, line in lines)
+        pbtxt = pbtxt or ("" if config is None else config_pbtxt(config))
+    return ModelReport(source.name, versions, tuple(found), "" if found else pbtxt)
+
+
+def _check_version(
+    source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings
+) -> tuple[Any, list[tuple[bool, str]]]:
+    """The completed configuration, or None, and the problems, each with whether it is one of the configuration."""
+    try:
+        prepared, backend, _ = start_backend(source, version, read, settings)
+    except NaiadError as error:
+        lines = [(isinstance(error, ConfigError), line) for line in _lines(error)]
+        if not isinstance(error, ConfigProblemsError):
+            lines += [(True, line) for line in _static_problems(source, version, read)]
+        return None, lines
+    backend.close()
+    return prepared.config, []
+
+
+def _static_problems(source: ModelSource, version: int, read: ReadConfig) -> list[str]:
+    """What can be said without the backend, when that gave up first."""
+    try:
+        prepared = prepare(source, version, read=read)
+    except ConfigError:
+        return []
+    if prepared.config.max_batch_size == 0:
+        # The backend might still have set the size that these are compared with.
+        prepared.config.dynamic_batching.ClearField("preferred_batch_size")
+    return [problem.located() for problem in problems(prepared)]
+
+
+def _lines(error: NaiadError) -> list[str]:
+    if isinstance(error, ConfigProblemsError):
+        return [problem.located() for problem in error.problems]
+    return [error.located() if isinstance(error, ConfigError) else str(error)]
+
+
+def _print_report(report: ModelReport) -> None:
+    if not report.problems:
+        versions = ", ".join(map(str, report.versions))
+        print(f"{report.name}: ok (version{'s' if len(report.versions) > 1 else ''} {versions})")
+        print(_indented(report.pbtxt))
+        return
+    print(f"{report.name}: {_count(len(report.problems), 'problem')}")
+    for problem in report.problems:
+        print(_indented(problem))
+    print()
+
+
+def _print_summary(reports: Sequence[ModelReport]) -> int:
+    failed = sum(1 for report in reports if report.problems)
+    if not reports:
+        print("no models found, expected one folder for each model")
+        return 1
+    total = sum(len(report.problems) for report in reports)
+    text = f"{_count(len(reports), 'model')} checked: {len(reports) - failed} ok, {failed} with problems"
+    print(f"{text} ({_count(total, 'problem')})" if failed else text)
+    return 1 if failed else 0
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" if line else "" for line in text.split("\n"))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

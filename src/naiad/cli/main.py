@@ -1,0 +1,76 @@
+"""The ``naiad`` command: finds the sub-command and hands over. A command's own module is imported when it is chosen."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from naiad.version import __version__
+
+COMMANDS = {
+    "serve": ("naiad.cli.serve:serve", "serve models over HTTP"),
+    "check": ("naiad.cli.serve:check", "show everything that is wrong with models, without serving them"),
+}
+
+_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (without the program's name; None for the process's own).
+
+    Returns:
+        The exit code: 0 when all went well, 1 for anything wrong, 130 when interrupted.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(words)
+        if sys.stdout is not None:  # it is None when the process was started with it closed
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+        return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    first = words[0] if words else "--help"
+    if first in ("-h", "--help", "help"):
+        print(_help(), end="")
+        return 0
+    if first == "--version":
+        print(f"naiad {__version__}")
+        return 0
+    if first not in COMMANDS:
+        return _unknown(first)
+    module, _, function = COMMANDS[first][0].partition(":")
+    code: int = getattr(importlib.import_module(module), function)(words[1:])
+    return code
+
+
+def _help() -> str:
+    commands = "".join(f"  {name:<10}{summary}\n" for name, (_, summary) in COMMANDS.items())
+    return (
+        "Usage: naiad <command> [OPTION ...]\n\nAn inference server that speaks the protocols of Triton.\n\n"
+        f"Commands:\n{commands}\n"
+        "Options:\n  --version   show the version and exit\n  -h, --help  show this text and exit\n\n"
+        "naiad <command> --help shows the options of a command.\n"
+    )
+
+
+def _unknown(word: str) -> int:
+    from naiad.options import nearest
+
+    near = nearest(word, [*COMMANDS, "--help", "--version"])
+    hint = f"; did you mean '{near}'?" if near else f"; known ones are {', '.join(COMMANDS)}."
+    what = "option" if word.startswith("-") else "command"
+    print(f"error: unknown {what} '{word}'{hint}\nRun 'naiad --help' for what there is.", file=sys.stderr)
+    return 1
+
+
+def _discard_output() -> None:
+    """Point standard output nowhere, so that flushing it at exit does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

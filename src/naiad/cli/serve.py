@@ -1,0 +1,58 @@
+"""``naiad serve`` and ``naiad check``: read the options, then hand over to the server or to the check."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from naiad.errors import OptionError
+from naiad.options import ServerOptions, check_help, parse, parse_check, serve_help, wants_help
+
+logger = logging.getLogger("naiad")
+
+
+def serve(argv: Sequence[str]) -> int:
+    """Serve until told to stop; gives back the exit code."""
+    return _with_options("serve", argv, serve_help, lambda: _serve(parse(argv, os.environ)))
+
+
+def check(argv: Sequence[str]) -> int:
+    """Check models without serving them; gives back the exit code."""
+    return _with_options("check", argv, check_help, lambda: _check(parse_check(argv, os.environ)))
+
+
+def _with_options(command: str, argv: Sequence[str], help_text: Callable[[], str], run: Callable[[], int]) -> int:
+    if wants_help(argv):
+        print(help_text(), end="")
+        return 0
+    try:
+        return run()
+    except OptionError as error:
+        print(f"{error}\nRun 'naiad {command} --help' for the options.", file=sys.stderr)
+        return 1
+
+
+def _serve(options: ServerOptions) -> int:
+    from naiad.telemetry.logs import LogSettings, ServerLog
+
+    with ServerLog(LogSettings.from_options(options)):
+        for text in options.warnings:
+            logger.warning(text)
+        from naiad.server import run
+
+        return run(options)
+
+
+def _check(options: ServerOptions) -> int:
+    from naiad.cli.check import run
+
+    for text in options.warnings:
+        print(f"warning: {text}", file=sys.stderr)
+    return run(
+        (*options.model_repository, *options.paths),
+        disable_auto_complete=options.disable_auto_complete_config,
+        model_config_name=options.model_config_name,
+        backend_config=options.backend_settings,
+    )

@@ -1,0 +1,140 @@
+"""Fills in what the model's files say about it: name, backend, platform and file name.
+
+This step always runs, also with ``--disable-auto-complete-config``. What the framework knows of the model (inputs,
+outputs, batching) is filled in later by ``Backend.complete``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from naiad.config.suggest import did_you_mean
+from naiad.errors import ConfigError
+
+if TYPE_CHECKING:
+    from naiad.config.source import ModelSource
+
+ENSEMBLE = "ensemble"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFormat:
+    """One kind of model file: who runs it, what it is called by default, and ``platform`` ("" for none)."""
+
+    backend: str
+    platform: str
+    filename: str
+    is_directory: bool = False
+
+
+# In the order in which files are looked for (configuration reference, section "Auto-complete").
+FORMATS = (
+    ModelFormat("tensorflow", "tensorflow_savedmodel", "model.savedmodel", is_directory=True),
+    ModelFormat("tensorflow", "tensorflow_graphdef", "model.graphdef"),
+    ModelFormat("tensorrt", "tensorrt_plan", "model.plan"),
+    ModelFormat("onnxruntime", "onnxruntime_onnx", "model.onnx"),
+    ModelFormat("openvino", "", "model.xml"),
+    ModelFormat("pytorch", "pytorch_libtorch", "model.pt"),
+    ModelFormat("pytorch", "torch_aoti", "model.pt2"),
+    ModelFormat("python", "", "model.py"),
+)
+
+PLATFORMS: dict[str, str] = {f.platform: f.backend for f in FORMATS if f.platform}
+"""Backend by platform name."""
+
+
+def complete_fields(config: Any, source: ModelSource, folder: Path | None) -> None:
+    """Fill ``name``, ``backend``, ``platform`` and ``default_model_filename`` of ``config`` where they are empty.
+
+    ``folder`` is the version folder to look into, None when the model has no version.
+
+    Raises:
+        ConfigError: nothing tells which backend runs the model.
+    """
+    if not config.name:
+        config.name = source.name
+    if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
+        return
+    form = _format_of(config, source, folder)
+    if form is not None:
+        _fill(config, form)
+        if source.single_file is not None:
+            config.default_model_filename = source.single_file.name
+    elif not config.backend and not config.platform:
+        _complete_from_name(config, source, folder)
+
+
+def format_by_suffix(filename: str) -> ModelFormat | None:
+    """The kind of model that a file called ``filename`` holds, by its suffix; None when it is not known."""
+    suffix = Path(filename).suffix
+    return next((f for f in FORMATS if Path(f.filename).suffix == suffix), None) if suffix else None
+
+
+def _format_of(config: Any, source: ModelSource, folder: Path | None) -> ModelFormat | None:
+    if config.backend or config.platform:
+        return _stated_format(config, folder)
+    if source.single_file is not None:
+        return format_by_suffix(source.single_file.name)
+    if config.default_model_filename:
+        return format_by_suffix(config.default_model_filename)
+    return next((f for f in FORMATS if _present(f, folder)), None)
+
+
+def _stated_format(config: Any, folder: Path | None) -> ModelFormat | None:
+    """The kind of model that the configuration's own backend and platform call for."""
+    matching = [
+        f
+        for f in FORMATS
+        if (not config.backend or f.backend == config.backend)
+        and (not config.platform or f.platform == config.platform)
+    ]
+    by_name = format_by_suffix(config.default_model_filename)
+    preferred = [f for f in matching if f == by_name] or [f for f in matching if _present(f, folder)] or matching
+    return preferred[0] if preferred else None
+
+
+def _present(form: ModelFormat, folder: Path | None) -> bool:
+    if folder is None:
+        return False
+    path = folder / form.filename
+    return path.is_dir() if form.is_directory else path.exists()
+
+
+def _fill(config: Any, form: ModelFormat) -> None:
+    config.backend = config.backend or form.backend
+    config.platform = config.platform or form.platform
+    config.default_model_filename = config.default_model_filename or form.filename
+
+
+def _complete_from_name(config: Any, source: ModelSource, folder: Path | None) -> None:
+    """A model called ``x.<backend>`` is run by that backend."""
+    if config.default_model_filename:
+        return
+    backend = config.name.partition(".")[2]
+    if not backend:
+        raise ConfigError(
+            f"Invalid model name: Could not determine backend for model '{config.name}' with no backend in model "
+            f"configuration. Expected model name of the form 'model.<backend_name>'.{_hint(source, folder)}",
+            source.config_file,
+        )
+    config.backend = backend
+    config.default_model_filename = f"model.{backend}"
+
+
+def _hint(source: ModelSource, folder: Path | None) -> str:
+    """What to do about it, from the files that are there."""
+    if source.single_file is not None:
+        suffixes = [Path(f.filename).suffix for f in FORMATS]
+        suffix = source.single_file.suffix
+        return f" Found the suffix '{suffix}', expected one of {', '.join(suffixes)}{did_you_mean(suffix, suffixes)}."
+    if folder is None:
+        return ""
+    for path in sorted(folder.iterdir()):
+        if (form := format_by_suffix(path.name)) is not None:
+            return (
+                f" Found '{path.name}' in '{folder}': call it '{form.filename}', or set "
+                f'default_model_filename: "{path.name}" in config.pbtxt.'
+            )
+    return f" Found no model file in '{folder}', expected one of {', '.join(f.filename for f in FORMATS)}."

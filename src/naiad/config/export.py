@@ -1,0 +1,70 @@
+"""The configuration as the protocol's configuration endpoint shows it.
+
+Every field is there, also the empty ones; messages and members of a ``oneof`` only when set. 64-bit integers are JSON
+numbers and enumerations are names. Source: recorded answers of the reference server.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+from google.protobuf import text_format
+from google.protobuf.descriptor import FieldDescriptor
+
+from naiad.config.messages import is_repeated
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+_FLOATS = (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE)
+
+
+def config_json(config: Message) -> bytes:
+    """``config`` as compact JSON; maps are sorted by key."""
+    return orjson.dumps(_message(config))
+
+
+def config_pbtxt(config: Message) -> str:
+    """``config`` as a config.pbtxt, fields in the order of the reference documentation."""
+    return text_format.MessageToString(config, use_index_order=True, as_utf8=True)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields if _is_shown(message, field)}
+
+
+def _is_shown(message: Message, field: Any) -> bool:
+    return not field.has_presence or message.HasField(field.name)
+
+
+def _field(message: Message, field: Any) -> Any:
+    value = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        kind = field.message_type.fields_by_name["value"]
+        return {str(key): _value(value[key], kind) for key in sorted(value)}
+    if is_repeated(field):
+        return [_value(element, field) for element in value]
+    return _value(value, field)
+
+
+def _value(value: Any, field: Any) -> Any:
+    if field.message_type is not None:
+        return _message(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return value if known is None else known.name
+    return _number(value, field) if field.cpp_type in _FLOATS else value
+
+
+def _number(value: float, field: Any) -> float | int | str:
+    """The shortest number that reads back as ``value``, without a fraction where it has none."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if abs(value) < 1e15 and value.is_integer():
+        return int(value)
+    return value if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE else float(str(np.float32(value)))

@@ -1,0 +1,67 @@
+"""Turns a completed, normalised and valid configuration into the ``ModelSpec`` that the server runs by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from naiad.config.messages import enum_name
+from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, TensorSpec
+from naiad.tensor.dtypes import BY_CONFIG
+
+
+def freeze(config: Any) -> ModelSpec:
+    """The frozen view of ``config``, a ``ModelConfig`` that ``validate`` has nothing to say about."""
+    optimization = config.optimization
+    return ModelSpec(
+        name=config.name,
+        platform=config.platform,
+        backend=config.backend,
+        max_batch_size=config.max_batch_size,
+        inputs={t.name: _tensor(t, config.max_batch_size) for t in config.input},
+        outputs={t.name: _tensor(t, config.max_batch_size) for t in config.output},
+        instance_groups=tuple(_instance_group(group) for group in config.instance_group),
+        batching=_batching(config),
+        default_model_filename=config.default_model_filename,
+        graph_level=optimization.graph.level if optimization.HasField("graph") else None,
+        decoupled=config.model_transaction_policy.decoupled,
+        accelerators=_accelerators(optimization.execution_accelerators),
+        parameters={key: config.parameters[key].string_value for key in sorted(config.parameters)},
+        metric_tags={key: config.metric_tags[key] for key in sorted(config.metric_tags)},
+    )
+
+
+def _tensor(tensor: Any, max_batch_size: int) -> TensorSpec:
+    dims = tuple(tensor.dims)
+    is_input = "optional" in tensor.DESCRIPTOR.fields_by_name
+    return TensorSpec(
+        name=tensor.name,
+        dtype=BY_CONFIG[enum_name(tensor, "data_type")],
+        dims=dims,
+        shape=(-1, *dims) if max_batch_size > 0 else dims,
+        reshape=tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None,
+        optional=is_input and tensor.optional,
+        allow_ragged_batch=is_input and tensor.allow_ragged_batch,
+        is_shape_tensor=tensor.is_shape_tensor,
+        label_filename="" if is_input else tensor.label_filename,
+    )
+
+
+def _instance_group(group: Any) -> InstanceGroupSpec:
+    return InstanceGroupSpec(group.name, enum_name(group, "kind"), group.count, tuple(group.gpus), group.passive)
+
+
+def _accelerators(accelerators: Any) -> tuple[str, ...]:
+    listed = (*accelerators.gpu_execution_accelerator, *accelerators.cpu_execution_accelerator)
+    return tuple(accelerator.name for accelerator in listed)
+
+
+def _batching(config: Any) -> BatchingSpec | None:
+    """None also for ``max_batch_size`` 0: without a batch dimension there is nothing to put together."""
+    if not config.HasField("dynamic_batching") or config.max_batch_size == 0:
+        return None
+    batching = config.dynamic_batching
+    return BatchingSpec(
+        preferred_batch_sizes=tuple(sorted(set(batching.preferred_batch_size))),
+        max_queue_delay_ns=batching.max_queue_delay_microseconds * 1000,
+        preserve_ordering=batching.preserve_ordering,
+    )

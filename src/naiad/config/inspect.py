@@ -1,0 +1,280 @@
+"""Holds the written form of a configuration against the protocol: unknown names, wrong kinds of value, and places.
+
+All three file formats go through here, so that every finding has a line, a path and, for a misspelt name, the nearest
+known one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from google.protobuf import text_encoding
+from google.protobuf.descriptor import FieldDescriptor
+
+from naiad.config.entries import Entry, Form
+from naiad.config.messages import is_repeated
+from naiad.config.suggest import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor
+
+_INTEGERS = {FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64}
+_UNSIGNED = {FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64}
+_FLOATS = {FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE}
+_LISTED_NAMES = 12
+_OCTAL = re.compile(r"[-+]?\s*0[0-7]+")
+_BITS = {FieldDescriptor.CPPTYPE_INT32: 31, FieldDescriptor.CPPTYPE_UINT32: 32}
+_BITS |= {FieldDescriptor.CPPTYPE_INT64: 63, FieldDescriptor.CPPTYPE_UINT64: 64}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something in the file that the protocol does not know, at ``line`` (from 1)."""
+
+    message: str
+    line: int
+
+
+@dataclass(slots=True)
+class Inspection:
+    """What ``inspect`` found: problems in file order, and where each field path stands (line, column)."""
+
+    findings: list[Finding] = field(default_factory=list)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def path_at(self, line: int, column: int) -> str:
+        """The path of the last field that begins at or before the place; "" when there is none."""
+        before = [(place, path) for path, place in self.places.items() if place <= (line, column)]
+        return max(before)[1] if before else ""
+
+
+def inspect(entries: Iterable[Entry], descriptor: Descriptor) -> Inspection:
+    """Compare ``entries`` with the message ``descriptor``."""
+    result = Inspection()
+    _message(entries, descriptor, "", result)
+    return result
+
+
+def _message(entries: Iterable[Entry], descriptor: Descriptor, path: str, result: Inspection) -> None:
+    seen: Counter[str] = Counter()
+    for entry in entries:
+        found = _field(descriptor, entry)
+        if found is None:
+            result.findings.append(Finding(_unknown_field(entry.name, descriptor, path), entry.line))
+            continue
+        prefix = f"{path}.{found.name}" if path else found.name
+        result.places.setdefault(prefix, (entry.line, entry.column))
+        if _is_map(found):
+            _map(entry, found, prefix, result)
+        elif is_repeated(found):
+            _value(entry, found, f"{prefix}[{seen[found.name]}]", result)
+        elif seen[found.name]:
+            result.findings.append(Finding(f"the field '{prefix}' is given twice, expected it once", entry.line))
+        else:
+            _value(entry, found, prefix, result)
+        seen[found.name] += 1
+
+
+def _field(descriptor: Descriptor, entry: Entry) -> FieldDescriptor | None:
+    return descriptor.fields_by_name.get(entry.name) or descriptor.fields_by_camelcase_name.get(entry.name)
+
+
+def _is_map(found: FieldDescriptor) -> bool:
+    return found.message_type is not None and bool(found.message_type.GetOptions().map_entry)
+
+
+def message_type(found: FieldDescriptor) -> Descriptor:
+    """The message that a message or map field holds."""
+    if found.message_type is None:
+        raise TypeError(f"the field {found.name} holds no message")
+    return found.message_type
+
+
+def _map(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> None:
+    if not _expect_message(entry, found, path, result):
+        return
+    pair = message_type(found)
+    value = pair.fields_by_name["value"]
+    if _written_as_pairs(entry):
+        key = next((_text(e) for e in entry.entries if e.name == "key"), "")
+        inside = f'{path}["{key}"]'
+        result.places.setdefault(inside, (entry.line, entry.column))
+        for part in entry.entries:
+            if part.name == "value":
+                _value(part, value, inside, result)
+            elif part.name != "key":
+                result.findings.append(Finding(_unknown_field(part.name, pair, path), part.line))
+        return
+    for member in entry.entries:
+        _value(member, value, f'{path}["{member.name}"]', result)
+
+
+def _written_as_pairs(entry: Entry) -> bool:
+    """The text format writes ``{ key: "a" value: ... }``; JSON and YAML an object whose names are the keys."""
+    return any(e.name == "key" and e.form in (Form.TEXT, Form.TOKEN) for e in entry.entries)
+
+
+def _text(entry: Entry) -> str:
+    raw = str(entry.value)
+    return text_encoding.CUnescape(raw).decode("utf-8", "replace") if entry.form is Form.TEXT else raw
+
+
+def _value(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> None:
+    result.places[path] = (entry.line, entry.column)
+    if entry.form is Form.DATA and not _is_listed_right(entry, found, path, result):
+        return
+    if found.message_type is not None:
+        if _expect_message(entry, found, path, result):
+            _message(entry.entries, found.message_type, path, result)
+    elif entry.form is Form.MESSAGE:
+        message = f"found a message for the field '{path}', expected {_expected(found)}"
+        result.findings.append(Finding(message, entry.line))
+    elif found.enum_type is not None:
+        _enum(entry, found.enum_type, path, result)
+    elif not (_fits(entry.value, found) if entry.form is Form.DATA else _token_fits(entry, found)):
+        message = f"found {_shown(entry.value)} for the field '{path}', expected {_expected(found)}"
+        result.findings.append(Finding(message, entry.line))
+
+
+def _is_listed_right(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> bool:
+    """JSON and YAML tell a list from a single value; the text format does not."""
+    if entry.listed == is_repeated(found) or path.endswith('"]'):
+        return True
+    given, wanted = ("a list", "one value") if entry.listed else ("one value", "a list")
+    name = path.rpartition("[")[0] if is_repeated(found) else path
+    result.findings.append(Finding(f"found {given} for the field '{name}', expected {wanted}", entry.line))
+    return False
+
+
+def _expect_message(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> bool:
+    if entry.form is Form.MESSAGE:
+        return True
+    known = _names(message_type(found)) if not _is_map(found) else "key and value"
+    message = f"found {_shown(entry.value)} for the field '{path}', expected a message {{ ... }} with {known}"
+    result.findings.append(Finding(message, entry.line))
+    return False
+
+
+def _enum(entry: Entry, enum: EnumDescriptor, path: str, result: Inspection) -> None:
+    word = str(entry.value)
+    if word in enum.values_by_name and entry.form is not Form.TEXT:
+        return
+    number = _number(entry.value)
+    if entry.form is not Form.TEXT and number in enum.values_by_number:
+        return
+    if entry.form is Form.TEXT and word in enum.values_by_name:
+        message = f"found '{word}' in quotes for the field '{path}', expected the bare name {word}"
+    else:
+        hint = did_you_mean(word, enum.values_by_name) or ", expected one of " + ", ".join(enum.values_by_name)
+        message = f"unknown value '{word}' for the field '{path}'{hint}"
+    result.findings.append(Finding(message, entry.line))
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, bool) or "_" in str(value):
+        return None
+    try:
+        return int(str(value), 0)
+    except ValueError:
+        return None
+
+
+def _fits(value: object, found: FieldDescriptor) -> bool:
+    kind = found.cpp_type
+    if kind == FieldDescriptor.CPPTYPE_BOOL:
+        return isinstance(value, bool)
+    if kind == FieldDescriptor.CPPTYPE_STRING:
+        return isinstance(value, str)
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return False
+    try:
+        number = float(value)
+        return kind in _FLOATS or (_whole(value, number) and _in_range(int(value), kind))
+    except (ValueError, OverflowError):
+        return False
+
+
+def _token_fits(entry: Entry, found: FieldDescriptor) -> bool:
+    """False where protobuf's own parser is bound to refuse the value too."""
+    kind, word = found.cpp_type, str(entry.value)
+    if kind == FieldDescriptor.CPPTYPE_STRING:
+        return entry.form is Form.TEXT
+    if entry.form is Form.TEXT:
+        return False
+    if kind in _INTEGERS | _UNSIGNED:
+        return _OCTAL.fullmatch(word) is not None or _is_integer(word, kind)
+    if kind == FieldDescriptor.CPPTYPE_BOOL:
+        return word.lower() in ("true", "false", "t", "f") or _number(word) in (0, 1)
+    return True
+
+
+def _is_integer(word: str, kind: int) -> bool:
+    number = _number("".join(word.split()))
+    return number is not None and _in_range(number, kind)
+
+
+def _whole(value: float | str, number: float) -> bool:
+    return isinstance(value, int | str) or number.is_integer()
+
+
+def _in_range(number: int, kind: int) -> bool:
+    limit = 2 ** _BITS[kind]
+    return bool((0 if kind in _UNSIGNED else -limit) <= number < limit)
+
+
+def _expected(found: FieldDescriptor) -> str:
+    if found.enum_type is not None:
+        return "one of " + ", ".join(found.enum_type.values_by_name)
+    kind = found.cpp_type
+    if kind in _INTEGERS | _UNSIGNED:
+        bits = 64 if _BITS[kind] > 32 else 32
+        return f"a whole number ({'unsigned ' if kind in _UNSIGNED else ''}{bits} bits)"
+    if kind in _FLOATS:
+        return "a number"
+    return "true or false" if kind == FieldDescriptor.CPPTYPE_BOOL else "a text in quotes"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "a message"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)
+
+
+def _names(descriptor: Descriptor) -> str:
+    return ", ".join(f.name for f in descriptor.fields) or "no fields"
+
+
+def _unknown_field(name: str, descriptor: Descriptor, path: str) -> str:
+    place = f"in '{path}'" if path else "in the model configuration"
+    text = f"unknown field '{name}' {place}"
+    if near := nearest(name, descriptor.fields_by_name):
+        return f"{text}, did you mean '{near}'?"
+    if home := _home(name, descriptor):
+        return f"{text}, it belongs inside '{home}'"
+    if len(descriptor.fields) > _LISTED_NAMES:
+        return text
+    return f"{text}, expected one of {_names(descriptor)}"
+
+
+def _home(name: str, descriptor: Descriptor) -> str | None:
+    """The nearest field of ``descriptor`` whose message has a field ``name``."""
+    level: list[tuple[str, Descriptor]] = [("", descriptor)]
+    for _ in range(3):
+        inside = [
+            (f"{path}.{f.name}" if path else f.name, f.message_type)
+            for path, message in level
+            for f in message.fields
+            if f.message_type is not None and not _is_map(f)
+        ]
+        for path, message in inside:
+            if name in message.fields_by_name:
+                return path
+        level = inside
+    return None

@@ -1,0 +1,75 @@
+"""The message classes of the protocol, built from ``protos/naiad.desc`` when first asked for.
+
+They live in a descriptor pool of their own, so that a process may also import another package that defines the same
+``inference.*`` messages (a tritonclient, say) in protobuf's default pool.
+
+Use: ``from naiad.config.messages import ModelConfig``. Any top-level message of ``protos/*.proto`` can be imported
+like that; a new .proto file only needs ``scripts/compile-protos``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+
+PACKAGE = "inference"
+_DESCRIPTOR_FILE = Path(__file__).resolve().parent.parent / "protos" / "naiad.desc"
+
+
+@cache
+def pool() -> descriptor_pool.DescriptorPool:
+    """The private pool with every message of the protocol."""
+    files = descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTOR_FILE.read_bytes())
+    private = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        private.Add(file)
+    return private
+
+
+@cache
+def message_class(name: str, package: str = PACKAGE) -> Any:
+    """The class of the message ``name``, such as ``ModelConfig`` or ``ModelWarmup.Input``.
+
+    Raises:
+        KeyError: there is no such message.
+    """
+    return message_factory.GetMessageClass(pool().FindMessageTypeByName(f"{package}.{name}"))
+
+
+@cache
+def enum_type(name: str, package: str = PACKAGE) -> EnumTypeWrapper:
+    """The enumeration ``name``, such as ``DataType`` or ``ModelInstanceGroup.Kind``, with ``Name`` and ``Value``.
+
+    Raises:
+        KeyError: there is no such enumeration.
+    """
+    return EnumTypeWrapper(pool().FindEnumTypeByName(f"{package}.{name}"))
+
+
+def enum_name(message: Any, field: str) -> str:
+    """The name of the value that an enumeration field of ``message`` holds; its number when it has no name."""
+    number = getattr(message, field)
+    value = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number.get(number)
+    return str(number) if value is None else str(value.name)
+
+
+@cache
+def is_repeated(field: Any) -> bool:
+    """True for a field (a ``FieldDescriptor``) that holds a list or a map."""
+    # Protobuf 6.31 brought the property and deprecated the label, which older releases have alone.
+    if hasattr(field, "is_repeated"):
+        return bool(field.is_repeated)
+    return bool(field.label == field.LABEL_REPEATED)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    try:
+        return message_class(name)
+    except KeyError:
+        raise AttributeError(f"the protocol has no message named {name!r}") from None

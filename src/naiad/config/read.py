@@ -1,0 +1,181 @@
+"""Reads a model's configuration file: config.pbtxt, config.json or config.yaml, the same fields in three forms."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import json_format, text_format
+
+from naiad.config.entries import EntrySyntaxError
+from naiad.config.inspect import Inspection, inspect
+from naiad.config.json_entries import read_json_entries
+from naiad.config.messages import message_class
+from naiad.config.problems import ConfigProblemsError, Origin
+from naiad.config.text_entries import read_text_entries
+from naiad.config.yaml_entries import read_yaml_entries
+from naiad.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from naiad.config.source import ModelSource
+
+MAX_CONFIG_BYTES = 1 << 20
+
+
+class ConfigFormat(Enum):
+    """The forms a configuration can have; the value is the file name in a model's folder, in order of precedence."""
+
+    PBTXT = "config.pbtxt"
+    JSON = "config.json"
+    YAML = "config.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadConfig:
+    """A configuration as written: the ``ModelConfig`` message (to be copied before it is changed) and its places."""
+
+    config: Any
+    origin: Origin
+
+
+def read_config(source: ModelSource, model_config_name: str = "") -> ReadConfig:
+    """The configuration of ``source``, empty when it brings none; ``name`` is filled in where it is left out.
+
+    ``model_config_name`` asks for ``configs/<name>.pbtxt`` and falls back to the model's own file.
+
+    Raises:
+        ConfigError: several files compete, or the file cannot be read.
+        ConfigProblemsError: the file cannot be parsed.
+    """
+    file = source.config_file
+    if source.directory is not None:
+        file = find_config_file(source.directory, model_config_name)
+    read = ReadConfig(message_class("ModelConfig")(), Origin())
+    if file is not None:
+        read = parse_config(_text(file), _format(file), file)
+    read.config.name = read.config.name or source.name
+    return read
+
+
+def config_files(directory: Path) -> list[Path]:
+    """The configuration files that lie in a model's folder, in order of precedence."""
+    return [directory / f.value for f in ConfigFormat if (directory / f.value).exists()]
+
+
+def find_config_file(directory: Path, model_config_name: str = "") -> Path | None:
+    """The file that configures the model in ``directory``, None when there is none.
+
+    Raises:
+        ConfigError: more than one of config.pbtxt, config.json and config.yaml is there.
+    """
+    if model_config_name:
+        custom = directory / "configs" / f"{model_config_name}.pbtxt"
+        if custom.exists():
+            return custom
+    present = config_files(directory)
+    if len(present) > 1:
+        names = ", ".join(file.name for file in present)
+        message = f"found {names} in '{directory}', expected one: keep {present[0].name} or remove it"
+        raise ConfigError(message, present[0])
+    return present[0] if present else None
+
+
+def parse_config(text: str, form: ConfigFormat, file: Path | None = None) -> ReadConfig:
+    """The configuration that ``text`` holds.
+
+    Raises:
+        ConfigProblemsError: every unknown name and wrong value in it, or the parser's own finding.
+    """
+    config = message_class("ModelConfig")()
+    try:
+        if form is ConfigFormat.PBTXT:
+            inspection = _parse_pbtxt(text, config, file)
+        else:
+            inspection = _parse_data(text, form, config, file)
+    except EntrySyntaxError as error:
+        raise ConfigProblemsError([ConfigError(str(error), file, error.line)]) from None
+    lines = {path: line for path, (line, _) in inspection.places.items()}
+    return ReadConfig(config, Origin(file, lines))
+
+
+def _parse_pbtxt(text: str, config: Any, file: Path | None) -> Inspection:
+    try:
+        inspection = inspect(read_text_entries(text), config.DESCRIPTOR)
+    except EntrySyntaxError as error:
+        # protobuf's own words are what users know and search for, so its parser speaks first.
+        _parse_text_format(text, config, Inspection(), file)
+        raise error
+    _raise_findings(inspection, file)
+    _parse_text_format(text, config, inspection, file)
+    return inspection
+
+
+def _parse_text_format(text: str, config: Any, inspection: Inspection, file: Path | None) -> None:
+    try:
+        text_format.Parse(text, config)
+    except text_format.ParseError as error:
+        raise ConfigProblemsError([_text_format_error(error, inspection, file)]) from None
+    except RecursionError:
+        raise EntrySyntaxError("nested too deep", 1, 1) from None
+
+
+def _text_format_error(error: text_format.ParseError, inspection: Inspection, file: Path | None) -> ConfigError:
+    line, column = error.GetLine(), error.GetColumn()
+    message = str(error)
+    if line is None:
+        return ConfigError(message, file)
+    finding = message.removeprefix(f"{line}:{column} : ")
+    path = inspection.path_at(line, column or 0)
+    return ConfigError(f"{finding} (at '{path}')" if path else finding, file, line)
+
+
+def _parse_data(text: str, form: ConfigFormat, config: Any, file: Path | None) -> Inspection:
+    if form is ConfigFormat.JSON:
+        inspection = inspect(read_json_entries(text), config.DESCRIPTOR)
+        data = json.loads(text) if text.strip() else {}
+    else:
+        entries, data = read_yaml_entries(text)
+        inspection = inspect(entries, config.DESCRIPTOR)
+    _raise_findings(inspection, file)
+    try:
+        json_format.ParseDict(data, config)
+    except json_format.ParseError as error:
+        raise ConfigProblemsError([ConfigError(str(error), file)]) from None
+    return inspection
+
+
+def _raise_findings(inspection: Inspection, file: Path | None) -> None:
+    if inspection.findings:
+        raise ConfigProblemsError([ConfigError(found.message, file, found.line) for found in inspection.findings])
+
+
+def _format(file: Path) -> ConfigFormat:
+    suffixes = {".pbtxt": ConfigFormat.PBTXT, ".json": ConfigFormat.JSON, ".yaml": ConfigFormat.YAML}
+    return suffixes.get(file.suffix, ConfigFormat.PBTXT)
+
+
+def _text(file: Path) -> str:
+    try:
+        size = file.stat().st_size
+        if size > MAX_CONFIG_BYTES:
+            message = f"the configuration is {size} bytes large, expected at most {MAX_CONFIG_BYTES}"
+            raise ConfigError(message, file)
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration: {error.strerror}", file) from None
+    return _decoded(content, file)
+
+
+def _decoded(content: bytes, file: Path) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"found the byte 0x{content[error.start]:02x}"
+        if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            found = "found UTF-16"
+        raise ConfigError(f"the configuration is not UTF-8: {found}; save the file as UTF-8", file, line) from None

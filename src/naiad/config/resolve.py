@@ -1,0 +1,107 @@
+"""The one way from a model's files to the ``ModelSpec`` it runs by, used by the loader and by ``naiad check`` alike.
+
+read_config -> choose_versions -> prepare (per version) -> Backend.complete -> finish -> Backend.start
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from naiad.config.complete import complete_fields
+from naiad.config.freeze import freeze
+from naiad.config.normalize import normalize
+from naiad.config.problems import ConfigProblemsError, Origin
+from naiad.config.read import ReadConfig, read_config
+from naiad.config.unsupported import unsupported
+from naiad.config.validate import validate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from naiad.config.source import ModelSource
+    from naiad.config.spec import ModelSpec
+    from naiad.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedConfig:
+    """A configuration that knows its backend; ``config`` may now be completed by that backend.
+
+    ``model_path`` is the model file or folder; the version's own folder for a backend that needs no file.
+    ``version_directory`` is None for a single file.
+    """
+
+    config: Any
+    origin: Origin
+    source: ModelSource
+    version: int
+    model_path: Path
+    version_directory: Path | None
+
+    @property
+    def backend(self) -> str:
+        """Name of the backend that runs the model; "" for an ensemble."""
+        return str(self.config.backend)
+
+
+def prepare(
+    source: ModelSource, version: int, *, model_config_name: str = "", read: ReadConfig | None = None
+) -> PreparedConfig:
+    """The configuration of one version, up to the point where its backend is asked.
+
+    Args:
+        version: one of ``source.versions``.
+        model_config_name: as ``read_config`` takes it.
+        read: a configuration that was read before; otherwise it is read now.
+
+    Raises:
+        ConfigError: the file cannot be read, or nothing tells which backend runs the model.
+        ConfigProblemsError: everything that is wrong with a configuration that has no backend.
+    """
+    read = read or read_config(source, model_config_name)
+    folder = source.versions[version]
+    config = type(read.config)()
+    config.CopyFrom(read.config)
+    complete_fields(config, source, folder)
+    prepared = PreparedConfig(
+        config=config,
+        origin=read.origin,
+        source=source,
+        version=version,
+        model_path=_model_path(config, source, folder),
+        version_directory=None if source.single_file is not None else folder,
+    )
+    # Without a backend there is nobody to ask: an ensemble, or a platform that nobody knows.
+    if not prepared.backend and (found := problems(prepared)):
+        raise ConfigProblemsError(found)
+    return prepared
+
+
+def _model_path(config: Any, source: ModelSource, folder: Path) -> Path:
+    if source.single_file is not None:
+        return source.single_file
+    return folder / config.default_model_filename if config.default_model_filename else folder
+
+
+def problems(prepared: PreparedConfig, *, gpu_count: int = 0) -> list[ConfigError]:
+    """Normalise the configuration of ``prepared`` in place and say everything that is wrong with it."""
+    normalize(prepared.config, gpu_count)
+    found = validate(
+        prepared.config,
+        origin=prepared.origin,
+        directory=prepared.source.name if prepared.source.directory is not None else None,
+        gpu_count=gpu_count,
+    )
+    return found + unsupported(prepared.config, prepared.origin)
+
+
+def finish(prepared: PreparedConfig, *, gpu_count: int = 0) -> ModelSpec:
+    """The specification of ``prepared``, whose configuration is normalised in place.
+
+    Raises:
+        ConfigProblemsError: everything that is wrong with the configuration.
+    """
+    if found := problems(prepared, gpu_count=gpu_count):
+        raise ConfigProblemsError(found)
+    return freeze(prepared.config)

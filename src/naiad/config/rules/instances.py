@@ -1,0 +1,51 @@
+"""Instance groups: where the copies of a model run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from naiad.config.messages import enum_name
+from naiad.config.normalize import is_ensemble
+from naiad.config.problems import Violation
+
+MIN_COMPUTE_CAPABILITY = 6.0
+
+
+def violations(config: Any, gpu_count: int) -> Iterator[Violation]:
+    """``gpu_count`` GPUs, numbered from 0, can be used. Expects a normalised configuration."""
+    if is_ensemble(config):
+        return
+    if not config.instance_group:
+        yield Violation("instance_group", f"must specify one or more 'instance group's for {config.name}")
+    for index, group in enumerate(config.instance_group):
+        prefix = f"instance group {group.name} of model {config.name} "
+        for field, message in _group(group, gpu_count):
+            yield Violation(f"instance_group[{index}].{field}", prefix + message)
+        if group.profile and config.backend != "tensorrt":
+            message = f"{prefix}specifies 'profile', which only the TensorRT platform knows"
+            yield Violation(f"instance_group[{index}].profile", message)
+
+
+def _group(group: Any, gpu_count: int) -> Iterator[tuple[str, str]]:
+    kind = enum_name(group, "kind")
+    if kind == "KIND_GPU":
+        yield from _gpus(group, gpu_count)
+    elif group.gpus:
+        yield "gpus", f"has kind {kind} but specifies one or more GPUs"
+
+
+def _gpus(group: Any, gpu_count: int) -> Iterator[tuple[str, str]]:
+    if gpu_count == 0:
+        yield "kind", "has kind KIND_GPU but no GPUs are available"
+        return
+    if not group.gpus:
+        yield "kind", "has kind KIND_GPU but specifies no GPUs"
+    for index, gpu in enumerate(group.gpus):
+        if not 0 <= gpu < gpu_count:
+            usable = ", ".join(str(known) for known in range(gpu_count))
+            yield (
+                f"gpus[{index}]",
+                f"specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum required CUDA compute "
+                f"compatibility of {MIN_COMPUTE_CAPABILITY} are: {usable}",
+            )

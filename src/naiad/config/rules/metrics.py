@@ -1,0 +1,25 @@
+"""The metrics section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from naiad.config.problems import Violation
+
+
+def violations(config: Any) -> Iterator[Violation]:
+    for index, control in enumerate(config.model_metrics.metric_control):
+        path = f"model_metrics.metric_control[{index}]"
+        yield from (Violation(path, f"{message} for {config.name}") for message in _control(control))
+
+
+def _control(control: Any) -> Iterator[str]:
+    if not control.HasField("metric_identifier"):
+        yield "metric control must specify 'metric_identifier'"
+    elif not control.metric_identifier.family:
+        yield "metric identifier must specify non-empty 'family'"
+    if not control.HasField("histogram_options"):
+        yield "metric control must specify 'histogram_options'"
+    elif not control.histogram_options.buckets:
+        yield "histogram options must specify non-empty 'buckets'"

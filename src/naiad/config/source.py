@@ -1,0 +1,25 @@
+"""Where a model lies on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """One model as found in a repository, or one model file that is served on its own.
+
+    ``versions`` maps version numbers to their folders (for a single file: 1 to the folder that holds it). Exactly one
+    of ``directory`` and ``single_file`` is set. ``config_file`` is None when the model brings no configuration.
+    """
+
+    name: str
+    directory: Path | None = None
+    versions: Mapping[int, Path] = field(default_factory=dict)
+    config_file: Path | None = None
+    single_file: Path | None = None

@@ -1,0 +1,129 @@
+"""What the protocol can express and this version cannot do yet, in one table.
+
+A model that asks for any of it is refused when it is loaded: without it the answers would differ from what was asked
+for. What only tunes GPUs, TensorRT, the rate limiter or the first-response histogram (all off) changes none and passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from naiad.config.problems import Origin
+from naiad.errors import ConfigError
+
+CUSTOM_BATCHER = "TRITON_BATCH_STRATEGY_PATH"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """One thing that is refused: ``paths`` gives the places of a configuration that ask for it."""
+
+    feature: str
+    advice: str
+    paths: Callable[[Any], Iterator[str]]
+
+
+def _field(name: str) -> Callable[[Any], Iterator[str]]:
+    """Asked for when the singular message ``name`` is there."""
+
+    def paths(config: Any) -> Iterator[str]:
+        if config.HasField(name):
+            yield name
+
+    return paths
+
+
+def _repeated(name: str) -> Callable[[Any], Iterator[str]]:
+    """Asked for when the list ``name`` has an element."""
+
+    def paths(config: Any) -> Iterator[str]:
+        if getattr(config, name):
+            yield name
+
+    return paths
+
+
+def _decoupled(config: Any) -> Iterator[str]:
+    if config.model_transaction_policy.decoupled:
+        yield "model_transaction_policy.decoupled"
+
+
+def _response_cache(config: Any) -> Iterator[str]:
+    if config.response_cache.enable:
+        yield "response_cache.enable"
+
+
+def _ragged(config: Any) -> Iterator[str]:
+    for index, tensor in enumerate(config.input):
+        if tensor.allow_ragged_batch:
+            yield f"input[{index}].allow_ragged_batch"
+
+
+def _priorities(config: Any) -> Iterator[str]:
+    if config.dynamic_batching.priority_levels:
+        yield "dynamic_batching.priority_levels"
+
+
+def _queue_policies(config: Any) -> Iterator[str]:
+    batching = config.dynamic_batching
+    if batching.default_queue_policy.ByteSize():
+        yield "dynamic_batching.default_queue_policy"
+    if any(policy.ByteSize() for policy in batching.priority_queue_policy.values()):
+        yield "dynamic_batching.priority_queue_policy"
+
+
+def _custom_batcher(config: Any) -> Iterator[str]:
+    if CUSTOM_BATCHER in config.parameters:
+        yield f'parameters["{CUSTOM_BATCHER}"]'
+
+
+def _custom_operators(config: Any) -> Iterator[str]:
+    if config.model_operations.op_library_filename:
+        yield "model_operations.op_library_filename"
+
+
+def _agents(config: Any) -> Iterator[str]:
+    if config.model_repository_agents.agents:
+        yield "model_repository_agents.agents"
+
+
+def _runtime(config: Any) -> Iterator[str]:
+    if config.runtime not in ("", f"libtriton_{config.backend}.so"):
+        yield "runtime"
+
+
+def _secondary_devices(config: Any) -> Iterator[str]:
+    for index, group in enumerate(config.instance_group):
+        if group.secondary_devices:
+            yield f"instance_group[{index}].secondary_devices"
+
+
+UNSUPPORTED = (
+    Unsupported("sequence batching", "remove it to serve the model without sequences", _field("sequence_batching")),
+    Unsupported("ensemble models", "serve the steps as models of their own", _field("ensemble_scheduling")),
+    Unsupported("decoupled models", "remove it if the model sends one response for each request", _decoupled),
+    Unsupported("the response cache", "remove it to serve the model without a cache", _response_cache),
+    Unsupported("batch inputs", "remove it if the model does not need them", _repeated("batch_input")),
+    Unsupported("batch outputs", "remove it if the model does not need them", _repeated("batch_output")),
+    Unsupported("ragged batches", "remove it to batch requests of equal shape only", _ragged),
+    Unsupported("priority levels", "remove it to serve all requests in order of arrival", _priorities),
+    Unsupported("queue policies", "remove it to serve without a time or size limit", _queue_policies),
+    Unsupported("model warm-up", "remove it to load the model without", _repeated("model_warmup")),
+    Unsupported("custom batchers", "remove it to use the built-in dynamic batcher", _custom_batcher),
+    Unsupported("custom operator libraries", "remove it if the model does not need them", _custom_operators),
+    Unsupported("repository agents", "remove it to load the model unchecked and unchanged", _agents),
+    Unsupported("backends from shared libraries", "remove it and set 'backend'", _runtime),
+    Unsupported("secondary devices", "remove it to run on the first device", _secondary_devices),
+)
+
+
+def unsupported(config: Any, origin: Origin | None = None) -> list[ConfigError]:
+    """One problem for each place of ``config`` that asks for what this version cannot do."""
+    place = origin or Origin()
+    return [place.error(_refusal(row, path, config.name), path) for row in UNSUPPORTED for path in row.paths(config)]
+
+
+def _refusal(row: Unsupported, path: str, model: str) -> str:
+    return f"'{path}' of model '{model}' asks for {row.feature}, which this version does not support: {row.advice}"

@@ -1,0 +1,46 @@
+"""Says everything that is wrong with a configuration, at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from naiad.config.problems import Origin
+from naiad.config.rules import batch_tensors, batching, ensemble, general, instances, metrics, sequence, tensors
+from naiad.errors import ConfigError
+
+
+def validate(
+    config: Any, *, origin: Origin | None = None, directory: str | None = None, gpu_count: int = 0
+) -> list[ConfigError]:
+    """Every problem of ``config``, a completed and normalised ``ModelConfig``; empty when there is none.
+
+    The order is that in which the reference server checks, so the first problem is the one that it reports.
+
+    Args:
+        origin: where the configuration was read, to place the problems.
+        directory: name of the model's folder, which must be the model's name; None for a model without one.
+        gpu_count: GPUs that can be used.
+    """
+    place = origin or Origin()
+    found = [
+        *general.violations(config, directory),
+        *batch_tensors.violations(config),
+        *batching.violations(config),
+        *sequence.violations(config),
+        *ensemble.violations(config),
+        *metrics.violations(config),
+        *instances.violations(config, gpu_count),
+        *tensors.violations(config),
+    ]
+    return [place.error(violation.message, violation.path) for violation in found]
+
+
+def check(config: Any, *, origin: Origin | None = None, directory: str | None = None, gpu_count: int = 0) -> None:
+    """Raise the first problem of ``config``, if any.
+
+    Raises:
+        ConfigError: as ``validate`` finds it.
+    """
+    problems = validate(config, origin=origin, directory=directory, gpu_count=gpu_count)
+    if problems:
+        raise problems[0]

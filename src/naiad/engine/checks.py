@@ -1,0 +1,160 @@
+"""Does a request fit its model? The checks and texts of the protocol, in the reference's order.
+
+They run once for every distinct request header: the front ends keep the outcome beside the header's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from naiad.config.spec import ModelSpec, TensorSpec
+from naiad.errors import InvalidArgumentError
+from naiad.request import request_label
+from naiad.tensor.dtypes import DataType
+
+_BATCH_NOTE = (
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
+    "input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting "
+    "max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
+)
+
+
+class NamedShape(Protocol):
+    """What a request says about one input, whatever the protocol."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> DataType: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+class Fit(NamedTuple):
+    """The outcome for a request that fits: its batch ``rows`` (1 without a batch dimension) and its ``shape_key``."""
+
+    rows: int
+    shape_key: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def check_inputs(spec: ModelSpec, inputs: Sequence[NamedShape], request_id: str) -> Fit:
+    """Check names, batch size, datatypes and shapes of a request's inputs.
+
+    Raises:
+        InvalidArgumentError: the first thing that does not fit, with both sides in full.
+    """
+    label = request_label(request_id)
+    _check_names(spec, inputs, label)
+    # The reference meets the inputs in the reverse of the order sent, so that is which one its texts name.
+    backwards = inputs[::-1]
+    rows = _check_batch(spec, backwards, label) if spec.max_batch_size else 1
+    for given in backwards:
+        _check_tensor(spec, spec.inputs[given.name], given, label)
+    lead = 1 if spec.max_batch_size else 0
+    return Fit(rows, tuple(sorted((given.name, given.shape[lead:]) for given in inputs)))
+
+
+def check_outputs(spec: ModelSpec, names: Sequence[str]) -> tuple[str, ...]:
+    """The requested outputs without repeats, in the model's order; all of the model's outputs when none is named.
+
+    Raises:
+        InvalidArgumentError: a name that the model does not have.
+    """
+    for name in names:
+        if name not in spec.outputs:
+            raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{spec.name}'")
+    wanted = frozenset(names)
+    return tuple(name for name in spec.outputs if not wanted or name in wanted)
+
+
+def check_size(spec: ModelSpec, name: str, expected: int, found: int, request_id: str) -> None:
+    """Check the bytes of a tensor of fixed-size elements.
+
+    Raises:
+        InvalidArgumentError: the sizes differ.
+    """
+    if expected != found:
+        raise InvalidArgumentError(
+            f"{request_label(request_id)}input byte size mismatch for input '{name}' for model '{spec.name}'. "
+            f"Expected {expected}, got {found}"
+        )
+
+
+def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> None:
+    given = [i.name for i in inputs]
+    repeated = next((n for n in given if given.count(n) > 1), None) if len(set(given)) < len(given) else None
+    if repeated is not None:
+        raise InvalidArgumentError(f"input '{repeated}' already exists in request")
+    required = [t.name for t in spec.inputs.values() if not t.optional]
+    if not len(required) <= len(given) <= len(spec.inputs):
+        raise InvalidArgumentError(label + _count_text(spec, given, required))
+    for name in given[::-1]:
+        if name not in spec.inputs:
+            raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{spec.name}'")
+    if missing := [n for n in required if n not in given]:
+        raise InvalidArgumentError(
+            f"{label}missing required input(s) {_names(missing)} for model '{spec.name}'. Got input(s) "
+            f"{_names(given[::-1])}. Please provide all required input(s)."
+        )
+
+
+def _count_text(spec: ModelSpec, given: list[str], required: list[str]) -> str:
+    missing = [n for n in required if n not in given]
+    if len(required) == len(spec.inputs):
+        expected = f"expected {len(required)} inputs but got {len(given)} inputs"
+    else:
+        expected = (
+            f"expected number of inputs between {len(required)} and {len(spec.inputs)} but got {len(given)} inputs"
+        )
+    return (
+        f"{expected} for model '{spec.name}'. Got input(s) {_names(given[::-1])}, but missing required input(s) "
+        f"{_names(missing)}. Please provide all required input(s)."
+    )
+
+
+def _check_batch(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> int:
+    rows = -1
+    for given in inputs:
+        if not given.shape:
+            raise InvalidArgumentError(
+                f"{label}input '{given.name}' has no shape but model requires batch dimension for '{spec.name}'"
+            )
+        if spec.inputs[given.name].is_shape_tensor:
+            continue
+        if rows == -1:
+            rows = given.shape[0]
+        elif given.shape[0] != rows:
+            raise InvalidArgumentError(
+                f"{label}input '{given.name}' batch size does not match other inputs for '{spec.name}'"
+            )
+    if rows > spec.max_batch_size:
+        raise InvalidArgumentError(
+            f"{label}inference request batch-size must be <= {spec.max_batch_size} for '{spec.name}'"
+        )
+    if rows == 0:
+        raise InvalidArgumentError(f"{label}inference request batch-size must be at least 1 for '{spec.name}', got 0")
+    return max(rows, 1)
+
+
+def _check_tensor(spec: ModelSpec, tensor: TensorSpec, given: NamedShape, label: str) -> None:
+    if given.dtype is not tensor.dtype:
+        raise InvalidArgumentError(
+            f"{label}inference input '{given.name}' data-type is '{given.dtype.wire}', but model '{spec.name}' expects "
+            f"'{tensor.dtype.wire}'"
+        )
+    expected, found = tensor.shape, given.shape
+    if len(expected) != len(found) or any(e not in (-1, f) for e, f in zip(expected, found, strict=True)):
+        note = _BATCH_NOTE if spec.max_batch_size else ""
+        raise InvalidArgumentError(
+            f"{label}unexpected shape for input '{given.name}' for model '{spec.name}'. Expected {_dims(expected)}, "
+            f"got {_dims(found)}. {note}"
+        )
+
+
+def _names(names: Sequence[str]) -> str:
+    return "[" + ",".join(f"'{n}'" for n in names) + "]"
+
+
+def _dims(shape: tuple[int, ...]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"

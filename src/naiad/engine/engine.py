@@ -1,0 +1,238 @@
+"""The facade that every front end talks to: look-ups with the protocol's errors, readiness, metadata, statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from naiad.config.spec import TensorSpec
+from naiad.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from naiad.execution.model import LoadedModel
+from naiad.lifecycle.entries import ModelEntry, VersionEntry
+from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.states import ModelState
+from naiad.telemetry.statistics import Duration, ModelStatistics
+from naiad.version import __version__
+
+EXTENSIONS = ("model_repository", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+"""The protocol extensions that are served, in the order of the reference's list."""
+
+_MAX_VERSION = 2**63 - 1
+
+
+class Engine:
+    """All that is served, by name. Used on the event loop only.
+
+    Args:
+        manager: owns the models.
+        server_id: ``--id``.
+        strict_readiness: ready only when every model is (``--strict-readiness``).
+    """
+
+    def __init__(self, manager: ModelManager, server_id: str, strict_readiness: bool) -> None:
+        self._manager = manager
+        self._entries = manager.entries
+        self._server_id = server_id
+        self._strict_readiness = strict_readiness
+        self.exiting = False
+
+    # Look-ups
+
+    def find(self, name: str, version: str | None) -> LoadedModel:
+        """The loaded model that answers for a name and a version ("" or None: the highest that is ready).
+
+        Raises:
+            NotFoundError: no such model or version.
+            UnavailableError: the version is there but not ready.
+            InvalidArgumentError: the version is no number.
+        """
+        entry = self._entries.get(name)
+        if entry is not None and not version and entry.serving is not None:
+            return entry.serving
+        found = self._find_version(name, version).model
+        if found is None:
+            raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
+        return found
+
+    def _find_version(self, name: str, version: str | None) -> VersionEntry:
+        entry = self._entries.get(name)
+        if entry is None or not entry.versions:
+            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+        if not version:
+            return self._serving_version(entry)
+        number = _version_number(version)
+        found = entry.versions.get(number)
+        if found is None:
+            raise NotFoundError(f"Request for unknown model: '{name}' version {number} is not found")
+        if found.state is not ModelState.READY:
+            raise UnavailableError(f"Request for unknown model: '{name}' version {number} is not at ready state")
+        return found
+
+    @staticmethod
+    def _serving_version(entry: ModelEntry) -> VersionEntry:
+        if entry.serving is None:
+            raise NotFoundError(f"Request for unknown model: '{entry.name}' has no available versions")
+        return entry.versions[entry.serving.version]
+
+    # Health
+
+    def is_live(self) -> bool:
+        """The process answers and is not on its way out."""
+        return not self.exiting
+
+    def is_ready(self) -> bool:
+        """Requests can be served: with strict readiness, by every model of the repositories."""
+        if self.exiting or not self._manager.loaded:
+            return False
+        return not self._strict_readiness or not self.not_ready()
+
+    def not_ready(self) -> list[str]:
+        """Each model or version that is not ready, as ``name[:version]: reason``."""
+        found: list[str] = []
+        for entry in self._entries.values():
+            if not entry.versions:
+                found.append(f"{entry.name}: {entry.problem or 'not loaded'}")
+            found += [
+                f"{entry.name}:{v.version}: {v.reason or v.state}"
+                for v in entry.versions.values()
+                if v.state is not ModelState.READY
+            ]
+        return found
+
+    def is_model_ready(self, name: str, version: str | None) -> bool:
+        """A model, or one version of it, can serve requests.
+
+        Raises:
+            InvalidArgumentError: the version is no number.
+        """
+        try:
+            self.find(name, version)
+        except (NotFoundError, UnavailableError):
+            return False
+        return not self.exiting
+
+    # Descriptions
+
+    def server_metadata(self) -> dict[str, Any]:
+        """The server metadata object of the protocol."""
+        return {"name": self._server_id, "version": __version__, "extensions": EXTENSIONS}
+
+    def model_metadata(self, name: str, version: str | None) -> dict[str, Any]:
+        """The model metadata object of the protocol; errors as ``find``."""
+        spec = self.find(name, version).spec
+        ready = sorted(v.version for v in self._entries[name].versions.values() if v.state is ModelState.READY)
+        return {
+            "name": name,
+            "versions": [str(v) for v in ready],
+            "platform": spec.platform or spec.backend,
+            "inputs": [_tensor_metadata(t) for t in spec.inputs.values()],
+            "outputs": [_tensor_metadata(t) for t in spec.outputs.values()],
+        }
+
+    def model_config(self, name: str, version: str | None) -> Any:
+        """The completed configuration message; errors as ``find``."""
+        return self._find_version(name, version).config
+
+    def index(self, ready_only: bool) -> list[dict[str, str]]:
+        """The repository index: every model and version, by name, with state and reason."""
+        rows: list[dict[str, str]] = []
+        for entry in sorted(self._entries.values(), key=lambda e: e.name):
+            if not entry.versions and not ready_only:
+                rows.append(_index_row(entry.name, None, ModelState.UNAVAILABLE, str(entry.problem or "")))
+            for found in sorted(entry.versions.values(), key=lambda v: v.version):
+                if found.state is ModelState.READY or not ready_only:
+                    rows.append(_index_row(entry.name, found.version, found.state, found.reason))
+        return rows
+
+    def statistics(self, name: str | None, version: str | None) -> dict[str, Any]:
+        """The statistics object of the protocol, for one model, one version or all.
+
+        Raises:
+            InvalidArgumentError: there is no such model or version.
+        """
+        if name is None:
+            models = self.loaded_models()
+        elif version:
+            models = [m for m in self._loaded_versions(name) if m.version == _version_number(version)]
+            if not models:
+                raise InvalidArgumentError(f"requested model version is not available for model '{name}'")
+        else:
+            models = self._loaded_versions(name)
+        return {"model_stats": [_statistics(m.name, m.version, m.statistics) for m in models]}
+
+    def loaded_models(self) -> list[LoadedModel]:
+        """Every loaded version of every model, by name and version."""
+        return [m for name in sorted(self._entries) for m in self._versions_of(self._entries[name])]
+
+    def _loaded_versions(self, name: str) -> list[LoadedModel]:
+        models = self._versions_of(self._entries[name]) if name in self._entries else []
+        if not models:
+            raise InvalidArgumentError(f"requested model '{name}' is not available")
+        return models
+
+    @staticmethod
+    def _versions_of(entry: ModelEntry) -> list[LoadedModel]:
+        found = [v.model for _, v in sorted(entry.versions.items()) if v.state is ModelState.READY]
+        return [m for m in found if m is not None]
+
+
+def _version_number(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= _MAX_VERSION:
+        raise InvalidArgumentError(
+            f"failed to get model version from specified version string '{text}' (details: stol), version should be an "
+            "integral value > 0"
+        )
+    return number
+
+
+def _tensor_metadata(tensor: TensorSpec) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.dtype.wire, "shape": tensor.shape}
+
+
+def _index_row(name: str, version: int | None, state: ModelState, reason: str) -> dict[str, str]:
+    row = {"name": name}
+    if version is not None:
+        row["version"] = str(version)
+    if state:
+        row["state"] = str(state)
+    if reason:
+        row["reason"] = reason
+    return row
+
+
+def _statistics(name: str, version: int, found: ModelStatistics) -> dict[str, Any]:
+    return {
+        "name": name,
+        "version": str(version),
+        "last_inference": found.last_inference_ms,
+        "inference_count": found.inference_count,
+        "execution_count": found.execution_count,
+        "inference_stats": {
+            "success": _duration(found.success),
+            "fail": _duration(found.failure),
+            "queue": _duration(found.queue),
+            "compute_input": _duration(found.compute_input),
+            "compute_infer": _duration(found.compute_infer),
+            "compute_output": _duration(found.compute_output),
+            "cache_hit": _duration(found.cache_hit),
+            "cache_miss": _duration(found.cache_miss),
+        },
+        "response_stats": {},
+        "batch_stats": [
+            {
+                "batch_size": rows,
+                "compute_input": _duration(batch.compute_input),
+                "compute_infer": _duration(batch.compute_infer),
+                "compute_output": _duration(batch.compute_output),
+            }
+            for rows, batch in sorted(found.batches.items())
+        ],
+        "memory_usage": [],
+    }
+
+
+def _duration(duration: Duration) -> dict[str, int]:
+    return {"count": duration.count, "ns": duration.ns}

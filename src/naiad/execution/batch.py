@@ -1,0 +1,42 @@
+"""A batch on its way: what the loop hands to an instance and gets back, in one object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from naiad.errors import BackendError
+from naiad.request import Array, InferRequest
+
+
+class Batch:
+    """Requests that run together. The loop fills the first part, the instance the second.
+
+    Attributes:
+        requests: in the order of their rows.
+        rows: their rows together.
+        outputs: names of the outputs that any of them wants.
+        results: the model's output arrays, valid when ``error`` is None.
+        start_ns, input_ns, infer_ns, end_ns: monotonic times of the start, of the inputs being gathered, of the model
+            being done and of the hand-back.
+    """
+
+    __slots__ = ("end_ns", "error", "infer_ns", "input_ns", "outputs", "requests", "results", "rows", "start_ns")
+
+    def __init__(self, requests: list[InferRequest]) -> None:
+        self.requests = requests
+        first = requests[0]
+        rows = 0
+        outputs = first.outputs
+        for request in requests:
+            rows += request.rows
+            if request.outputs is not outputs and request.outputs != outputs:
+                outputs = _union(outputs, request.outputs)
+        self.rows = rows
+        self.outputs: Sequence[str] = outputs
+        self.results: Mapping[str, Array] = {}
+        self.error: BackendError | None = None
+        self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
+
+
+def _union(some: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    return some + tuple(name for name in more if name not in some)

@@ -1,0 +1,82 @@
+"""Requests to one batch and back: inputs gathered into one buffer per tensor, outputs scattered as views of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from naiad.config.spec import ModelSpec, TensorSpec
+from naiad.errors import BackendError
+from naiad.execution.batch import Batch
+from naiad.request import Array
+from naiad.tensor.dtypes import BY_NUMPY
+
+
+def gather(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
+    """The inputs of all requests of a batch, each tensor in one aligned array, reshaped as the configuration says."""
+    requests = batch.requests
+    if len(requests) == 1:
+        inputs = {name: _aligned(array) for name, array in requests[0].inputs.items()}
+    else:
+        inputs = {name: np.concatenate([r.inputs[name] for r in requests]) for name in requests[0].inputs}
+    for name, array in inputs.items():
+        tensor = spec.inputs[name]
+        if tensor.reshape is not None:
+            inputs[name] = array.reshape(_target(tensor.reshape, array.shape, tensor, spec))
+    return inputs
+
+
+def _aligned(array: Array) -> Array:
+    # A tensor lies where its header ended, at any byte; some kernels want it aligned to its element size.
+    return array if array.flags.aligned else array.copy()
+
+
+def _target(shape: tuple[int, ...], found: tuple[int, ...], tensor: TensorSpec, spec: ModelSpec) -> tuple[int, ...]:
+    """``shape`` with its variable dims taken, in order, from those of ``tensor`` as found."""
+    lead = found[:1] if spec.max_batch_size else ()
+    items = found[len(lead) :]
+    variable = iter([n for n, dim in zip(items, tensor.dims, strict=True) if dim == -1])
+    return (*lead, *(next(variable) if dim == -1 else dim for dim in shape))
+
+
+def check_results(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> dict[str, Array]:
+    """What a model returned, made sure of: every wanted output, of the configured datatype, with a row per item.
+
+    Raises:
+        BackendError: names the output, what it is and what it should be.
+    """
+    checked: dict[str, Array] = {}
+    for name in batch.outputs:
+        tensor = spec.outputs[name]
+        array = results.get(name)
+        if array is None:
+            raise BackendError(f"model '{spec.name}' returned no output '{name}', only {sorted(results)}")
+        if array.dtype != tensor.dtype.numpy:
+            found = BY_NUMPY.get(array.dtype)
+            raise BackendError(
+                f"model '{spec.name}' returned output '{name}' as {found.wire if found else array.dtype}, "
+                f"but its configuration says {tensor.dtype.wire}"
+            )
+        if spec.max_batch_size and (array.ndim == 0 or array.shape[0] != batch.rows):
+            raise BackendError(
+                f"model '{spec.name}' returned output '{name}' with shape {list(array.shape)} for a batch of "
+                f"{batch.rows}: its first dimension must be the batch size"
+            )
+        checked[name] = _output_reshape(array, tensor, spec) if tensor.reshape is not None else array
+    return checked
+
+
+def _output_reshape(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
+    lead = array.shape[:1] if spec.max_batch_size else ()
+    items = array.shape[len(lead) :]
+    reshape = tensor.reshape or ()
+    variable = iter([n for n, dim in zip(items, reshape, strict=False) if dim == -1])
+    target = (*lead, *(next(variable, -1) if dim == -1 else dim for dim in tensor.dims))
+    try:
+        return array.reshape(target)
+    except ValueError:
+        raise BackendError(
+            f"model '{spec.name}' returned output '{tensor.name}' with shape {list(array.shape)}, which does not "
+            f"reshape to {list(target)}"
+        ) from None

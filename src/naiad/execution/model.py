@@ -1,0 +1,234 @@
+"""A loaded model version: its queue, its instances and its counters. All of it is touched by the event loop alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from time import monotonic_ns
+
+from naiad.backends.base import Backend
+from naiad.clock import Clock, SystemClock
+from naiad.config.spec import ModelSpec
+from naiad.errors import CancelledError, NaiadError, ServerStoppingError
+from naiad.execution.batch import Batch
+from naiad.execution.thread import InstanceThread
+from naiad.execution.timer import LoopTimer
+from naiad.request import Array, InferRequest, request_label
+from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
+from naiad.scheduling.ordering import OrderedRelease
+from naiad.telemetry.statistics import ModelStatistics
+
+logger = logging.getLogger("naiad")
+
+
+class LoadedModel:
+    """One version of a model, ready to run.
+
+    ``start`` and ``close`` are called in a loading thread; everything else on the loop.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        version: int,
+        backend: Backend,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock | None = None,
+    ) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.version = version
+        self.statistics = ModelStatistics()
+        self.in_flight = 0
+        self._backend = backend
+        self._loop = loop
+        self._clock = clock or SystemClock()
+        self._batcher = _make_batcher(spec)
+        self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
+        self._instances: list[InstanceThread] = []
+        self._idle: list[InstanceThread] = []
+        self._turn_is_set = False
+        self._timer: LoopTimer | None = None
+        self._stopping = False
+        self._drained: list[Callable[[], object]] = []
+
+    # Loading and unloading
+
+    def start(self) -> None:
+        """Create every instance, each in its own thread; blocks until all are there.
+
+        Raises:
+            NaiadError: an instance could not be created; those that were are closed again.
+        """
+        finished = self._finished_in_thread
+        try:
+            for group in self.spec.instance_groups:
+                for index in range(group.count):
+                    create = partial(self._backend.create_instance, group, index)
+                    instance = InstanceThread(f"{group.name}_{index}", self.spec, create, finished)
+                    instance.start()
+                    self._instances.append(instance)
+                    if not group.passive:
+                        self._idle.append(instance)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self, timeout: float | None = None) -> bool:
+        """End every instance after what it runs and close the backend; False when one did not end in time."""
+        ended = [instance.stop(timeout) for instance in self._instances]
+        if all(ended):
+            self._backend.close()
+        return all(ended)
+
+    def stop_accepting(self) -> None:
+        """Refuse new requests; those accepted go on."""
+        self._stopping = True
+
+    def when_drained(self, callback: Callable[[], object]) -> None:
+        """Call back as soon as no accepted request is left, at once when there is none."""
+        if self.in_flight == 0:
+            callback()
+        else:
+            self._drained.append(callback)
+
+    def detach(self) -> None:
+        """Give the loop's own resources back; the last call on the loop."""
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+
+    # The way of a request
+
+    def submit(self, request: InferRequest) -> None:
+        """Take a checked request in; its ``respond`` is called once, later.
+
+        Raises:
+            ServerStoppingError: the model no longer accepts requests.
+        """
+        if self._stopping:
+            raise ServerStoppingError(
+                "Server is stopping, scheduler for model has stopped accepting new inference requests"
+            )
+        request.queued_ns = monotonic_ns()
+        self.in_flight += 1
+        self.statistics.pending += 1
+        self._batcher.push(request)
+        if self._ordered is not None:
+            self._ordered.expect(request)
+        if self._idle and not self._turn_is_set:
+            self._turn_is_set = True
+            self._loop.call_soon(self._turn)
+
+    def cancel(self, request: InferRequest) -> None:
+        """Give a request up: it leaves the queue at once; one that already runs is answered but not counted on."""
+        request.cancelled = True
+        if self._batcher.discard(request):
+            self.statistics.pending -= 1
+            self._fail(request, CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
+
+    def _turn(self) -> None:
+        """End of a loop turn in which requests came or an instance became idle: hand batches out."""
+        self._turn_is_set = False
+        now_ns = monotonic_ns()
+        idle = self._idle
+        while idle:
+            batch, wake_ns = self._batcher.take(now_ns)
+            if not batch:
+                if wake_ns:
+                    self._wake_at(wake_ns)
+                return
+            self.statistics.pending -= len(batch)
+            idle.pop().run(Batch(batch))
+
+    def _wake_at(self, at_ns: int) -> None:
+        if self._timer is None:
+            self._timer = LoopTimer(self._loop, self._turn)
+        self._timer.arm(at_ns)
+
+    def _finished_in_thread(self, instance: InstanceThread, batches: list[Batch]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._finished, instance, batches)
+        except RuntimeError:
+            # The loop is closed: the server was told to abort and nobody waits for these answers.
+            return
+
+    def _finished(self, instance: InstanceThread, batches: list[Batch]) -> None:
+        self._idle.append(instance)
+        self._turn()
+        for batch in batches:
+            if batch.error is None:
+                self._succeed(batch)
+            else:
+                self._count_failed_execution(batch)
+                for request in batch.requests:
+                    self._fail(request, batch.error)
+        if self.in_flight == 0 and self._drained:
+            for callback in self._drained:
+                callback()
+            self._drained.clear()
+
+    def _succeed(self, batch: Batch) -> None:
+        self._count(batch)
+        requests, results = batch.requests, batch.results
+        self.in_flight -= len(requests)
+        if len(requests) == 1:
+            self._respond(requests[0], results, None)
+            return
+        row = 0
+        items = tuple(results.items())
+        for request in requests:
+            end = row + request.rows
+            self._respond(request, {name: array[row:end] for name, array in items}, None)
+            row = end
+
+    def _fail(self, request: InferRequest, error: NaiadError) -> None:
+        self.in_flight -= 1
+        self.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
+        logger.warning("%sfailed for model '%s': %s", request_label(request.id), self.name, error)
+        self._respond(request, {}, error)
+
+    def _respond(self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if self._ordered is not None:
+            self._ordered.release(request, partial(_send, request, outputs, error))
+        else:
+            _send(request, outputs, error)
+
+    def _count(self, batch: Batch) -> None:
+        """Statistics of a batch that succeeded, once for all its requests."""
+        now_ns, count = monotonic_ns(), len(batch.requests)
+        received_ns = queued_ns = 0
+        for request in batch.requests:
+            received_ns += request.received_ns
+            queued_ns += request.queued_ns
+        times = (batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns)
+        statistics = self.statistics
+        statistics.count_execution(batch.rows, *times)
+        statistics.count_success(
+            count, batch.rows, count * now_ns - received_ns, count * batch.start_ns - queued_ns, *times
+        )
+        statistics.last_inference_ms = self._clock.wall_ms()
+
+    def _count_failed_execution(self, batch: Batch) -> None:
+        """A run that failed is an execution all the same; the times it did not reach count as nothing."""
+        gathered_ns = batch.input_ns or batch.start_ns
+        done_ns = batch.infer_ns or batch.end_ns
+        self.statistics.count_execution(
+            batch.rows, gathered_ns - batch.start_ns, done_ns - gathered_ns, batch.end_ns - done_ns
+        )
+
+
+def _send(request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+    try:
+        request.respond(outputs, error)
+    except Exception:
+        # The answer of one request must not take the others of its batch with it.
+        logger.exception("%sthe answer could not be sent", request_label(request.id))
+
+
+def _make_batcher(spec: ModelSpec) -> Batcher:
+    if spec.batching is None or spec.max_batch_size < 1:
+        return SingleBatcher()
+    return DynamicBatcher(spec.batching, spec.max_batch_size)

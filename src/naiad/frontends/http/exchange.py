@@ -1,0 +1,72 @@
+"""``Exchange``: one request and its answer, as a handler sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+import orjson
+
+from naiad.wire.http1 import RequestHead, encode_head
+
+if TYPE_CHECKING:
+    from naiad.frontends.http.protocol import HttpConnection
+    from naiad.wire.http1 import Part
+
+
+class Exchange:
+    """One request and its answer. The handler keeps it until it has called ``send`` once, on the loop's thread.
+
+    ``on_disconnect`` may be set by the handler; it is called when the connection is lost before the answer was given.
+    ``answer`` belongs to the connection: the answer, while it waits for those of earlier requests.
+    """
+
+    __slots__ = ("answer", "connection", "head", "on_disconnect")
+
+    def __init__(self, connection: HttpConnection, head: RequestHead) -> None:
+        self.connection = connection
+        self.head = head
+        self.answer: Sequence[Part] | None = None
+        self.on_disconnect: Callable[[], None] | None = None
+
+    def send(self, parts: bytes | list[Part]) -> None:
+        """Answer with a complete encoded response; the head lies in the first part, as ``encode_head`` makes it.
+
+        Memory views must be flat (one byte per item) and must not change until they are written. Nothing happens when
+        the peer is gone.
+
+        Raises:
+            InternalError: this exchange was answered before.
+        """
+        connection = self.connection
+        pending = connection.pending
+        if self.head.plain and pending and pending[0] is self and not connection.halted:
+            pending.popleft()
+            connection.quiet = 0
+            if type(parts) is bytes:
+                connection.write(parts)
+            else:
+                connection.write_parts(cast("list[Part]", parts))
+            if pending:
+                connection.answer_next()
+            return
+        connection.answer_slowly(self, [parts] if isinstance(parts, bytes) else parts)
+
+    def send_status(self, status: int, content_type: str, body: bytes, extra: Sequence[tuple[str, str]] = ()) -> None:
+        """Answer with a head made of ``status``, ``content_type`` and ``extra`` headers, and ``body``."""
+        self.send(encode_head(status, content_type, len(body), extra) + body)
+
+    def send_error(self, status: int, message: str) -> None:
+        """Answer with the protocol's error document, ``{"error": message}`` as JSON."""
+        self.send_status(status, "application/json", orjson.dumps({"error": message}))
+
+    def closed(self) -> bool:
+        """The peer is gone: nobody will read the answer."""
+        return self.connection.lost
+
+
+Handler = Callable[[Exchange, "bytearray | memoryview"], None]
+"""Called with the whole body, which the handler may keep and write to."""
+
+Application = Callable[[RequestHead], Handler]
+"""Finds who answers a request; asked once per distinct head. It must not raise: 404 and 405 are handlers as well."""

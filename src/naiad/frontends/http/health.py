@@ -1,0 +1,55 @@
+"""``/v2/health/live``, ``/v2/health/ready`` and ``/v2/models/{model}/ready``.
+
+As the reference answers: an empty 200, or 400 when not; ``?verbose=true`` on ready adds what is not ready.
+"""
+
+from __future__ import annotations
+
+from naiad.engine.engine import Engine
+from naiad.errors import NaiadError
+from naiad.frontends.http.answers import TEXT, send_empty, send_error, send_message
+from naiad.frontends.http.infer_read import Body
+from naiad.frontends.http.protocol import Exchange, Handler
+
+
+def live(engine: Engine, model: str, version: str | None) -> Handler:
+    """Handler of server liveness."""
+
+    def handle(exchange: Exchange, body: Body) -> None:
+        send_empty(exchange, 200 if engine.is_live() else 400)
+
+    return handle
+
+
+def ready(engine: Engine, model: str, version: str | None) -> Handler:
+    """Handler of server readiness."""
+
+    def handle(exchange: Exchange, body: Body) -> None:
+        if engine.is_ready():
+            send_empty(exchange)
+        elif exchange.head.query == "verbose=true":
+            reasons = (
+                ["the server is shutting down"] if engine.exiting else engine.not_ready() or ["models are loading"]
+            )
+            send_message(exchange, 400, "not ready: " + "; ".join(reasons))
+        else:
+            send_empty(exchange, 400)
+
+    return handle
+
+
+def model_ready(engine: Engine, model: str, version: str | None) -> Handler:
+    """Handler of the readiness of one model or version."""
+
+    def handle(exchange: Exchange, body: Body) -> None:
+        try:
+            is_ready = engine.is_model_ready(model, version)
+        except NaiadError as error:
+            send_error(exchange, error, TEXT)
+            return
+        if is_ready:
+            send_empty(exchange)
+        else:
+            send_message(exchange, 400, "Model version not ready", TEXT)
+
+    return handle

@@ -1,0 +1,136 @@
+"""``POST /v2/models/{model}[/versions/{version}]/infer``: a body becomes a request, outputs become an answer.
+
+The hot path of the server. A request whose inputs are all binary and whose JSON part was seen before costs a look-up,
+the views and a queue push; everything else is read and checked in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic_ns
+
+from naiad.engine.engine import Engine
+from naiad.errors import NaiadError, NotFoundError
+from naiad.execution.model import LoadedModel
+from naiad.frontends.http.answers import JSON, TEXT, send_error
+from naiad.frontends.http.infer_read import Body, UnsupportedEncodingError, read_request
+from naiad.frontends.http.protocol import Exchange
+from naiad.request import Array, InferRequest
+from naiad.wire.http1 import encode_head
+from naiad.wire.infer_binary import InferPlan, PlanMemo, split_id
+from naiad.wire.infer_response import OutputPart, encode_answer
+
+_IN_ONE_WRITE = 65536
+
+
+class HttpInferRequest(InferRequest):
+    """A request that answers on its HTTP exchange."""
+
+    __slots__ = ("exchange", "plan")
+
+    def __init__(self, exchange: Exchange, plan: InferPlan, inputs: Mapping[str, Array], request_id: str) -> None:
+        # Not through super(): one call less for every request.
+        self.exchange = exchange
+        self.plan = plan
+        self.id = request_id
+        self.inputs = inputs
+        self.outputs = plan.outputs
+        self.rows = plan.rows
+        self.shape_key = plan.shape_key
+        self.parameters = plan.parameters
+        self.timeout_us = plan.timeout_us
+        self.priority = plan.priority
+        self.received_ns = monotonic_ns()
+        self.queued_ns = 0
+        self.cancelled = False
+        self.slot = None
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None:
+            send_error(self.exchange, error, TEXT)
+        elif self.plan.plain:
+            self._send_plain(outputs)
+        else:
+            self._send_any(outputs)
+
+    def _send_plain(self, outputs: Mapping[str, Array]) -> None:
+        head, arrays = self.plan.answer(self.id, outputs)
+        try:
+            if len(head) + sum([a.nbytes for a in arrays]) < _IN_ONE_WRITE:
+                # bytes.join takes anything with a buffer; typeshed does not know that arrays have one before 3.12.
+                self.exchange.send(b"".join([head, *arrays]))  # type: ignore[list-item]
+            else:
+                self.exchange.send([head, *[a.data.cast("B") for a in arrays]])
+        except (BufferError, TypeError, ValueError):
+            # An array that is not one row-major block of memory cannot be sent as it lies.
+            self._send_any(outputs)
+
+    def _send_any(self, outputs: Mapping[str, Array]) -> None:
+        plan = self.plan
+        parts = [OutputPart(name, plan.dtypes[name], outputs[name], plan.binary[name]) for name in plan.outputs]
+        try:
+            json, tensors, binary = encode_answer(plan.model, plan.version, self.id, parts)
+        except NaiadError as error:
+            send_error(self.exchange, error, TEXT)
+            return
+        if not binary:
+            self.exchange.send_status(200, JSON, json)
+            return
+        extra = (("Inference-Header-Content-Length", str(len(json))),)
+        length = len(json) + sum(len(t) for t in tensors)
+        head = encode_head(200, "application/octet-stream", length, extra)
+        if length < _IN_ONE_WRITE:
+            self.exchange.send(b"".join([head, json, *tensors]))
+        else:
+            self.exchange.send([head + json, *tensors])
+
+
+class InferHandler:
+    """Handles the inference requests for one model name and version."""
+
+    __slots__ = ("_engine", "_memo", "_model", "_name", "_version")
+
+    def __init__(self, engine: Engine, name: str, version: str | None) -> None:
+        self._engine = engine
+        self._name = name
+        self._version = version
+        self._model: LoadedModel | None = None
+        self._memo = PlanMemo()
+
+    def __call__(self, exchange: Exchange, body: Body) -> None:
+        try:
+            model = self._engine.find(self._name, self._version)
+        except NaiadError as error:
+            send_error(exchange, error, TEXT if isinstance(error, NotFoundError) else JSON)
+            return
+        if model is not self._model:
+            self._model = model
+            self._memo = PlanMemo()
+        size = exchange.head.inference_header_length
+        try:
+            if size is None or not 0 < size < len(body):
+                request = self._read(exchange, model, body, size, None)
+            else:
+                request_id, key = split_id(bytes(body[:size]))
+                plan = self._memo.get(key)
+                if plan is not None and plan.size == len(body) - size:
+                    request = HttpInferRequest(exchange, plan, plan.views(body, size), request_id)
+                else:
+                    request = self._read(exchange, model, body, size, key)
+            model.submit(request)
+        except UnsupportedEncodingError as error:
+            send_error(exchange, error, TEXT, (("Accept-Encoding", "gzip, deflate"),))
+        except NaiadError as error:
+            send_error(exchange, error)
+
+    def _read(
+        self, exchange: Exchange, model: LoadedModel, body: Body, size: int | None, key: bytes | None
+    ) -> HttpInferRequest:
+        """Read and check a request in full; keep its plan under ``key`` when its inputs are all binary."""
+        encoding = exchange.head.headers.get("content-encoding", "")
+        if encoding not in ("", "identity"):
+            raise UnsupportedEncodingError("Unsupported compression type")
+        request_id, plan, inputs = read_request(model, body, size)
+        if key is not None and len(plan.inputs) == len(inputs) and b'"id"' not in key:
+            self._memo.keep(key, plan)
+        return HttpInferRequest(exchange, plan, inputs, request_id)

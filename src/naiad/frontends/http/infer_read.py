@@ -1,0 +1,187 @@
+"""Reading an inference request in full: its JSON part, its tensors and whether both fit the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from naiad.config.spec import ModelSpec, TensorSpec
+from naiad.engine.checks import check_inputs, check_outputs, check_size
+from naiad.errors import InvalidArgumentError, UnsupportedError
+from naiad.execution.model import LoadedModel
+from naiad.request import Array, request_label
+from naiad.tensor.strings import decode_bytes
+from naiad.wire.infer_binary import BinaryInput, InferPlan
+from naiad.wire.infer_header import InferHeader, InputHeader, parse_infer_header
+from naiad.wire.infer_json import decode_data
+
+Body = bytes | bytearray | memoryview
+
+
+class UnsupportedEncodingError(UnsupportedError):
+    """A Content-Encoding that is not served."""
+
+
+class ReadRequest(NamedTuple):
+    """A request that fits its model: its id, its plan (which serves the next request alike) and its tensors."""
+
+    id: str
+    plan: InferPlan
+    inputs: dict[str, Array]
+
+
+def read_request(model: LoadedModel, body: Body, header_length: int | None) -> ReadRequest:
+    """Read and check one request.
+
+    Args:
+        model: that it is for.
+        body: the whole body.
+        header_length: bytes of the JSON part as the header Inference-Header-Content-Length says; 0 for a raw tensor,
+            None for a body that is JSON alone.
+
+    Raises:
+        InvalidArgumentError: what is wrong with it.
+        UnsupportedError: it asks for an extension that is not served.
+    """
+    if header_length == 0 or not body:
+        return _read_raw(model, body)
+    start = len(body) if header_length is None else header_length
+    if start > len(body):
+        raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {start}")
+    header = parse_infer_header(body if start == len(body) else bytes(body[:start]))
+    if header_length is None and any(i.binary_size is not None for i in header.inputs):
+        raise InvalidArgumentError(
+            "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing "
+            "inputs in binary data format"
+        )
+    located = _locate(header, model.spec, len(body) - start)
+    plan = _make_plan(header, model, located)
+    inputs = plan.views(body, start)
+    _read_others(header, model.spec, located, body, start, inputs)
+    return ReadRequest(header.id, plan, inputs)
+
+
+def _locate(header: InferHeader, spec: ModelSpec, available: int) -> dict[str, int]:
+    """The offset of each binary input behind the JSON part; their sizes must use up the bytes that came, exactly."""
+    offsets: dict[str, int] = {}
+    offset = 0
+    for given in header.inputs:
+        if given.binary_size is None:
+            continue
+        if offset + given.binary_size > available:
+            raise InvalidArgumentError(
+                f"unexpected size for input '{given.name}', expecting {given.binary_size - (available - offset)} "
+                f"additional bytes for model '{spec.name}'"
+            )
+        offsets[given.name] = offset
+        offset += given.binary_size
+    if offset != available:
+        raise InvalidArgumentError(f"unexpected additional input data for model '{spec.name}'")
+    return offsets
+
+
+def _make_plan(header: InferHeader, model: LoadedModel, offsets: Mapping[str, int]) -> InferPlan:
+    """Check the request against its model and note all that the next one with the same JSON part needs."""
+    spec = model.spec
+    fit = check_inputs(spec, header.inputs, header.id)
+    wanted = header.outputs or []
+    names = check_outputs(spec, [o.name for o in wanted])
+    if any(o.classification for o in wanted):
+        raise UnsupportedError("The classification extension is not served by this version of Naiad.")
+    asked = {o.name: o.binary for o in wanted}
+    inputs: list[BinaryInput] = []
+    size = 0
+    for given in header.inputs:
+        if given.binary_size is None:
+            continue
+        size += given.binary_size
+        if not given.dtype.is_bytes:
+            check_size(spec, given.name, given.elements * given.dtype.itemsize, given.binary_size, header.id)
+            inputs.append(BinaryInput(given.name, given.dtype.numpy, given.elements, offsets[given.name], given.shape))
+    return InferPlan(
+        spec.name,
+        model.version,
+        inputs,
+        size,
+        names,
+        {n: spec.outputs[n].dtype for n in names},
+        {n: asked.get(n, header.binary_default) if asked else header.binary_default for n in names},
+        fit.rows,
+        fit.shape_key,
+        header.parameters,
+        header.priority,
+        header.timeout_us,
+    )
+
+
+def _read_others(
+    header: InferHeader, spec: ModelSpec, offsets: Mapping[str, int], body: Body, start: int, inputs: dict[str, Array]
+) -> None:
+    """The inputs that are not plain views: JSON data and BYTES."""
+    for given in header.inputs:
+        if given.binary_size is None:
+            inputs[given.name] = decode_data(given)
+        elif given.dtype.is_bytes:
+            inputs[given.name] = _read_bytes(given, spec, offsets[given.name], body, start, header.id)
+
+
+def _read_bytes(given: InputHeader, spec: ModelSpec, offset: int, body: Body, start: int, request_id: str) -> Array:
+    raw = memoryview(body)[start + offset : start + offset + (given.binary_size or 0)]
+    try:
+        elements = decode_bytes(raw, given.elements, f"inference input '{given.name}' for model '{spec.name}'")
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(request_label(request_id) + str(error)) from None
+    return elements.reshape(given.shape)
+
+
+def _read_raw(model: LoadedModel, body: Body) -> ReadRequest:
+    """The raw single-input request: the whole body is the tensor, its shape follows from the model and the size."""
+    spec = model.spec
+    label = request_label("")
+    if len(spec.inputs) != 1:
+        raise InvalidArgumentError(
+            f"{label}Raw request must only have 1 input (found 1) to be deduced but got {len(spec.inputs)} inputs in "
+            f"'{spec.name}' model configuration"
+        )
+    tensor = next(iter(spec.inputs.values()))
+    shape = _raw_shape(tensor, spec, len(body), label)
+    elements = 1
+    for dim in shape:
+        elements *= dim
+    given = InputHeader(tensor.name, tensor.dtype, shape, elements, None, len(body))
+    header = InferHeader(binary_default=True, inputs=[given])
+    plan = _make_plan(header, model, {tensor.name: 0})
+    inputs = plan.views(body, 0)
+    if tensor.dtype.is_bytes:
+        inputs[tensor.name] = _one_string(bytes(body)).reshape(shape)
+    return ReadRequest("", plan, inputs)
+
+
+def _one_string(raw: bytes) -> Array:
+    array: Array = np.empty(1, np.object_)
+    array[0] = raw
+    return array
+
+
+def _raw_shape(tensor: TensorSpec, spec: ModelSpec, size: int, label: str) -> tuple[int, ...]:
+    """The shape of a raw tensor of ``size`` bytes: batch 1, and the one variable dimension as the size says."""
+    dims = tensor.dims
+    variable = sum(dim == -1 for dim in dims)
+    if variable > 1:
+        raise InvalidArgumentError(
+            f"{label}The shape of the raw input '{tensor.name}' can not be deduced because there are more than one "
+            "variable-sized dimension"
+        )
+    known = tensor.dtype.itemsize
+    for dim in dims:
+        known *= 1 if dim == -1 else dim
+    count = 1 if tensor.dtype.is_bytes else size // known
+    if variable and not tensor.dtype.is_bytes and size % known:
+        raise InvalidArgumentError(
+            f"{label}The shape of the raw input '{tensor.name}' can not be deduced: {size} bytes are not a multiple of "
+            f"{known}"
+        )
+    shape = tuple(count if dim == -1 else dim for dim in dims)
+    return (1, *shape) if spec.max_batch_size else shape

@@ -1,0 +1,527 @@
+"""One HTTP/1.1 connection: from the socket's bytes to a handler and back.
+
+The way of a small request is ``buffer_updated`` -> handler -> ``Exchange.send``, and it is kept free of tasks, futures,
+timers and locks. Everything unusual (a body that has not arrived, chunks, HTTP/1.0, HEAD, pipelining out of order,
+back-pressure, the end of the connection) takes the slower methods below.
+
+Bytes are received into one buffer that all connections of a listener share: the event loops used read and deliver in
+one step, so a connection keeps only what it could not use at once. A body that is not there yet gets memory of its own
+and is received straight into it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+from naiad.errors import InternalError
+from naiad.frontends.http.body import SizedBody
+from naiad.frontends.http.exchange import Application, Exchange, Handler
+from naiad.frontends.http.service import HttpLimits, HttpService
+from naiad.wire.chunked import ChunkedDecoder, too_large
+from naiad.wire.http1 import CONTINUE, HEAD_END, MAX_HEAD_BYTES, HttpError, RequestHead, adapt_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from naiad.wire.http1 import Part
+
+__all__ = ["Application", "Exchange", "Handler", "HttpConnection", "HttpLimits", "HttpService"]
+
+log = logging.getLogger(__name__)
+
+MAX_UNANSWERED: Final = 64
+RESUME_UNANSWERED: Final = 32
+JOIN_BELOW_BYTES: Final = 65_536
+MAX_KEPT_HEAD_BYTES: Final = 2048
+MAX_REFUSED: Final = 1024
+"""How many connections over the limit are told so before they are closed; further ones are just dropped."""
+
+# What the next bytes are.
+_HEADS, _PARTIAL, _BODY, _CHUNKED, _DISCARD = range(5)
+# Why no further request is read: the peer does not take its answers; this connection ends after its answers.
+_CHOKED, _FINAL = 1, 2
+
+_HEAD_STARTS: Final = frozenset(b"\r!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+
+
+_NOTHING: Final = memoryview(b"")
+_NO_BODY: Final = SizedBody(0, _NOTHING)
+_NO_CHUNKS: Final = ChunkedDecoder(0)
+_INTERIM_HEAD: Final = RequestHead("", "", "", (1, 1), {})
+_REFUSED_HEAD: Final = RequestHead("", "", "", (1, 1), {"connection": "close"})
+
+
+class HttpConnection(asyncio.BufferedProtocol):
+    """The protocol object of one connection; see the module for how it works.
+
+    Attributes:
+        pending: exchanges without a written answer, oldest first; answers leave in this order.
+        halted: non-zero while no further request may be taken from the input.
+        lost: the transport is gone.
+        quiet: seconds since the last answer or since the current wait began; the listener's sweep counts it up and
+            calls ``check_time`` once it reaches ``patience``.
+    """
+
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_decoder",
+        "_eof",
+        "_head",
+        "_known",
+        "_last",
+        "_paused",
+        "_rest",
+        "_searched",
+        "_service",
+        "_state",
+        "_target",
+        "_transport",
+        "_unsent",
+        "_view",
+        "halted",
+        "lost",
+        "patience",
+        "pending",
+        "quiet",
+        "write",
+    )
+
+    def __init__(self, service: HttpService) -> None:
+        self._service = service
+        self._known = service.memo.known
+        self._last = _REFUSED_HEAD
+        self._buffer = service.receive_buffer()
+        self._view = memoryview(self._buffer)
+        self._target = self._view
+        self._state = _HEADS
+        self._rest = bytearray()
+        self._searched = 0
+        self._head = _REFUSED_HEAD
+        self._body = _NO_BODY
+        self._decoder = _NO_CHUNKS
+        self._paused = False
+        self._eof = False
+        self._unsent = 0
+        self.pending: deque[Exchange] = deque()
+        self.halted = 0
+        self.lost = False
+        self.quiet = 0
+        self.patience = service.limits.idle_s
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self.write: Callable[[Part], None] = self._transport.write
+        self._service.connections.add(self)
+        surplus = len(self._service.connections) - self._service.limits.max_connections
+        if self._service.draining or surplus > MAX_REFUSED:
+            self._transport.abort()
+        elif surplus > 0:
+            limit = self._service.limits.max_connections
+            self._fail(503, f"the server has its limit of {limit} connections open; try again later")
+            self._wait(self._service.limits.drain_linger_s)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._target
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._state:
+            self._receive_slowly(nbytes)
+            return
+        # The usual case: one request with the same head as the one before it on this connection.
+        head = self._last
+        buffer = self._buffer
+        if nbytes == head.request_bytes and not self.pending and not self.halted and buffer.startswith(head.raw):
+            exchange = Exchange(self, head)
+            self.pending.append(exchange)
+            try:
+                head.handler(exchange, buffer[len(head.raw) : nbytes])
+            except Exception:
+                self._handler_failed(exchange)
+        else:
+            self._read_requests(buffer, 0, 0, nbytes)
+
+    def eof_received(self) -> bool:
+        """The peer sends no more. It still gets the answers it waits for."""
+        self._eof = True
+        self._read_no_more()
+        return bool(self.pending)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self._read_no_more()
+        abandoned = list(self.pending)
+        self.pending.clear()
+        for exchange in abandoned:
+            if exchange.on_disconnect is not None:
+                _call_safely(exchange.on_disconnect)
+        self._service.forget(self)
+
+    def pause_writing(self) -> None:
+        self.halted |= _CHOKED
+        self._unsent = self._transport.get_write_buffer_size()
+        self._wait(self._service.limits.idle_s)
+
+    def resume_writing(self) -> None:
+        self.halted &= ~_CHOKED
+        self._wait(self._patience())
+        self._resume()
+
+    # Requests.
+
+    def _read_requests(self, buffer: bytearray, position: int, searched: int, size: int) -> None:
+        """Take every complete request out of ``buffer[position:size]`` and keep what is left.
+
+        ``searched`` is how far the first head is known not to end.
+        """
+        pending = self.pending
+        while position < size and not self.halted and len(pending) < MAX_UNANSWERED:
+            end = buffer.find(HEAD_END, searched, size)
+            if end < 0:
+                break
+            start = end + 4
+            raw = bytes(buffer[position:start])
+            head = self._known.get(raw) or self._read_head(raw)
+            if head is None:
+                position = searched = start
+                continue
+            if len(raw) <= MAX_KEPT_HEAD_BYTES:
+                self._last = head
+            end = start + head.request_bytes - len(head.raw)
+            if end > size:
+                position = searched = self._begin_body(head, buffer, start, size)
+                continue
+            exchange = Exchange(self, head)
+            pending.append(exchange)
+            try:
+                head.handler(exchange, buffer[start:end])
+            except Exception:
+                self._handler_failed(exchange)
+            position = searched = end
+        if position < size or self._state:
+            self._keep(buffer, position, size)
+
+    def _read_head(self, raw: bytes) -> RequestHead | None:
+        """The head with its handler; None for an empty line between requests and for a head that was refused."""
+        raw = raw.removeprefix(b"\r\n")
+        if raw == b"\r\n":
+            return None
+        try:
+            head = self._service.memo.get(raw)
+            limit = self._service.limits.max_body_bytes
+            if head.content_length is not None and head.content_length > limit:
+                raise too_large(head.content_length, limit)
+        except HttpError as error:
+            self._fail(error.status, error.message)
+            return None
+        if head.handler is None:
+            head.handler = self._service.application(head)
+        return head
+
+    def _dispatch(self, head: RequestHead, body: bytearray | memoryview) -> None:
+        """Hand a request over that did not come the short way."""
+        if not head.keep_alive:
+            self._read_no_more()
+        exchange = Exchange(self, head)
+        self.pending.append(exchange)
+        try:
+            head.handler(exchange, body)
+        except Exception:
+            self._handler_failed(exchange)
+
+    def _handler_failed(self, exchange: Exchange) -> None:
+        log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
+        if exchange.answer is None and exchange in self.pending:
+            exchange.send_error(500, "internal error while the request was handled; the server's log has the details")
+
+    def _keep(self, buffer: bytearray, position: int, size: int) -> None:
+        """Keep what could not be used yet, and stop reading when the reason lies on this side."""
+        if self._state > _PARTIAL:
+            return
+        if position == size:
+            self._rest = bytearray()
+            self._enter(_HEADS)
+            return
+        begun = self._state == _PARTIAL and position == 0
+        if not begun:
+            self._rest = buffer[position:size]
+            self._enter(_PARTIAL)
+        if self.halted or len(self.pending) >= MAX_UNANSWERED:
+            self._searched = 0
+            self._pause()
+        else:
+            self._check_partial_head()
+
+    def _check_partial_head(self) -> None:
+        rest = self._rest
+        self._searched = max(0, len(rest) - 3)
+        if rest == b"\r\n":
+            self._rest = bytearray()
+            self._enter(_HEADS)
+        elif rest[0] not in _HEAD_STARTS:
+            self._fail(
+                400, "the connection does not carry plain HTTP/1.1 (is the client using TLS or gRPC on this port?)"
+            )
+        elif len(rest) > MAX_HEAD_BYTES + 3:
+            self._fail(431, f"request head is larger than {MAX_HEAD_BYTES} bytes")
+
+    # Bodies that have not arrived yet.
+
+    def _begin_body(self, head: RequestHead, buffer: bytearray, position: int, size: int) -> int:
+        """Start with the body at ``position``; gives back where the next request begins, or ``size``."""
+        length = head.content_length or 0
+        end = position + length
+        if not head.chunked and end <= size:
+            self._dispatch(head, buffer[position:end])
+            return end
+        if head.expect_continue and position == size:
+            self._pass_interim()
+        self._head = head
+        with memoryview(buffer) as whole, whole[position:size] as data:
+            if head.chunked:
+                self._decoder = ChunkedDecoder(self._service.limits.max_body_bytes)
+                self._enter(_CHUNKED)
+                return position + self._feed(data)
+            self._start_body(length, data)
+        return size
+
+    def _start_body(self, length: int, data: memoryview) -> None:
+        try:
+            self._body = SizedBody(length, data)
+        except MemoryError:
+            self._fail_for_memory()
+            return
+        self._target = self._body.target
+        self._enter(_BODY)
+
+    def _fail_for_memory(self) -> None:
+        self._fail(503, "there is no memory for the request body; try again later")
+
+    def _pass_interim(self) -> None:
+        interim = Exchange(self, _INTERIM_HEAD)
+        self.pending.append(interim)
+        interim.send(CONTINUE)
+
+    def _receive_slowly(self, nbytes: int) -> None:
+        state = self._state
+        if state == _BODY:
+            self._receive_body(nbytes)
+        elif state == _PARTIAL:
+            self._rest += self._view[:nbytes]
+            self._read_requests(self._rest, 0, self._searched, len(self._rest))
+        elif state == _CHUNKED:
+            used = self._feed(self._view[:nbytes])
+            if used < nbytes and self._state == _HEADS:
+                self._read_requests(self._buffer, used, used, nbytes)
+
+    def _receive_body(self, nbytes: int) -> None:
+        body = self._body
+        try:
+            whole = body.advance(nbytes)
+        except MemoryError:
+            self._fail_for_memory()
+            return
+        self._target = body.target
+        if whole:
+            head = self._head
+            self._end_body()
+            self._dispatch(head, body.memory)
+
+    def _feed(self, data: memoryview) -> int:
+        """Give bytes to the chunked body; says how many were used."""
+        decoder = self._decoder
+        try:
+            used = decoder.feed(data)
+        except HttpError as error:
+            self._fail(error.status, error.message)
+            return len(data)
+        if decoder.done:
+            head = self._head
+            self._end_body()
+            self._dispatch(head, decoder.body)
+        return used
+
+    def _end_body(self) -> None:
+        self._forget_body()
+        self._enter(_DISCARD if self.halted & _FINAL else _HEADS)
+
+    def _forget_body(self) -> None:
+        self._target = self._view
+        self._body = _NO_BODY
+        self._decoder = _NO_CHUNKS
+        self._head = _REFUSED_HEAD
+
+    # Answers.
+
+    def write_parts(self, parts: list[Part]) -> None:
+        """Write one answer: small ones as one piece, large ones without copying them."""
+        if sum(map(len, parts)) < JOIN_BELOW_BYTES:
+            self.write(b"".join(parts))
+        else:
+            self._transport.writelines(parts)
+
+    def answer_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
+        """Take an answer that cannot be written as it is, or not yet."""
+        if self.lost:
+            return
+        if exchange.answer is not None or exchange not in self.pending:
+            head = exchange.head
+            raise InternalError(f"{head.method} {head.target} was answered twice; a handler must send exactly once")
+        exchange.answer = parts
+        self.answer_next()
+
+    def answer_next(self) -> None:
+        """Write the answers that are due, oldest first, and take up again what waited for them."""
+        pending = self.pending
+        while pending and (answer := pending[0].answer) is not None:
+            head = pending.popleft().head
+            self.quiet = 0
+            self._write_answer(head, answer)
+        if self._is_over():
+            self._say_goodbye()
+        else:
+            self._resume()
+
+    def _write_answer(self, head: RequestHead, answer: Sequence[Part]) -> None:
+        if head is not _INTERIM_HEAD:
+            keep_alive = "keep-alive" if head.version == (1, 0) else ""
+            option = "close" if self._is_over() else keep_alive
+            without_body = head.method == "HEAD"
+            if option or without_body:
+                answer = adapt_response(answer, option, without_body)
+        self.write_parts(list(answer))
+        if self.halted & _CHOKED:
+            self._unsent = self._transport.get_write_buffer_size()
+
+    def _is_over(self) -> bool:
+        return bool(self.halted & _FINAL) and not self.pending and self._state == _DISCARD
+
+    # The end of the connection.
+
+    def drain(self) -> None:
+        """Take no further request; close when the requests under way are answered, at once when there are none."""
+        if self._state in (_BODY, _CHUNKED):
+            self.halted |= _FINAL
+            return
+        ending = self._is_over()
+        self._read_no_more()
+        if ending:
+            self._wait(self._service.limits.drain_linger_s)
+        elif not self.pending:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Drop the connection and what it has not sent."""
+        self._transport.abort()
+
+    def _fail(self, status: int, message: str) -> None:
+        """Answer bytes that are no request, after the answers that are still due, and end the connection."""
+        self._read_no_more()
+        exchange = Exchange(self, _REFUSED_HEAD)
+        self.pending.append(exchange)
+        exchange.send_error(status, message)
+
+    def _read_no_more(self) -> None:
+        """From now on input is only looked at for its end."""
+        self.halted |= _FINAL
+        self._rest = bytearray()
+        self._forget_body()
+        self._enter(_DISCARD)
+        self._unpause()
+
+    def _say_goodbye(self) -> None:
+        """Close so that the peer reads the last answer: closing with unread input would reset the connection."""
+        if self._eof:
+            self._transport.close()
+        elif not self._transport.is_closing():
+            self._transport.write_eof()
+            self._unsent = self._transport.get_write_buffer_size()
+            self._wait(self._patience())
+
+    # Waiting.
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _unpause(self) -> None:
+        if self._paused:
+            self._paused = False
+            if not self.lost and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _resume(self) -> None:
+        if self._paused and not self.halted and len(self.pending) <= RESUME_UNANSWERED:
+            self._unpause()
+            self._wait(self._patience())
+            self._read_requests(self._rest, 0, 0, len(self._rest))
+
+    def _enter(self, state: int) -> None:
+        self._state = state
+        self._wait(self._patience())
+
+    def _wait(self, seconds: int) -> None:
+        self.quiet = 0
+        self.patience = seconds
+
+    def _patience(self) -> int:
+        """After how many quiet seconds ``check_time`` is to look at this connection."""
+        limits = self._service.limits
+        if self._state == _PARTIAL:
+            return limits.head_s
+        if self._state in (_BODY, _CHUNKED):
+            return limits.body_grace_s
+        if self._is_over():
+            return limits.drain_linger_s if self._service.draining else limits.linger_s
+        return limits.idle_s
+
+    def check_time(self) -> None:
+        """Called by the sweep when nothing happened for ``patience`` seconds."""
+        if self._waits_for_reader():
+            self._check_reader()
+        elif self._state in (_BODY, _CHUNKED):
+            self._check_body_rate()
+        elif self._state == _PARTIAL and not self._paused:
+            self._fail(408, f"request head did not arrive within {self._service.limits.head_s} s")
+        elif self.pending:
+            self.quiet = 0
+        else:
+            self._transport.close()
+
+    def _waits_for_reader(self) -> bool:
+        if self.halted & _CHOKED:
+            return True
+        return self._state in (_HEADS, _DISCARD) and self._transport.get_write_buffer_size() > 0
+
+    def _check_reader(self) -> None:
+        """Drop a peer that has taken nothing of its answers for the idle time."""
+        idle_s = self._service.limits.idle_s
+        unsent = self._transport.get_write_buffer_size()
+        if unsent < self._unsent or self.patience < idle_s:
+            self._unsent = unsent
+            self._wait(idle_s)
+        else:
+            log.info("dropped a connection that took no data for %d s", idle_s)
+            self._transport.abort()
+
+    def _check_body_rate(self) -> None:
+        limits = self._service.limits
+        have = self._body.have if self._state == _BODY else len(self._decoder.body)
+        allowed_s = limits.body_grace_s + have // limits.min_body_bytes_per_s
+        if self.quiet >= allowed_s:
+            self._fail(408, f"request body came too slowly: {have} bytes in {self.quiet} s")
+        else:
+            self.patience = allowed_s
+
+
+def _call_safely(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        log.exception("disconnect callback failed")

@@ -1,0 +1,108 @@
+"""Which handler answers which path and method: one table, read when a request head is seen for the first time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from naiad.engine.engine import Engine
+from naiad.frontends.http import health, metadata, repository, statistics
+from naiad.frontends.http.answers import JSON, TEXT, send_message
+from naiad.frontends.http.infer import InferHandler
+from naiad.frontends.http.infer_read import Body
+from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.wire.http1 import RequestHead
+
+MAX_HANDLERS = 1024
+_MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
+_NAME_ONLY = r"/v2/models/(?P<model>[^/]+)"
+
+
+class Route(NamedTuple):
+    """``make`` gives the handler for a path that matches ``pattern`` in full; a None ``make`` is not served yet.
+
+    ``wrong_method_type`` is the content type of the 405 that other methods get.
+    """
+
+    method: str
+    pattern: re.Pattern[str]
+    make: Callable[[Engine, str, str | None], Handler] | None
+    wrong_method_type: str = JSON
+
+
+def _route(
+    method: str, pattern: str, make: Callable[[Engine, str, str | None], Handler] | None, type_: str = JSON
+) -> Route:
+    return Route(method, re.compile(pattern), make, type_)
+
+
+ROUTES = (
+    _route("POST", _MODEL + "/infer", InferHandler, TEXT),
+    _route("GET", "/v2/health/live", health.live),
+    _route("GET", "/v2/health/ready", health.ready),
+    _route("GET", _MODEL + "/ready", health.model_ready),
+    _route("GET", "/v2", metadata.server),
+    _route("GET", "/v2/models/stats", statistics.all_models),
+    _route("GET", _MODEL + "/stats", statistics.one_model),
+    _route("GET", _MODEL + "/config", metadata.config),
+    _route("GET", _MODEL, metadata.model),
+    _route("POST", r"/v2/repository(?:/[^/]+)?/index", repository.index),
+    _route("POST", r"/v2/repository(?:/[^/]+)?/models/[^/]+/(?:load|unload)", None),
+    _route("POST", _MODEL + "/generate(?:_stream)?", None),
+    _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", None),
+    _route("POST", r"/v2/(?:system|cuda)sharedmemory/region/[^/]+/register", None),
+    _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/unregister", None),
+    _route("GET", "/v2/logging", None),
+    _route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", None),
+)
+
+
+class Router:
+    """Finds the handler for a request head. Handlers are kept by method and path, so that they can keep state."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._handlers: dict[tuple[str, str], Handler] = {}
+
+    def __call__(self, head: RequestHead) -> Handler:
+        key = (head.method, head.target)
+        handler = self._handlers.get(key)
+        if handler is None:
+            handler = self._find(*key)
+            if len(self._handlers) >= MAX_HANDLERS:
+                self._handlers.clear()
+            self._handlers[key] = handler
+        return handler
+
+    def _find(self, method: str, path: str) -> Handler:
+        wrong_method: Route | None = None
+        for route in ROUTES:
+            match = route.pattern.fullmatch(path)
+            if match is None:
+                continue
+            if route.method == method:
+                if route.make is None:
+                    return _not_served
+                groups = match.groupdict()
+                return route.make(self._engine, groups.get("model", ""), groups.get("version"))
+            wrong_method = wrong_method or route
+        if wrong_method is None:
+            return _not_found
+        return _method_not_allowed_text if wrong_method.wrong_method_type == TEXT else _method_not_allowed
+
+
+def _not_found(exchange: Exchange, body: Body) -> None:
+    send_message(exchange, 404, "Not Found", TEXT)
+
+
+def _method_not_allowed(exchange: Exchange, body: Body) -> None:
+    send_message(exchange, 405, "Method Not Allowed")
+
+
+def _method_not_allowed_text(exchange: Exchange, body: Body) -> None:
+    send_message(exchange, 405, "Method Not Allowed", TEXT)
+
+
+def _not_served(exchange: Exchange, body: Body) -> None:
+    send_message(exchange, 501, f"{exchange.head.target} is not served by this version of Naiad")

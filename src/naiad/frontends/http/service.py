@@ -1,0 +1,72 @@
+"""What the connections of one HTTP listener share: the application, the limits, the memo and the receive buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from naiad.wire.http1 import HeadMemo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from naiad.frontends.http.exchange import Application
+    from naiad.frontends.http.protocol import HttpConnection
+
+RECEIVE_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of one listener and its connections.
+
+    Attributes:
+        max_body_bytes: ``--http-max-input-size``.
+        max_connections: further ones are answered 503 and closed.
+        idle_s: how long a connection may stay open between requests, and how long a peer may take no data.
+        head_s: how long a request head may take from its first byte on.
+        body_grace_s, min_body_bytes_per_s: a body may take the grace time, and longer while it keeps this rate.
+        linger_s: how long input is read and dropped after the last answer, so that the peer can read it.
+        drain_linger_s: the same while the server stops, or for a connection that is refused.
+    """
+
+    max_body_bytes: int = 1 << 26
+    max_connections: int = 10_000
+    idle_s: int = 600
+    head_s: int = 30
+    body_grace_s: int = 30
+    min_body_bytes_per_s: int = 65_536
+    linger_s: int = 30
+    drain_linger_s: int = 2
+
+
+class HttpService:
+    """The common part of a listener's connections.
+
+    Attributes:
+        shared_buffer: all connections receive into ``buffer``, because the loop reads and delivers in one step.
+        draining: new connections are dropped.
+        on_empty: called when the last connection is gone.
+    """
+
+    __slots__ = ("application", "buffer", "connections", "draining", "limits", "memo", "on_empty", "shared_buffer")
+
+    def __init__(self, application: Application, limits: HttpLimits) -> None:
+        self.application = application
+        self.limits = limits
+        self.memo = HeadMemo()
+        self.buffer = bytearray(RECEIVE_BYTES)
+        self.shared_buffer = True
+        self.connections: set[HttpConnection] = set()
+        self.draining = False
+        self.on_empty: Callable[[], None] | None = None
+
+    def receive_buffer(self) -> bytearray:
+        """Where a new connection receives."""
+        return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
+
+    def forget(self, connection: HttpConnection) -> None:
+        """Called by a connection that was lost."""
+        self.connections.discard(connection)
+        if not self.connections and self.on_empty is not None:
+            self.on_empty()

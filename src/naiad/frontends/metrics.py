@@ -1,0 +1,38 @@
+"""The metrics port: Prometheus text at ``/metrics``, an empty 200 for any other path, as the reference does."""
+
+from __future__ import annotations
+
+from naiad.engine.engine import Engine
+from naiad.frontends.http.answers import TEXT, send_message
+from naiad.frontends.http.infer_read import Body
+from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.telemetry.metrics import CONTENT_TYPE, ModelSeries, render
+from naiad.wire.http1 import RequestHead
+
+
+class MetricsApplication:
+    """Answers the requests of the metrics port from the engine's own counters, read when asked for."""
+
+    def __init__(self, engine: Engine, *, cpu: bool, latencies: bool) -> None:
+        self._engine = engine
+        self._cpu = cpu
+        self._latencies = latencies
+
+    def __call__(self, head: RequestHead) -> Handler:
+        if head.method != "GET":
+            return _method_not_allowed
+        return self._scrape if head.target in ("/metrics", "/metrics/") else _nothing_here
+
+    def _scrape(self, exchange: Exchange, body: Body) -> None:
+        series = [
+            ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics) for m in self._engine.loaded_models()
+        ]
+        exchange.send_status(200, CONTENT_TYPE, render(series, cpu=self._cpu, latencies=self._latencies))
+
+
+def _nothing_here(exchange: Exchange, body: Body) -> None:
+    exchange.send_status(200, CONTENT_TYPE, b"")
+
+
+def _method_not_allowed(exchange: Exchange, body: Body) -> None:
+    send_message(exchange, 405, "Method Not Allowed", TEXT)

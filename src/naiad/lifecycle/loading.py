@@ -1,0 +1,93 @@
+"""Loading one version of a model: the work of a loading thread, from the files to instances that are ready."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from naiad.backends import registry
+from naiad.backends.base import Backend, BackendContext
+from naiad.config.read import ReadConfig, read_config
+from naiad.config.resolve import PreparedConfig, finish, prepare
+from naiad.config.source import ModelSource
+from naiad.config.spec import ModelSpec
+from naiad.errors import ModelLoadError, NaiadError
+from naiad.execution.model import LoadedModel
+from naiad.repository.layout import choose_versions
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend."""
+
+    backend_settings: Callable[[str], Mapping[str, str]]
+    auto_complete: bool = True
+    model_config_name: str = ""
+    cores: int = 0
+
+    @property
+    def usable_cores(self) -> int:
+        """``cores``, or as many as this process may run on."""
+        return self.cores or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def versions_to_load(source: ModelSource, settings: LoadSettings) -> tuple[ReadConfig, tuple[int, ...]]:
+    """The configuration as written, and the versions that its version policy asks for.
+
+    Raises:
+        ConfigError: the configuration cannot be read, or there is no such version.
+    """
+    read = read_config(source, settings.model_config_name)
+    return read, choose_versions(read.config, source.versions)
+
+
+def load_version(
+    source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings, loop: asyncio.AbstractEventLoop
+) -> tuple[LoadedModel, Any]:
+    """Load one version and create its instances.
+
+    Returns:
+        The loaded model and its completed configuration message.
+
+    Raises:
+        NaiadError: the version cannot be loaded; nothing of it stays behind.
+    """
+    prepared, backend, spec = start_backend(source, version, read, settings)
+    model = LoadedModel(spec, version, backend, loop)
+    model.start()
+    return model, prepared.config
+
+
+def start_backend(
+    source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings
+) -> tuple[PreparedConfig, Backend, ModelSpec]:
+    """One version inside its framework, checked, without instances. The caller closes the backend.
+
+    Raises:
+        NaiadError: the configuration is wrong or does not fit the model, or the model cannot be loaded.
+    """
+    prepared = prepare(source, version, read=read)
+    context = BackendContext(
+        model=source.name,
+        version=version,
+        model_path=prepared.model_path,
+        version_directory=prepared.version_directory,
+        backend_config=settings.backend_settings(prepared.backend),
+        cores=settings.usable_cores,
+    )
+    backend = registry.create(prepared.backend, context)
+    try:
+        if settings.auto_complete:
+            backend.complete(prepared.config)
+        spec = finish(prepared)
+        backend.start(spec)
+    except NaiadError:
+        backend.close()
+        raise
+    except Exception as error:
+        backend.close()
+        raise ModelLoadError(f"{type(error).__name__}: {error}") from error
+    return prepared, backend, spec

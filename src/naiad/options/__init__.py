@@ -1,0 +1,27 @@
+"""The options of the server, each declared once in ``server.py``.
+
+Parsing, help, environment variables, validation and documentation derive from that table.
+"""
+
+from naiad.options.check import parse_check
+from naiad.options.command_line import nearest, parse, wants_help
+from naiad.options.listing import check_help, option_rows, option_table_markdown, serve_help
+from naiad.options.option import Group, Option
+from naiad.options.reference import NOT_SERVED_YET
+from naiad.options.server import OPTIONS, ServerOptions
+
+__all__ = [
+    "NOT_SERVED_YET",
+    "OPTIONS",
+    "Group",
+    "Option",
+    "ServerOptions",
+    "check_help",
+    "nearest",
+    "option_rows",
+    "option_table_markdown",
+    "parse",
+    "parse_check",
+    "serve_help",
+    "wants_help",
+]

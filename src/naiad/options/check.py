@@ -1,0 +1,28 @@
+"""The few options of ``naiad check``, out of the same table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from naiad.options.command_line import read, settle
+from naiad.options.server import OPTIONS, ServerOptions
+
+CHECK_OPTIONS = tuple(
+    o
+    for o in OPTIONS
+    if o.field in ("model_repository", "disable_auto_complete_config", "model_config_name", "backend_config")
+)
+
+
+def parse_check(argv: Sequence[str], environ: Mapping[str, str]) -> ServerOptions:
+    """The options of ``naiad check``; the others keep their defaults.
+
+    Raises:
+        OptionError: one line for each thing that is wrong.
+    """
+    reading, paths = read(argv, environ, CHECK_OPTIONS)
+    if not paths and not {"model_repository"} & (reading.values.keys() | reading.failed):
+        reading.problems.append(
+            "Nothing to check: name a repository, the folder of a model, or model files such as model.onnx"
+        )
+    return settle(reading, paths)

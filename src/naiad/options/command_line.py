@@ -1,0 +1,227 @@
+"""From a command line and the environment to ``ServerOptions``, with everything that is wrong about them at once."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from naiad.errors import OptionError
+from naiad.options.kinds import read_boolean
+from naiad.options.option import Option
+from naiad.options.reference import NOT_SERVED_YET, SWITCHES
+from naiad.options.server import LISTENER_FIELDS, OPTIONS, ServerOptions
+
+VARIABLE_SEPARATOR = ";"
+"""Between the values of a repeatable option in its environment variable."""
+
+_HELP = ("-h", "--help")
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """One option as it was written: ``value`` is None when there is none."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been found so far."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def reject(self, option: Option, reason: str, source: str = "") -> None:
+        self.failed.add(option.field)
+        self.problems.append(f'Bad option: "{option.flag}"{source}. {reason}')
+
+    def accept(self, option: Option, text: str, source: str = "") -> None:
+        """Take one value of ``option``; the values of a repeatable one add up, else the last one counts."""
+        try:
+            value = option.kind.read(text)
+        except ValueError as error:
+            self.reject(option, f"{error}. Expected: {option.kind.expected}.", source)
+            return
+        self.values[option.field] = (*self.values.get(option.field, ()), value) if option.repeatable else value
+
+
+def wants_help(argv: Iterable[str]) -> bool:
+    """True when ``-h`` or ``--help`` is among the options of the command line."""
+    for word in argv:
+        if word == "--":
+            return False
+        if word in _HELP:
+            return True
+    return False
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> ServerOptions:
+    """The options of ``naiad serve``.
+
+    The command line wins over the environment. Values stand as ``--name=value`` or ``--name value``; an empty
+    environment variable counts as not set, and ``;`` divides the values of a repeatable option there.
+
+    Raises:
+        OptionError: one line for each thing that is wrong.
+    """
+    reading, paths = read(argv, environ, OPTIONS)
+    if not paths and not {"model_repository"} & (reading.values.keys() | reading.failed):
+        reading.problems.append(
+            "--model-repository must be specified: give --model-repository=<folder of models>, or name model files "
+            "such as model.onnx"
+        )
+    return settle(reading, paths)
+
+
+def read(
+    argv: Sequence[str], environ: Mapping[str, str], options: Sequence[Option]
+) -> tuple[_Reading, tuple[Path, ...]]:
+    """What the command line and the environment say about ``options``, and the positional arguments."""
+    reading = _Reading()
+    given, positional = _split(argv, _by_name(options))
+    seen = {_read_given(item, options, reading) for item in given}
+    for option in options:
+        if option.field not in seen:
+            _read_variable(option, environ, reading)
+    _warn_of_variables(environ, reading)
+    return reading, _existing(positional, reading)
+
+
+def settle(reading: _Reading, paths: tuple[Path, ...]) -> ServerOptions:
+    """The options as read, checked together.
+
+    Raises:
+        OptionError: one line for each thing that is wrong.
+    """
+    options = ServerOptions(**reading.values, paths=paths, warnings=tuple(reading.warnings))
+    problems = reading.problems if reading.failed & LISTENER_FIELDS else reading.problems + options.problems()
+    if problems:
+        raise OptionError("\n".join(problems))
+    return options
+
+
+def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str | None:
+    """The known name that looks most like ``name``, if any is near."""
+    found = difflib.get_close_matches(name, known, 1, cutoff)
+    return found[0] if found else None
+
+
+def _by_name(options: Iterable[Option]) -> dict[str, Option]:
+    return {name.replace("_", "-"): o for o in options for name in (o.field, *o.aliases)}
+
+
+def _split(argv: Sequence[str], known: Mapping[str, Option]) -> tuple[list[_Given], list[str]]:
+    """The options of the command line and the rest of its words."""
+    given: list[_Given] = []
+    positional: list[str] = []
+    words = list(reversed(argv))
+    while words:
+        word = words.pop()
+        if word == "--":
+            return given, positional + words[::-1]
+        if not word.startswith("-") or word == "-":
+            positional.append(word)
+            continue
+        name, mark, value = word.removeprefix("--").partition("=")
+        if mark:
+            given.append(_Given(name, value))
+        elif _takes_value(name, known) and words and not words[-1].startswith("--"):
+            given.append(_Given(name, words.pop()))
+        else:
+            given.append(_Given(name, None))
+    return given, positional
+
+
+def _takes_value(name: str, known: Mapping[str, Option]) -> bool:
+    """Whether the next word belongs to the option ``name``; a misspelt one is taken for what it looks like."""
+    option = known.get(name) or _by_name(OPTIONS).get(name)
+    if option is None and name not in NOT_SERVED_YET:
+        option = known.get(nearest(name, known) or "")
+    return not option.kind.is_flag if option else name in NOT_SERVED_YET
+
+
+def _read_given(item: _Given, options: Sequence[Option], reading: _Reading) -> str:
+    """Take one option of the command line; gives back its field, "" for an unknown one."""
+    option = _by_name(options).get(item.name)
+    if option is None:
+        _read_unknown(item, options, reading)
+        return ""
+    if option.kind.is_flag:
+        _read_flag(option, item.value, reading)
+    elif item.value is None:
+        reading.reject(option, f"a value is missing. Expected: {option.kind.expected}.")
+    else:
+        reading.accept(option, item.value)
+    _remark(option, option.flag, reading)
+    return option.field
+
+
+def _read_flag(option: Option, value: str | None, reading: _Reading) -> None:
+    if value is None:
+        reading.values[option.field] = True
+    else:
+        reading.reject(option, f"takes no value. Got {value}")
+
+
+def _remark(option: Option, name: str, reading: _Reading) -> None:
+    if option.remark:
+        reading.warnings.append(f"{name} {option.remark}")
+
+
+def _read_unknown(item: _Given, options: Sequence[Option], reading: _Reading) -> None:
+    """Say what is wrong with an option that this command does not have, if anything is."""
+    if item.name in SWITCHES and _is_false(item.value):
+        return
+    flag = item.name if item.name.startswith("-") else "--" + item.name
+    if item.name in NOT_SERVED_YET:
+        also = " Only false is taken, since the feature is off." if item.name in SWITCHES else ""
+        reading.problems.append(f'Bad option: "{flag}". not supported by this version of naiad.{also}')
+        return
+    if item.name in _by_name(OPTIONS):
+        reading.problems.append(f'Bad option: "{flag}". it is an option of naiad serve only.')
+        return
+    near = nearest(item.name, _by_name(options))
+    hint = f'; did you mean "--{near}"?' if near else "."
+    reading.problems.append(f'Bad option: "{flag}". unknown option{hint}')
+
+
+def _is_false(text: str | None) -> bool:
+    try:
+        return text is not None and not read_boolean(text)
+    except ValueError:
+        return False
+
+
+def _read_variable(option: Option, environ: Mapping[str, str], reading: _Reading) -> None:
+    text = environ.get(option.variable, "")
+    if not text:
+        return
+    texts = text.split(VARIABLE_SEPARATOR) if option.repeatable else [text]
+    for part in filter(None, texts):
+        reading.accept(option, part, f" (environment variable {option.variable})")
+    _remark(option, option.variable, reading)
+
+
+def _warn_of_variables(environ: Mapping[str, str], reading: _Reading) -> None:
+    """Name variables that look like a misspelt option. Only near ones: others share the prefix rightly."""
+    known = {option.variable for option in OPTIONS}
+    for name in sorted(environ):
+        if name.startswith("NAIAD_") and name not in known and (near := nearest(name, known, 0.85)):
+            reading.warnings.append(f"the environment variable {name} is no option; did you mean {near}?")
+
+
+def _existing(positional: Sequence[str], reading: _Reading) -> tuple[Path, ...]:
+    for word in positional:
+        if not os.path.exists(word):  # unlike Path.exists, False for names that no file can have
+            reading.problems.append(
+                f"Unexpected argument: {word}. No such file or folder: arguments without a name are model files "
+                "(model.onnx, model.pt), the folder of a model, or repositories."
+            )
+    return tuple(Path(word) for word in positional)

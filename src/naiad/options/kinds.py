@@ -1,0 +1,160 @@
+"""The kinds of option values: how a text becomes a value, and how a person is told what would have been right.
+
+The texts of the errors are the reference server's own (``command_line_parser.cc``), since people search for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+_TRUE = ("true", "on", "1")
+_FALSE = ("false", "off", "0")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_SETTING = re.compile(r"(?:(?P<name>[^,=]+),)?(?P<key>[^,=]+)=(?P<value>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value.
+
+    ``read`` turns the text into the value and raises ValueError with what is wrong; ``expected`` is what it takes, in
+    words; ``label`` stands for the value in the help text. A flag takes no value on the command line.
+    """
+
+    label: str
+    expected: str
+    read: Callable[[str], Any]
+    is_flag: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSetting:
+    """One ``--backend-config`` value; ``backend`` is "" for a setting of all backends."""
+
+    backend: str
+    key: str
+    value: str
+
+
+def read_boolean(text: str) -> bool:
+    """True or False for the words the reference takes, in any case."""
+    word = text.lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise ValueError(f"invalid value for bool option: {text}")
+
+
+def integer(minimum: int, maximum: int = INT32_MAX, below: str = "") -> Kind:
+    """A whole number of a range. ``below`` is the text for one under the minimum, where the reference has its own."""
+
+    def read(text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError(f"Invalid option value. Got {text}")
+        # A number of thousands of digits is refused before int() refuses it in other words.
+        value = int(text) if len(text) <= 20 else maximum + 1
+        if value < minimum and below:
+            raise ValueError(below)
+        if not minimum <= value <= maximum:
+            raise ValueError(f"Provided option value is out of bound. Got {text}")
+        return value
+
+    return Kind("<integer>", f"an integer from {minimum} to {maximum}", read)
+
+
+def choice(*words: str, ignore_case: bool = False, not_yet: tuple[str, ...] = ()) -> Kind:
+    """One of ``words``; the words in ``not_yet`` are known to the reference only."""
+
+    def read(text: str) -> str:
+        word = text.lower() if ignore_case else text
+        if word in words:
+            return word
+        if word in not_yet:
+            raise ValueError(f"{text!r} is not supported by this version of naiad")
+        raise ValueError(f"Invalid option value. Got {text}")
+
+    return Kind("<" + "|".join(words) + ">", " or ".join(repr(w) for w in words), read)
+
+
+def _read_level(text: str) -> int:
+    if text.lower() in ("true", "on", "false", "off"):
+        return int(read_boolean(text))
+    level: int = integer(0).read(text)
+    return level
+
+
+def _read_address(text: str) -> str:
+    host = text
+    if text.startswith("ipv6:"):
+        host = text.removeprefix("ipv6:").removeprefix("[").removesuffix("]")
+    if not host or re.search(r"[\s/\[\]]", host):
+        raise ValueError(f"Invalid option value. Got {text}")
+    return host
+
+
+def _read_folder(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError("Invalid option value. The path is empty or holds a NUL character")
+    scheme, mark, _ = text.partition("://")
+    if mark:
+        raise ValueError(f"{scheme}:// storage is not supported by this version of naiad. Got {text}")
+    return Path(text)
+
+
+def _read_file_name(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("Invalid option value. The path holds a NUL character")
+    return text
+
+
+def _read_name(text: str) -> str:
+    if "/" in text or "\0" in text or text in (".", ".."):
+        raise ValueError(f"Invalid option value. Got {text}")
+    return text
+
+
+def _read_backend_setting(text: str) -> BackendSetting:
+    found = _SETTING.fullmatch(text)
+    if found is None:
+        raise ValueError(f"Invalid option value. Got {text}")
+    if found["key"] == "default-max-batch-size":
+        integer(0).read(found["value"])
+    return BackendSetting(found["name"] or "", found["key"], found["value"])
+
+
+def metrics_setting(switches: dict[str, bool], not_yet: tuple[str, ...]) -> Kind:
+    """``<setting>=<value>`` with the boolean settings of ``switches``; a switch whose value there is False can only be
+    turned off in this version, and the settings of ``not_yet`` cannot be given at all."""
+
+    def read(text: str) -> tuple[str, bool]:
+        name, mark, value = text.partition("=")
+        if not mark:
+            raise ValueError(f"Invalid option value. Got {text}")
+        if name in not_yet:
+            raise ValueError(f"{name} is not supported by this version of naiad")
+        if name not in switches:
+            raise ValueError(f"unknown setting {name!r}, known ones are {', '.join((*switches, *not_yet))}")
+        wanted = read_boolean(value)
+        if wanted and not switches[name]:
+            raise ValueError(f"{name}=true is not supported by this version of naiad")
+        return name, wanted
+
+    return Kind("<setting>=<boolean>", "<setting>=<boolean> with a setting of " + ", ".join(switches), read)
+
+
+BOOLEAN = Kind("<boolean>", "true, on, 1, false, off or 0", read_boolean)
+FLAG = Kind("", "true, on, 1, false, off or 0", read_boolean, is_flag=True)
+TEXT = Kind("<text>", "a text", str)
+LEVEL = Kind("<integer>", "a level from 0, or true or false", _read_level)
+PORT = integer(0, 65535)
+ADDRESS = Kind("<address>", "a host name, an IPv4 address, or IPv6 as ipv6:[::1]", _read_address)
+FOLDER = Kind("<path>", "the path of a local folder", _read_folder)
+FILE_NAME = Kind("<path>", "the path of a file", _read_file_name)
+NAME = Kind("<name>", "a file name without folder and ending", _read_name)
+BACKEND_SETTING = Kind("<setting>", "<backend>,<key>=<value>, or <key>=<value> for all backends", _read_backend_setting)

@@ -1,0 +1,65 @@
+"""What one option is, and the line in a class body that declares it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from naiad.options.kinds import Kind
+
+
+class Group(Enum):
+    """The headings of the help text, in its order."""
+
+    SERVER = "Server"
+    LOGGING = "Logging"
+    MODEL_REPOSITORY = "Model Repository"
+    HTTP = "HTTP"
+    METRICS = "Metrics"
+    BACKEND = "Backend"
+    DEPRECATED = "DEPRECATED"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of the command line.
+
+    ``remark`` is the warning that is logged when the option is given, for options that are deprecated or do nothing
+    here. A repeatable option's value is the tuple of all values given.
+    """
+
+    field: str
+    kind: Kind
+    default: Any
+    group: Group
+    help: str
+    repeatable: bool = False
+    aliases: tuple[str, ...] = ()
+    remark: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The name on the command line: ``--http-port``."""
+        return "--" + self.field.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it: ``NAIAD_HTTP_PORT``."""
+        return "NAIAD_" + self.field.upper()
+
+
+def declare(
+    group: Group,
+    kind: Kind,
+    default: Any,
+    help: str,
+    *,
+    repeatable: bool = False,
+    aliases: tuple[str, ...] = (),
+    remark: str = "",
+) -> Any:
+    """A dataclass field that is an option; its name becomes the flag, its annotation the type of the value."""
+    option = Option("", kind, default, group, help, repeatable, aliases, remark)
+    return field(default=default, metadata={"option": option})

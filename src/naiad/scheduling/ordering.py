@@ -1,0 +1,31 @@
+"""``preserve_ordering``: answers leave in the order in which their requests came, whichever instance is faster."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from naiad.request import InferRequest
+
+
+class OrderedRelease:
+    """Holds finished answers back until every earlier request is answered too."""
+
+    __slots__ = ("_ready", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: deque[InferRequest] = deque()
+        self._ready: dict[InferRequest, Callable[[], None]] = {}
+
+    def expect(self, request: InferRequest) -> None:
+        """A request came in: its answer keeps this place."""
+        self._waiting.append(request)
+
+    def release(self, request: InferRequest, send: Callable[[], None]) -> None:
+        """``request`` is finished: send its answer now, or as soon as those before it are sent."""
+        self._ready[request] = send
+        while self._waiting and self._waiting[0] in self._ready:
+            self._ready.pop(self._waiting.popleft())()
+
+    def __len__(self) -> int:
+        return len(self._waiting)

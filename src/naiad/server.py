@@ -1,0 +1,178 @@
+"""One server from start to exit: listeners, models, signals and the way out."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from time import monotonic
+
+from naiad.config.source import ModelSource
+from naiad.engine.engine import Engine
+from naiad.errors import ModelLoadError, NaiadError, OptionError
+from naiad.frontends.http.listener import HttpListener
+from naiad.frontends.http.protocol import HttpLimits
+from naiad.frontends.http.routes import Router
+from naiad.lifecycle.loading import LoadSettings
+from naiad.lifecycle.manager import ModelManager
+from naiad.options import ServerOptions
+from naiad.repository.discover import discover
+from naiad.version import __version__
+
+logger = logging.getLogger("naiad")
+
+SWITCH_INTERVAL_S = 1e-4
+"""How long a thread may keep the interpreter: an instance's thread gets it back 50 times sooner than by default."""
+
+
+class Server:
+    """Everything one server process runs. ``run`` returns the exit code."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
+        settings = LoadSettings(
+            options.settings_of, not options.disable_auto_complete_config, options.model_config_name
+        )
+        self._manager = ModelManager(settings, options.model_load_thread_count)
+        self._engine = Engine(self._manager, options.id, options.strict_readiness)
+        self._listeners: list[HttpListener] = []
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serve until SIGINT or SIGTERM.
+
+        Raises:
+            OptionError: a repository or an address cannot be used.
+        """
+        begun = monotonic()
+        self._watch_signals()
+        sources = self._scan()
+        try:
+            await self._listen()
+            await self._load(sources)
+            if self._options.exit_on_error and self._engine.not_ready():
+                logger.error("error: creating server: Internal - failed to load all models")
+                return 1
+            if not self._stop.is_set():
+                logger.info("Naiad %s is ready: %.2f s", __version__, monotonic() - begun)
+                await self._stop.wait()
+            return await self._shut_down()
+        finally:
+            for listener in self._listeners:
+                listener.abort()
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
+
+    def _on_signal(self, name: str) -> None:
+        if self._stop.is_set():
+            logger.error("%s again: exiting at once, requests in flight are lost", name)
+            _exit_now(1)
+        logger.info("%s: waiting up to %d s for requests in flight", name, self._options.exit_timeout_secs)
+        self._engine.exiting = True
+        self._stop.set()
+
+    def _scan(self) -> Sequence[ModelSource]:
+        listing = discover(self._options.model_repository, self._options.paths)
+        for problem in listing.problems:
+            if not problem.fatal:
+                logger.warning("%s", problem.located())
+        for name, reason in listing.unavailable.items():
+            self._manager.refuse(name, ModelLoadError(reason))
+        return tuple(listing.models.values())
+
+    async def _listen(self) -> None:
+        options = self._options
+        limits = HttpLimits(
+            max_body_bytes=options.http_max_input_size,
+            max_connections=options.http_max_connections,
+            idle_s=options.http_idle_timeout_secs,
+        )
+        if options.allow_http:
+            listener = HttpListener(
+                Router(self._engine),
+                options.http_address,
+                options.http_port,
+                limits=limits,
+                reuse_port=options.reuse_http_port,
+            )
+            await self._start(listener, "HTTPService")
+        if options.allow_metrics:
+            # Imported here: a server without metrics does not pay for it.
+            from naiad.frontends.metrics import MetricsApplication
+
+            application = MetricsApplication(
+                self._engine, cpu=options.allow_cpu_metrics, latencies=options.counter_latencies
+            )
+            listener = HttpListener(application, options.metrics_address, options.metrics_port, option="--metrics-port")
+            await self._start(listener, "Metrics Service")
+
+    async def _start(self, listener: HttpListener, title: str) -> None:
+        await listener.start()
+        self._listeners.append(listener)
+        logger.info("Started %s at %s", title, listener.address)
+
+    async def _load(self, sources: Sequence[ModelSource]) -> None:
+        loading = asyncio.ensure_future(self._manager.load_all(sources))
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not loading.done():
+            # Told to stop while loading: threads that load cannot be interrupted, so nothing waits for them.
+            _exit_now(0)
+        loading.result()
+        # What is loaded stays: collections need not look at it again.
+        gc.collect()
+        gc.freeze()
+
+    async def _shut_down(self) -> int:
+        deadline = monotonic() + self._options.exit_timeout_secs
+        answered = await asyncio.gather(
+            *(listener.drain(self._options.exit_timeout_secs) for listener in self._listeners)
+        )
+        unloaded = await self._manager.unload_all(max(0.0, deadline - monotonic()))
+        if not (all(answered) and unloaded):
+            logger.error("Exit timeout expired. Exiting immediately.")
+            _exit_now(1)
+        logger.info("stopped")
+        return 0
+
+
+def run(options: ServerOptions) -> int:
+    """Serve with ``options`` until told to stop; gives back the process's exit code."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(options))
+    except OptionError as error:
+        logger.error("error: creating server: %s", error)
+        return 1
+    except NaiadError as error:
+        logger.error("error: creating server: Internal - %s", error)
+        return 1
+
+
+async def _serve(options: ServerOptions) -> int:
+    return await Server(options).run()
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    loop: type[asyncio.AbstractEventLoop] = uvloop.Loop
+    return loop
+
+
+def _exit_now(code: int) -> None:
+    """End the process without waiting for threads, which may be inside a model."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,179 @@
+"""The fast way of a request whose inputs are all binary: a plan per distinct JSON part, views into the body, and answer
+heads that are kept.
+
+Clients repeat themselves: a caller sends the same JSON part with other tensors behind it. What was read and checked once
+is kept as an ``InferPlan`` under the exact bytes of that part, the request id left out, and serves until the model
+goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from naiad.request import Array, Parameters
+from naiad.tensor.dtypes import DataType
+from naiad.wire.infer_response import answer_head, model_head, output_head
+
+MAX_PLANS = 1024
+MAX_PLAN_KEY = 4096
+MAX_HEADS = 64
+_ID_OPENING = b'{"id":"'
+_HTTP_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
+    b"Content-Length: %d\r\n\r\n"
+)
+_frombuffer = np.frombuffer
+
+
+class BinaryInput(NamedTuple):
+    """Where one input lies behind the JSON part: so many ``elements`` at ``offset`` bytes."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    elements: int
+    offset: int
+    shape: tuple[int, ...]
+
+
+class AnswerHead(NamedTuple):
+    """A whole HTTP head and JSON part (without id), and the pieces to make one with an id."""
+
+    without_id: bytes
+    json_rest: bytes
+    binary_size: int
+
+
+class InferPlan:
+    """All that is known about requests with one JSON part.
+
+    Attributes:
+        inputs: the binary inputs; ``size`` is their bytes together.
+        outputs: requested outputs in the model's order, with their datatypes in ``dtypes`` and whether each is wanted
+            as binary data in ``binary``.
+        plain: every output is binary and of a type whose memory is its wire form: answers take the fast way.
+    """
+
+    __slots__ = (
+        "_heads",
+        "binary",
+        "dtypes",
+        "inputs",
+        "model",
+        "outputs",
+        "parameters",
+        "plain",
+        "priority",
+        "rows",
+        "shape_key",
+        "single",
+        "size",
+        "timeout_us",
+        "version",
+    )
+
+    def __init__(
+        self,
+        model: str,
+        version: int,
+        inputs: Sequence[BinaryInput],
+        size: int,
+        outputs: tuple[str, ...],
+        dtypes: Mapping[str, DataType],
+        binary: Mapping[str, bool],
+        rows: int,
+        shape_key: object,
+        parameters: Parameters,
+        priority: int,
+        timeout_us: int,
+    ) -> None:
+        self.model = model
+        self.version = version
+        self.inputs = tuple(inputs)
+        self.size = size
+        self.outputs = outputs
+        self.dtypes = dtypes
+        self.binary = binary
+        self.rows = rows
+        self.shape_key = shape_key
+        self.parameters = parameters
+        self.priority = priority
+        self.timeout_us = timeout_us
+        self.plain = all(binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs)
+        self.single = outputs[0] if self.plain and len(outputs) == 1 else None
+        self._heads: dict[object, AnswerHead] = {}
+
+    def views(self, body: bytes | bytearray | memoryview, start: int) -> dict[str, Array]:
+        """The inputs as views into ``body``, whose JSON part ends at ``start``."""
+        return {
+            name: _frombuffer(body, dtype, elements, start + offset).reshape(shape)
+            for name, dtype, elements, offset, shape in self.inputs
+        }
+
+    def answer(self, request_id: str, outputs: Mapping[str, Array]) -> tuple[bytes, list[Array]]:
+        """Head and tensors of a ``plain`` answer."""
+        if self.single is not None:
+            array = outputs[self.single]
+            arrays, key = [array], array.shape
+        else:
+            arrays = [outputs[name] for name in self.outputs]
+            key = tuple([array.shape for array in arrays])
+        head = self._heads.get(key) or self._make_head(key, arrays)
+        if not request_id:
+            return head.without_id, arrays
+        json = answer_head(request_id) + head.json_rest
+        return _HTTP_HEAD % (len(json), len(json) + head.binary_size) + json, arrays
+
+    def _make_head(self, key: object, arrays: Sequence[Array]) -> AnswerHead:
+        texts = [
+            b'%s,"parameters":{"binary_data_size":%d}}' % (output_head(n, self.dtypes[n], a.shape), a.nbytes)
+            for n, a in zip(self.outputs, arrays, strict=True)
+        ]
+        rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
+        size = sum(a.nbytes for a in arrays)
+        length = len(rest) + 1
+        head = AnswerHead(_HTTP_HEAD % (length, length + size) + b"{" + rest, rest, size)
+        if len(self._heads) >= MAX_HEADS:
+            self._heads.clear()
+        self._heads[key] = head
+        return head
+
+
+class PlanMemo:
+    """Plans by the exact bytes of the JSON part without its id; bounded in number and in key length."""
+
+    __slots__ = ("_plans", "get")
+
+    def __init__(self) -> None:
+        self._plans: dict[bytes, InferPlan] = {}
+        self.get = self._plans.get
+
+    def keep(self, key: bytes, plan: InferPlan) -> None:
+        """Keep a plan, unless its key is long; all others are forgotten when there are too many."""
+        if len(key) > MAX_PLAN_KEY:
+            return
+        if len(self._plans) >= MAX_PLANS:
+            self._plans.clear()
+        self._plans[key] = plan
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+
+def split_id(header: bytes) -> tuple[str, bytes]:
+    """The request id and the rest of a JSON part that begins with it, as clients write it; else "" and the whole.
+
+    An id with escapes or unusual characters is left in place: the rest is then read as JSON in full.
+    """
+    if not header.startswith(_ID_OPENING):
+        return "", header
+    end = header.find(b'"', 7)
+    raw = header[7:end]
+    if end < 8 or not raw.isascii() or b"\\" in raw:
+        return "", header
+    request_id = raw.decode("ascii")
+    if not request_id.isprintable() or header[end + 1 : end + 2] != b",":
+        return "", header
+    return request_id, header[end + 1 :]

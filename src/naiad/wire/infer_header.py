@@ -1,0 +1,258 @@
+"""The JSON part of an inference request, read strictly: what was found, what was expected and where.
+
+Source: protocol sections "Inference Request JSON Object" and "Binary Tensor Data Extension". Nothing here knows a
+model; the result says what the caller wrote, not whether a model accepts it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from naiad.errors import InvalidArgumentError, MalformedRequestError, UnsupportedError
+from naiad.request import ParameterValue
+from naiad.tensor.dtypes import BY_WIRE, DataType
+
+MAX_ELEMENTS = 2**63 - 1
+_SEQUENCE_KEYS = ("sequence_start", "sequence_end")
+
+
+@dataclass(slots=True)
+class InputHeader:
+    """One entry of ``inputs``. Exactly one of ``data`` and ``binary_size`` (bytes) is set."""
+
+    name: str
+    dtype: DataType
+    shape: tuple[int, ...]
+    elements: int
+    data: list[Any] | None
+    binary_size: int | None
+
+
+@dataclass(slots=True)
+class OutputHeader:
+    """One entry of ``outputs``; ``classification`` 0 means the tensor itself."""
+
+    name: str
+    binary: bool
+    classification: int = 0
+
+
+@dataclass(slots=True)
+class InferHeader:
+    """The whole JSON part. ``outputs`` None: the caller named none and gets all of them, as ``binary_default`` says."""
+
+    id: str = ""
+    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+    priority: int = 0
+    timeout_us: int = 0
+    sequence_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
+    binary_default: bool = False
+    inputs: list[InputHeader] = field(default_factory=list)
+    outputs: list[OutputHeader] | None = None
+
+
+def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:
+    """Parse the JSON part of an inference request.
+
+    Raises:
+        MalformedRequestError: the JSON is broken, or a field is missing or of the wrong type.
+        InvalidArgumentError: a value is of the right type but not allowed.
+        UnsupportedError: the request asks for shared memory, which is not served.
+    """
+    root = _load(raw)
+    if not isinstance(root, dict):
+        raise MalformedRequestError(f"Unable to parse 'inputs': the request must be a JSON object, found {_kind(root)}")
+    header = InferHeader()
+    if "id" in root:
+        header.id = _string(root["id"], "id")
+    if "parameters" in root:
+        _read_parameters(header, root["parameters"])
+    inputs = _required(root, "inputs", "the request")
+    header.inputs = [_read_input(entry, i) for i, entry in enumerate(_array(inputs, "inputs"))]
+    outputs = root.get("outputs")
+    if outputs is not None or "outputs" in root:
+        entries = _array(outputs, "outputs")
+        header.outputs = [_read_output(entry, i) for i, entry in enumerate(entries)] or None
+    return header
+
+
+def _load(raw: bytes | bytearray | memoryview) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        strict = error
+    text = bytes(raw)
+    # The reference reads the bare words NaN and Infinity, which strict JSON does not have.
+    if b"NaN" in text or b"Infinity" in text:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+    raise MalformedRequestError(f"failed to parse the request JSON buffer: {strict.msg} at {strict.pos}") from None
+
+
+def _read_parameters(header: InferHeader, found: Any) -> None:
+    if not isinstance(found, dict):
+        raise MalformedRequestError(
+            f"failed to get request params.: 'parameters' must be an object, found {_kind(found)}"
+        )
+    for key, value in found.items():
+        if key == "sequence_id":
+            header.sequence_id = (
+                value if isinstance(value, str) else _unsigned(value, key, "an unsigned integer or a string")
+            )
+        elif key in _SEQUENCE_KEYS:
+            setattr(header, key, _boolean(value, key))
+        elif key == "priority":
+            header.priority = _unsigned(value, key)
+        elif key == "timeout":
+            header.timeout_us = _unsigned(value, key)
+        elif key == "binary_data_output":
+            header.binary_default = _boolean(value, key)
+        elif key.startswith("triton_"):
+            raise InvalidArgumentError(
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
+            )
+        elif isinstance(value, bool | int | float | str):
+            header.parameters[key] = value
+        else:
+            raise InvalidArgumentError(
+                f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
+            )
+
+
+def _read_input(entry: Any, index: int) -> InputHeader:
+    place = f"inputs[{index}]"
+    if not isinstance(entry, dict):
+        entry = _no_data_in(entry, place)
+    name = _string(_required(entry, "name", place), "name")
+    dims = _array(_required(entry, "shape", place), "shape")
+    shape = tuple([_dim(d, name) for d in dims])
+    wire = _string(_required(entry, "datatype", place), "datatype")
+    dtype = BY_WIRE.get(wire)
+    if dtype is None:
+        raise InvalidArgumentError(f"invalid datatype for input {name}")
+    parameters = entry.get("parameters")
+    size = _binary_size(parameters) if isinstance(parameters, dict) else None
+    data = _array(entry["data"], "data") if "data" in entry else None
+    region = isinstance(parameters, dict) and "shared_memory_region" in parameters
+    _check_one_source(data is not None, size is not None, region)
+    elements = _count(shape, name)
+    return InputHeader(name, dtype, shape, elements, data, size)
+
+
+def _no_data_in(entry: Any, place: str) -> Any:
+    raise InvalidArgumentError(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+        f"'shared_memory_region' in 'parameters'. But no field is set: {place} must be an object, found {_kind(entry)}"
+    )
+
+
+def _check_one_source(data: bool, binary: bool, region: bool) -> None:
+    given = [n for n, on in (("data", data), ("binary_data_size", binary), ("shared_memory_region", region)) if on]
+    if len(given) != 1:
+        found = "set " + " ".join(f"'{n}'" for n in given) if given else "no field is set"
+        raise InvalidArgumentError(
+            "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+            f"'shared_memory_region' in 'parameters'. But {found}"
+        )
+    if region:
+        raise UnsupportedError("Client shared memory is not served by this version of Naiad: send the tensor itself.")
+
+
+def _binary_size(parameters: dict[str, Any]) -> int | None:
+    if "binary_data_size" not in parameters:
+        return None
+    return _unsigned(parameters["binary_data_size"], "binary_data_size")
+
+
+def _read_output(entry: Any, index: int) -> OutputHeader:
+    place = f"outputs[{index}]"
+    if not isinstance(entry, dict):
+        raise MalformedRequestError(f"Unable to parse 'outputs': {place} must be an object, found {_kind(entry)}")
+    output = OutputHeader(_string(_required(entry, "name", place), "name"), False)
+    parameters = entry.get("parameters")
+    if isinstance(parameters, dict):
+        if "binary_data" in parameters:
+            output.binary = _boolean(parameters["binary_data"], "binary_data")
+        if "classification" in parameters:
+            output.classification = _unsigned(parameters["classification"], "classification")
+        if "shared_memory_region" in parameters:
+            raise UnsupportedError(
+                "Client shared memory is not served by this version of Naiad: ask for the tensor itself."
+            )
+    return output
+
+
+def _dim(value: Any, name: str) -> int:
+    if type(value) is not int:
+        raise MalformedRequestError(
+            f"Unable to parse 'shape' of input '{name}': dimensions must be unsigned integers, found {_kind(value)}"
+        )
+    if value < 0 or value > MAX_ELEMENTS:
+        raise MalformedRequestError(
+            f"invalid shape for input '{name}': dimension {value} is outside 0 to {MAX_ELEMENTS}"
+        )
+    return value
+
+
+def _count(shape: tuple[int, ...], name: str) -> int:
+    elements = 1
+    for dim in shape:
+        elements *= dim
+    if elements > MAX_ELEMENTS:
+        dims = ",".join(map(str, shape))
+        raise InvalidArgumentError(
+            f"invalid shape for input '{name}': shape [{dims}] causes total element count to exceed maximum size of "
+            f"{MAX_ELEMENTS}"
+        )
+    return elements
+
+
+def _required(entry: dict[str, Any], key: str, place: str) -> Any:
+    if key not in entry:
+        raise MalformedRequestError(f"Unable to parse '{key}': {place} has no member '{key}'")
+    return entry[key]
+
+
+def _array(value: Any, key: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise MalformedRequestError(f"Unable to parse '{key}': expected an array, found {_kind(value)}")
+    return value
+
+
+def _string(value: Any, key: str) -> str:
+    if not isinstance(value, str):
+        raise MalformedRequestError(f"Unable to parse '{key}': expected a string, found {_kind(value)}")
+    return value
+
+
+def _boolean(value: Any, key: str) -> bool:
+    if not isinstance(value, bool):
+        raise MalformedRequestError(f"Unable to parse '{key}': expected true or false, found {_kind(value)}")
+    return value
+
+
+def _unsigned(value: Any, key: str, expected: str = "an unsigned integer") -> int:
+    if type(value) is not int or value < 0 or value >= 2**64:
+        raise MalformedRequestError(f"Unable to parse '{key}': expected {expected}, found {_kind(value)}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    """A JSON value as a person would name it, short."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"the number {value!r}"[:60]
+    if isinstance(value, str):
+        return "the string " + repr(value if len(value) <= 40 else value[:40] + "...")
+    return "an array" if isinstance(value, list) else "an object"

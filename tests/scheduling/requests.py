@@ -1,0 +1,12 @@
+"""Requests for scheduler tests: only what a policy looks at."""
+
+from __future__ import annotations
+
+from naiad.request import InferRequest
+
+
+def request(rows: int = 1, key: object = "same", queued_ns: int = 0) -> InferRequest:
+    """A queued request of ``rows`` rows whose inputs have the shapes ``key``."""
+    made = InferRequest({}, (), rows=rows, shape_key=key)
+    made.queued_ns = queued_ns
+    return made

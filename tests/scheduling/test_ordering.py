@@ -1,0 +1,24 @@
+"""``preserve_ordering``: whatever order work finishes in, answers leave in the order of arrival."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from scheduling.requests import request
+
+from naiad.scheduling.ordering import OrderedRelease
+
+
+@given(st.permutations(range(8)))
+def test_answers_leave_in_the_order_of_arrival(finished: list[int]) -> None:
+    order = OrderedRelease()
+    requests = [request() for _ in finished]
+    left: list[int] = []
+    for one in requests:
+        order.expect(one)
+    for done, index in enumerate(finished, 1):
+        order.release(requests[index], lambda index=index: left.append(index))
+        assert left == sorted(left)
+        assert set(range(len(left))) <= set(finished[:done])
+    assert left == list(range(8))
+    assert len(order) == 0

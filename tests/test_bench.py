@@ -1,0 +1,237 @@
+"""``scripts/bench``: its parts on real sockets and processes, and the whole of it on the server."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "scripts"
+BENCH = SCRIPTS / "bench"
+SECONDS_LIMIT = 60
+
+
+@pytest.fixture(autouse=True)
+def scripts_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+
+def part(name: str) -> Any:
+    return importlib.import_module(f"benchmarks.{name}")
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(BENCH), *arguments], capture_output=True, text=True, timeout=SECONDS_LIMIT, check=False
+    )
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Answers what it was sent; 400 under /bad, and nothing at all under /lost."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/lost":
+            self.close_connection = True
+            return
+        self.send_response(400 if self.path == "/bad" else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@contextmanager
+def echo() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def call(kind: str, path: str, body: bytes, *, close: bool = False) -> Any:
+    closed_loop, infer = part("closed_loop"), part("infer")
+
+    def judge(answer: Any) -> str:
+        return closed_loop.expect_status(200)(answer) or ("" if answer.body == body else "another's answer")
+
+    return closed_loop.Call(kind, infer.Request(path, {}, body).wire(close=close), judge, close)
+
+
+# ---- the callers
+
+
+def test_every_caller_gets_its_own_answer() -> None:
+    with echo() as port:
+        calls = iter([call("echo", "/", f"{number} ".encode() * 999, close=number % 7 == 0) for number in range(100)])
+        tally = part("closed_loop").run_calls(port, calls, 4, SECONDS_LIMIT)
+    assert tally.right == {"echo": 100}
+    assert tally.summary() == ""
+    assert len(tally.latencies) == 100
+
+
+def test_refused_and_lost_requests_are_counted_and_named() -> None:
+    with echo() as port:
+        calls = [call("bad", "/bad", b"x"), call("lost", "/lost", b"x"), call("good", "/", b"x")]
+        tally = part("closed_loop").run_calls(port, iter(calls), 1, SECONDS_LIMIT)
+    assert tally.right == {"good": 1}
+    assert tally.wrong == {"bad": 1, "lost": 1}
+    assert "1 x bad: answered 400, expected 200: x" in tally.summary()
+    assert "1 x lost: connection lost without an answer" in tally.summary()
+
+
+def test_a_server_that_never_answers_fails_the_case() -> None:
+    figures = part("figures")
+    with socket.create_server(("127.0.0.1", 0)) as deaf, pytest.raises(figures.CaseError, match="not answered after"):
+        part("closed_loop").run_calls(deaf.getsockname()[1], iter([call("x", "/", b"x")]), 1, 0.2)
+
+
+def test_nobody_listening_is_a_problem_and_no_hang() -> None:
+    port = part("machine").free_port()
+    tally = part("closed_loop").run_calls(port, iter([call("x", "/", b"x")]), 2, SECONDS_LIMIT)
+    assert tally.wrong == {"connection": 2}
+
+
+@pytest.mark.parametrize("with_wrk", [True, False])
+def test_both_load_generators_count_answers(with_wrk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if with_wrk and not shutil.which("wrk"):
+        pytest.skip("wrk is not installed")
+    load, infer, servers = part("load"), part("infer"), part("servers")
+    if not with_wrk:
+        monkeypatch.setattr(load.shutil, "which", lambda name: None)
+    with echo() as port:
+        server = servers.Server("echo", part("machine").psutil.Process().pid, port, 0.0)
+        result = load.measure(server, infer.Request("/", {}, b"x"), 2, 1, tmp_path, pin=False)
+        with pytest.raises(part("figures").CaseError, match="echo under 2 connections"):
+            load.measure(server, infer.Request("/bad", {}, b"x"), 2, 1, tmp_path, pin=False)
+    assert result.requests > 10
+    assert 0 < result.p50_us <= result.p95_us <= result.p99_us
+    assert result.cpu_us > 0
+
+
+# ---- what the cases are made of
+
+
+def test_the_processor_time_of_a_tree_counts_its_children() -> None:
+    machine = part("machine")
+    spin = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n"
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {spin + 'input()'!r}]).wait()"
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE) as process:
+        deadline = time.monotonic() + SECONDS_LIMIT
+        while machine.cpu_seconds(process.pid) < 0.2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert machine.cpu_seconds(process.pid) >= 0.2
+        assert machine.resident_bytes(process.pid) > machine.MIB
+        process.communicate(b"\n", timeout=SECONDS_LIMIT)
+
+
+def test_a_request_reads_back_as_its_tensors() -> None:
+    infer = part("infer")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    request = infer.binary_request("m", {"x": x}, "y", request_id="7")
+    length = int(request.headers[infer.HEADER_LENGTH])
+    header = json.loads(request.body[:length])
+    assert header["id"] == "7"
+    assert header["inputs"][0]["parameters"] == {"binary_data_size": 24}
+    answer = json.dumps({"outputs": header["inputs"]}).encode()
+    assert np.array_equal(infer.read_outputs(answer + x.tobytes(), len(answer))["x"], x)
+
+
+def test_the_networks_compute_what_the_cases_expect(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    models = part("models")
+    x, row = np.random.default_rng(1).random((3, 16), np.float32), np.array([[0], [5], [15]])
+    small = onnxruntime.InferenceSession(models.add_mlp(tmp_path))
+    picky = onnxruntime.InferenceSession(models.add_picky(tmp_path, "picky", 16, 100))
+    assert np.allclose(small.run(None, {"x": x})[0], models.mlp_by_hand(x), atol=1e-5)
+    expected = models.mlp_by_hand(x) + models.lookup_table()[row[:, 0]]
+    assert np.allclose(picky.run(None, {"x": x, "row": row})[0], expected, atol=1e-5)
+    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, match="out of data bounds"):
+        picky.run(None, {"x": x, "row": np.array([[0], [10**6], [1]])})
+
+
+def test_the_growth_mix_does_not_repeat_what_it_varies() -> None:
+    calls = list(islice(part("cases.growth").mixed_calls(), 2000))
+    varied = [call.wire for call in calls if call.kind in {"id", "unknown model", "unknown path", "broken JSON"}]
+    assert len(set(varied)) == len(varied) == 2000 * 7 // 20
+    assert {call.kind for call in calls} >= {"infer", "json", "wrong shape", "new connection", "model metadata"}
+
+
+# ---- figures and the table
+
+
+@pytest.mark.parametrize(
+    ("sense", "value", "holds"),
+    [(">=", 4, True), (">=", 3.9, False), ("<=", 4, True), ("<=", 4.1, False), ("<", 4, False), ("=", 4, True)],
+)
+def test_a_bound_says_whether_it_holds(sense: str, value: float, holds: bool) -> None:
+    assert part("figures").Bound(sense, 4).holds(value) is holds
+
+
+def test_ratios_are_taken_pair_by_pair() -> None:
+    rounds = part("rounds")
+    order: list[str] = []
+    taken = rounds.alternate(2, {"a": lambda: order.append("a"), "b": lambda: order.append("b")})
+    assert order == ["a", "b", "a", "b"]
+    assert taken == {"a": [None, None], "b": [None, None]}
+    assert rounds.median_ratio([10.0, 20.0, 90.0], [10.0, 10.0, 30.0], float) == 2.0
+
+
+def test_the_table_shows_bounds_verdicts_and_failures() -> None:
+    figures, report = part("figures"), part("report")
+    fast = figures.Figure("rate", 12_345.6, "requests/s", figures.Bound(">=", 100), "by wrk")
+    slow = figures.Figure("start", 0.75, "s", figures.Bound("<", 0.5))
+    results = [
+        report.Result("one", "measured", (fast, slow)),
+        report.Result("two", "failed", (), "the server ended:\nwhy"),
+    ]
+    lines = report.table(results).splitlines()
+    assert lines[1].split() == ["rate", "12,346", "requests/s", ">=", "100", "ok", "by", "wrk"]
+    assert lines[2].split() == ["start", "0.75", "s", "<", "0.5", "missed"]
+    assert lines[3].split() == ["two", "failed", "see", "below"]
+    assert lines[4:] == ["two failed: the server ended:", "why"]
+    assert report.missed(results) == [slow]
+
+
+# ---- the command
+
+
+def test_unknown_cases_are_named_with_the_known_ones() -> None:
+    finished = bench("--only", "mlp,nonsense")
+    assert finished.returncode == 2
+    assert "no case nonsense; there are: mlp, large," in finished.stderr
+
+
+def test_quick_run_on_the_server(tmp_path: Path) -> None:
+    result = tmp_path / "figures.json"
+    finished = bench("--quick", "--only", "start_ready,import_time", "--json", str(result))
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert finished.stdout.splitlines()[1].startswith("start_ready")
+    cases = json.loads(result.read_text())["cases"]
+    assert [case["outcome"] for case in cases] == ["measured", "measured"]
+    assert 0 < cases[0]["figures"][0]["value"] < 30

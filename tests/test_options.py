@@ -1,0 +1,290 @@
+"""The options: what a command line and the environment come to, and what is said about bad ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from naiad.errors import OptionError
+from naiad.options import (
+    NOT_SERVED_YET,
+    OPTIONS,
+    Group,
+    ServerOptions,
+    check_help,
+    option_rows,
+    option_table_markdown,
+    parse,
+    parse_check,
+    serve_help,
+    wants_help,
+)
+
+REPOSITORY = "--model-repository=models"
+
+
+def options(*argv: str, **environ: str) -> ServerOptions:
+    return parse([REPOSITORY, *argv], environ)
+
+
+def problems(*argv: str, **environ: str) -> list[str]:
+    with pytest.raises(OptionError) as caught:
+        parse([REPOSITORY, *argv], environ)
+    return str(caught.value).splitlines()
+
+
+def test_defaults_are_those_of_the_reference() -> None:
+    got = options()
+    assert got.model_repository == (Path("models"),)
+    assert (got.id, got.exit_timeout_secs, got.exit_on_error, got.strict_readiness) == ("triton", 30, True, True)
+    assert (got.http_address, got.http_port, got.http_max_input_size) == ("0.0.0.0", 8000, 67108864)
+    assert (got.metrics_address, got.metrics_port, got.metrics_interval_ms) == ("0.0.0.0", 8002, 2000)
+    assert (got.log_verbose, got.log_format, got.log_file) == (0, "default", "")
+    assert (got.allow_http, got.allow_metrics, got.allow_cpu_metrics, got.counter_latencies) == (True,) * 4
+    assert got.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("argv", "field", "value"),
+    [
+        (["--http-port=9000"], "http_port", 9000),
+        (["--http-port", "9000"], "http_port", 9000),
+        (["--http-port", "1", "--http-port=2"], "http_port", 2),
+        (["--http-port=0"], "http_port", 0),
+        (["--http-port=65535"], "http_port", 65535),
+        (["--id=a=b"], "id", "a=b"),
+        (["--id="], "id", ""),
+        (["--exit-timeout-secs=-5"], "exit_timeout_secs", 0),
+        (["--exit-timeout-secs", "-5"], "exit_timeout_secs", 0),
+        (["--exit-timeout-secs=+7"], "exit_timeout_secs", 7),
+        (["--disable-auto-complete-config"], "disable_auto_complete_config", True),
+        (["--strict-model-config=true"], "disable_auto_complete_config", True),
+        (["--strict-model-config=false"], "disable_auto_complete_config", False),
+        (["--model-control-mode=NONE"], "model_control_mode", "none"),
+        (["--log-verbose=3"], "log_verbose", 3),
+        (["--log-verbose=true"], "log_verbose", 1),
+        (["--log-verbose=Off"], "log_verbose", 0),
+        (["--log-format=ISO8601"], "log_format", "ISO8601"),
+        (["--http-address=ipv6:[::1]"], "http_address", "::1"),
+        (["--http-address=::1"], "http_address", "::1"),
+        (["--http-address=10.0.0.1"], "metrics_address", "10.0.0.1"),
+        (["--http-address=10.0.0.1", "--metrics-address=::1"], "metrics_address", "::1"),
+        (["--allow-metrics=false"], "allow_cpu_metrics", False),
+        (["--metrics-config=counter_latencies=false"], "counter_latencies", False),
+        (["--metrics-config", "summary_latencies=false"], "counter_latencies", True),
+        (["--http-max-input-size=5000000000"], "http_max_input_size", 5_000_000_000),
+        (["--model-store=b"], "model_repository", (Path("models"), Path("b"))),
+        (["--model-repository", "b c"], "model_repository", (Path("models"), Path("b c"))),
+    ],
+)
+def test_a_good_option_sets_its_field(argv: list[str], field: str, value: object) -> None:
+    assert getattr(options(*argv), field) == value
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE", "On", "1", "false", "False", "OFF", "0"])
+def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None:
+    assert options(f"--exit-on-error={text}").exit_on_error is (text.lower() in ("true", "on", "1"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (
+            ["--http-port=abc"],
+            'Bad option: "--http-port". Invalid option value. Got abc. Expected: an integer from 0 to',
+        ),
+        (["--http-port=8000x"], "Invalid option value. Got 8000x"),
+        (["--http-port=8 0"], "Invalid option value. Got 8 0"),
+        (["--http-port=٨"], "Invalid option value. Got ٨"),
+        (["--http-port="], "Invalid option value. Got . Expected"),
+        (
+            ["--http-port=65536"],
+            "Provided option value is out of bound. Got 65536. Expected: an integer from 0 to 65535.",
+        ),
+        (["--http-port=-1"], "Provided option value is out of bound. Got -1"),
+        (["--exit-timeout-secs=99999999999"], "Provided option value is out of bound. Got 99999999999"),
+        (["--exit-timeout-secs=" + "9" * 9999], "Provided option value is out of bound."),
+        (["--model-load-thread-count=0"], "out of bound. Got 0"),
+        (["--http-max-input-size=0"], "Error: --http-max-input-size must be greater than 0."),
+        (["--http-max-input-size=-3"], "Error: --http-max-input-size must be greater than 0."),
+        (
+            ["--allow-http=yes"],
+            'Bad option: "--allow-http". invalid value for bool option: yes. Expected: true, on, 1,',
+        ),
+        (["--log-verbose=loud"], "Invalid option value. Got loud"),
+        (["--log-format=iso8601"], "Got iso8601. Expected: 'default' or 'ISO8601'."),
+        (["--model-control-mode=explicit"], "'explicit' is not supported by this version of naiad"),
+        (["--model-control-mode=POLL"], "'POLL' is not supported by this version of naiad"),
+        (["--model-control-mode=manual"], "Invalid option value. Got manual"),
+        (["--model-config-name=../x"], "Invalid option value. Got ../x"),
+        (["--model-repository=s3://bucket"], "s3:// storage is not supported by this version of naiad"),
+        (["--model-repository="], "The path is empty"),
+        (["--http-address="], 'Bad option: "--http-address".'),
+        (["--http-address=http://localhost"], "Got http://localhost. Expected: a host name"),
+        (["--metrics-config=counter_latency=false"], "unknown setting 'counter_latency', known ones are counter_lat"),
+        (
+            ["--metrics-config=summary_latencies=true"],
+            "summary_latencies=true is not supported by this version of naiad",
+        ),
+        (["--metrics-config=summary_quantiles=0.5:0.1"], "summary_quantiles is not supported by this version"),
+        (["--metrics-config=counter_latencies"], "Expected: <setting>=<boolean>"),
+        (["--backend-config=onnxruntime"], "Expected: <backend>,<key>=<value>, or <key>=<value> for all backends."),
+        (["--backend-config=default-max-batch-size=many"], "Invalid option value. Got many"),
+        (["--disable-auto-complete-config=true"], "takes no value. Got true"),
+        (["--http-port"], 'Bad option: "--http-port". a value is missing. Expected: an integer'),
+        (["--http-port", "--id=x"], 'Bad option: "--http-port". a value is missing.'),
+        (["--htpp-port=1"], 'Bad option: "--htpp-port". unknown option; did you mean "--http-port"?'),
+        (["--model-repo", "x"], 'Bad option: "--model-repo". unknown option; did you mean "--model-repository"?'),
+        (["--zzz"], 'Bad option: "--zzz". unknown option.'),
+        (["-p"], 'Bad option: "-p". unknown option.'),
+        (["--grpc-port=8001"], 'Bad option: "--grpc-port". not supported by this version of naiad.'),
+        (["--grpc-port", "8001"], 'Bad option: "--grpc-port". not supported by this version of naiad.'),
+        (["--allow-grpc=true"], 'Bad option: "--allow-grpc". not supported by this version of naiad. Only false is'),
+        (["nowhere.onnx"], "Unexpected argument: nowhere.onnx. No such file or folder"),
+        (["x" * 5000], "Unexpected argument: xxx"),
+        (
+            ["--metrics-port=8000"],
+            "The server cannot listen to HTTP requests and metrics requests at the same address and port 0.0.0.0:8000",
+        ),
+    ],
+)
+def test_a_bad_option_is_named_with_what_would_be_right(argv: list[str], text: str) -> None:
+    found = problems(*argv)
+    assert len(found) == 1
+    assert text in found[0]
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    found = problems("--http-port=abc", "--exit-on-error=maybe", "--nothing-like-it", "gone.pt", NAIAD_LOG_FORMAT="xml")
+    assert [line.split(".")[0] for line in found] == [
+        'Bad option: "--http-port"',
+        'Bad option: "--exit-on-error"',
+        'Bad option: "--nothing-like-it"',
+        'Bad option: "--log-format" (environment variable NAIAD_LOG_FORMAT)',
+        "Unexpected argument: gone",
+    ]
+
+
+def test_two_listeners_may_share_what_does_not_clash() -> None:
+    assert options("--http-port=0", "--metrics-port=0").http_port == 0
+    assert options("--metrics-port=8000", "--allow-http=false").metrics_port == 8000
+    assert options("--metrics-port=8000", "--allow-metrics=false").metrics_port == 8000
+    assert options("--metrics-port=8000", "--metrics-address=127.0.0.1").metrics_port == 8000
+
+
+def test_a_bad_listener_option_is_not_followed_by_a_clash_with_its_default() -> None:
+    assert len(problems("--http-port=x", "--metrics-port=8000")) == 1
+
+
+def test_without_any_model_the_missing_repository_is_named() -> None:
+    with pytest.raises(OptionError, match=r"^--model-repository must be specified: give --model-repository=<"):
+        parse([], {})
+    with pytest.raises(OptionError, match=r"^Nothing to check: name a repository"):
+        parse_check([], {})
+
+
+def test_model_files_stand_for_a_repository(tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"")
+    dashed = tmp_path / "--odd.onnx"
+    dashed.write_bytes(b"")
+    got = parse([str(model), "--http-port", "0", "--", str(dashed)], {})
+    assert got.paths == (model, dashed)
+    assert got.model_repository == ()
+
+
+@pytest.mark.parametrize("name", ["allow-grpc", "allow-sagemaker", "allow-vertex-ai", "allow-client-shm"])
+def test_a_feature_that_is_off_here_may_be_switched_off(name: str) -> None:
+    assert options(f"--{name}=false") == options()
+    assert options(f"--{name}", "0") == options()
+
+
+def test_backend_settings_are_merged_global_first() -> None:
+    got = options(
+        "--backend-config=default-max-batch-size=8",
+        "--backend-config",
+        "onnxruntime,default-max-batch-size=16",
+        "--backend-config=onnxruntime,extra=a,b=c",
+    )
+    assert got.settings_of("onnxruntime") == {"default-max-batch-size": "16", "extra": "a,b=c"}
+    assert got.settings_of("pytorch") == {"default-max-batch-size": "8"}
+    assert got.backend_settings[""] == {"default-max-batch-size": "8"}
+
+
+def test_the_environment_sets_options_and_the_command_line_wins() -> None:
+    environ = {"NAIAD_HTTP_PORT": "1234", "NAIAD_EXIT_ON_ERROR": "off", "NAIAD_ID": ""}
+    got = options("--http-port=5678", **environ)
+    assert (got.http_port, got.exit_on_error, got.id) == (5678, False, "triton")
+    assert options(**environ).http_port == 1234
+    assert options("--http-port=1", NAIAD_HTTP_PORT="junk").http_port == 1
+
+
+def test_the_environment_holds_several_values_and_flags() -> None:
+    environ = {"NAIAD_MODEL_REPOSITORY": "a;b", "NAIAD_DISABLE_AUTO_COMPLETE_CONFIG": "true"}
+    got = parse([], environ)
+    assert got.model_repository == (Path("a"), Path("b"))
+    assert got.disable_auto_complete_config
+    assert parse(["--model-store=c"], environ).model_repository == (Path("c"),)
+
+
+def test_options_without_effect_and_deprecated_ones_are_remarked_on() -> None:
+    assert options("--http-thread-count=4").warnings == (
+        "--http-thread-count has no effect: one event loop serves all HTTP connections",
+    )
+    assert "is deprecated: use --disable-auto-complete-config" in options("--strict-model-config=1").warnings[0]
+    assert "NAIAD_HTPP_PORT" in options(NAIAD_HTPP_PORT="1").warnings[0]
+    assert options(NAIAD_PORT="tcp://10.0.0.1:80").warnings == ()
+
+
+def test_check_takes_its_own_options_only(tmp_path: Path) -> None:
+    got = parse_check([str(tmp_path), "--model-config-name=small", "--backend-config=a=b"], {"NAIAD_HTTP_PORT": "x"})
+    assert (got.paths, got.model_config_name, got.http_port) == ((tmp_path,), "small", 8000)
+    with pytest.raises(OptionError, match=r'"--http-port"\. it is an option of naiad serve only'):
+        parse_check([str(tmp_path), "--http-port", "9"], {})
+
+
+def test_help_is_found_before_the_end_of_the_options() -> None:
+    assert wants_help(["--http-port=1", "--help"])
+    assert wants_help(["-h"])
+    assert not wants_help(["--", "--help"])
+    assert not wants_help(["--id=--help"])
+
+
+def test_every_option_is_explained_once_in_its_group() -> None:
+    sections = serve_help().split("\n\n")
+    for option in OPTIONS:
+        assert len(option.help) > 20 and option.help.endswith("."), option.field
+        holders = [s for s in sections if f"\n  {option.flag}" in s and f"[{option.variable}]" in s]
+        assert [s.splitlines()[0] for s in holders] == [option.group.value + ":"], option.flag
+        assert serve_help().count(f"[{option.variable}]") == 1
+
+
+def test_groups_stand_in_the_order_of_the_reference() -> None:
+    headings = [line[:-1] for line in serve_help().splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == [g.value for g in Group]
+
+
+def test_help_fits_a_terminal() -> None:
+    assert max(len(line) for line in (serve_help() + check_help()).splitlines()) <= 115
+    assert "--http-port" not in check_help()
+
+
+def test_flags_are_unique_and_none_is_both_here_and_missing() -> None:
+    flags = [option.flag for option in OPTIONS]
+    assert len(set(flags)) == len(flags)
+    assert not {flag[2:] for flag in flags} & NOT_SERVED_YET
+
+
+def test_the_table_of_the_documentation_has_a_row_per_option() -> None:
+    rows = option_table_markdown().splitlines()
+    assert len(rows) == 2 + len(OPTIONS)
+    assert "| HTTP | `--http-port <integer>` | `8000` | `NAIAD_HTTP_PORT` |" in option_table_markdown()
+    assert all(row.replace("\\|", "").count("|") == 6 for row in rows)
+
+
+def test_the_table_at_the_start_shows_the_values_in_force() -> None:
+    rows = dict(option_rows(options("--backend-config=onnxruntime,a=1", "--metrics-config=counter_latencies=off")))
+    assert len(rows) == len(OPTIONS)
+    assert (rows["model_repository"], rows["http_port"], rows["allow_http"]) == ("models", "8000", "true")
+    assert (rows["backend_config"], rows["metrics_config"]) == ("onnxruntime,a=1", "counter_latencies=false")
