@@ -36,7 +36,7 @@ make_venv() {
 
 # Debian's Python comes without ensurepip unless python3-venv is installed; an installed pip can stand in for it.
 make_venv_with_own_pip() {
-    "$1" -m venv --clear --without-pip "$VENV" \
+    "$1" -m venv --without-pip "$VENV" \
         || fail "$1 could not make a virtual environment in $VENV. On Debian: apt-get install python3-venv"
     "$1" -m pip --version >/dev/null 2>&1 \
         || fail "$1 has neither ensurepip nor pip. On Debian: apt-get install python3-venv"

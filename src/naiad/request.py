@@ -23,6 +23,38 @@ def request_label(request_id: str) -> str:
     return f"[request id: {request_id or UNKNOWN_ID}] "
 
 
+class RequestTerms:
+    """What a request asks for, apart from its tensors and its id. Shared by all requests alike: never changed.
+
+    Attributes:
+        outputs: names of the requested outputs, in the model's order.
+        rows: size of the batch dimension; 1 for a model without one.
+        shape_key: equal for two requests whose inputs may be put together into one batch (names, and shapes without
+            the batch dimension).
+        parameters: custom request parameters.
+        priority: 0 for the model's default.
+        timeout_us: the caller's own time limit, 0 for none.
+    """
+
+    __slots__ = ("outputs", "parameters", "priority", "rows", "shape_key", "timeout_us")
+
+    def __init__(
+        self,
+        outputs: tuple[str, ...],
+        rows: int = 1,
+        shape_key: object = None,
+        parameters: Parameters = NO_PARAMETERS,
+        priority: int = 0,
+        timeout_us: int = 0,
+    ) -> None:
+        self.outputs = outputs
+        self.rows = rows
+        self.shape_key = shape_key
+        self.parameters = parameters
+        self.priority = priority
+        self.timeout_us = timeout_us
+
+
 class InferRequest:
     """One inference request, checked against its model.
 
@@ -30,64 +62,25 @@ class InferRequest:
     engine calls it exactly once for a model that is not decoupled.
 
     Attributes:
-        id: the caller's id, "" when none was given.
+        terms: what it asks for.
         inputs: arrays by name; BYTES as object arrays of ``bytes``.
-        outputs: names of the requested outputs, in the model's order.
-        rows: size of the batch dimension; 1 for a model without one.
-        shape_key: equal for two requests whose inputs may be put together into one batch (names, and shapes without
-            the batch dimension).
-        parameters: custom request parameters.
-        timeout_us: the caller's own time limit, 0 for none.
-        priority: 0 for the model's default.
-        received_ns, queued_ns: monotonic times.
-        cancelled: set by ``cancel``; a queued request then leaves the queue, a running batch goes on without it.
+        id: the caller's id, "" when none was given.
+        received_ns, queued_ns: monotonic times of its arrival and of its being handed to the model.
+        cancelled: set when the caller gave it up.
     """
 
-    __slots__ = (
-        "cancelled",
-        "id",
-        "inputs",
-        "outputs",
-        "parameters",
-        "priority",
-        "queued_ns",
-        "received_ns",
-        "rows",
-        "shape_key",
-        "slot",
-        "timeout_us",
-    )
+    __slots__ = ("cancelled", "id", "inputs", "queued_ns", "received_ns", "terms")
 
     def __init__(
-        self,
-        inputs: Mapping[str, Array],
-        outputs: tuple[str, ...],
-        *,
-        id: str = "",
-        rows: int = 1,
-        shape_key: object = None,
-        parameters: Parameters = NO_PARAMETERS,
-        timeout_us: int = 0,
-        priority: int = 0,
-        received_ns: int = 0,
+        self, terms: RequestTerms, inputs: Mapping[str, Array], id: str = "", received_ns: int = 0, queued_ns: int = 0
     ) -> None:
-        self.id = id
+        self.terms = terms
         self.inputs = inputs
-        self.outputs = outputs
-        self.rows = rows
-        self.shape_key = shape_key
-        self.parameters = parameters
-        self.timeout_us = timeout_us
-        self.priority = priority
+        self.id = id
         self.received_ns = received_ns
-        self.queued_ns = 0
+        self.queued_ns = queued_ns or received_ns
         self.cancelled = False
-        self.slot: Any = None
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Answer the caller; exactly one of ``outputs`` and ``error`` counts (``error`` when it is not None)."""
         raise NotImplementedError
-
-    def cancel(self) -> None:
-        """Mark the request as given up; the scheduler drops it when it meets it."""
-        self.cancelled = True

@@ -97,6 +97,16 @@ def test_a_reader_that_went_away_is_no_traceback() -> None:
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
+def test_closed_standard_streams_are_not_given_to_files() -> None:
+    script = (
+        "import os, sys\nfrom naiad.cli.main import main\nos.close(1)\nsys.stdout = None\n"
+        "code = main(['--version'])\nfile = os.open(os.devnull, os.O_RDONLY)\n"
+        "sys.exit(0 if code == 0 and file > 2 else f'{code} {file}')"
+    )
+    done = naiad(script=script)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys; from naiad.cli.main import main; main(['serve', '--help'])\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
 from naiad.config.messages import is_repeated
@@ -38,7 +39,7 @@ def _set(draw: st.DrawFn, message: Any, field: Any, depth: int) -> None:
             if value.message_type is None:
                 target[name] = draw(_scalars(value))
             else:
-                target[name].CopyFrom(draw(messages(value.message_type._concrete_class, depth + 1)))
+                target[name].CopyFrom(draw(messages(GetMessageClass(value.message_type), depth + 1)))
     elif field.message_type is not None:
         _set_messages(draw, target, field, depth)
     elif is_repeated(field):
@@ -48,7 +49,7 @@ def _set(draw: st.DrawFn, message: Any, field: Any, depth: int) -> None:
 
 
 def _set_messages(draw: st.DrawFn, target: Any, field: Any, depth: int) -> None:
-    one = messages(field.message_type._concrete_class, depth + 1)
+    one = messages(GetMessageClass(field.message_type), depth + 1)
     if is_repeated(field):
         target.extend(draw(st.lists(one, max_size=2)))
     else:

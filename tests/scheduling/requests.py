@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from naiad.request import InferRequest
+from naiad.request import InferRequest, RequestTerms
 
 
 def request(rows: int = 1, key: object = "same", queued_ns: int = 0) -> InferRequest:
     """A queued request of ``rows`` rows whose inputs have the shapes ``key``."""
-    made = InferRequest({}, (), rows=rows, shape_key=key)
-    made.queued_ns = queued_ns
-    return made
+    return InferRequest(RequestTerms((), rows, key), {}, queued_ns=queued_ns)

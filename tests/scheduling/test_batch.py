@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduling.requests import request
 
 from naiad.config.spec import BatchingSpec
 from naiad.request import InferRequest
 from naiad.scheduling.batch import DynamicBatcher, SingleBatcher
+from scheduling.requests import request
 
 US = 1000
+KEY = [("x", (16,))]
 
 
 def batcher(preferred: tuple[int, ...] = (8,), delay_us: int = 0, max_rows: int = 8) -> DynamicBatcher:
@@ -19,7 +20,7 @@ def batcher(preferred: tuple[int, ...] = (8,), delay_us: int = 0, max_rows: int 
 
 
 def rows_taken(queue: DynamicBatcher, now_ns: int = 0) -> list[int]:
-    return [r.rows for r in queue.take(now_ns).batch]
+    return [r.terms.rows for r in queue.take(now_ns).batch]
 
 
 def push(queue: DynamicBatcher, *rows: int, key: object = "same", at_ns: int = 0) -> None:
@@ -119,8 +120,8 @@ def test_other_shapes_are_not_mixed_and_end_the_batch() -> None:
 
 def test_equal_shape_keys_need_not_be_the_same_object() -> None:
     queue = batcher()
-    push(queue, 1, key=tuple([("x", (16,))]))
-    push(queue, 1, key=tuple([("x", (16,))]))
+    push(queue, 1, key=tuple(KEY))
+    push(queue, 1, key=tuple(KEY))
     assert rows_taken(queue) == [1, 1]
 
 
@@ -137,7 +138,7 @@ def test_discard_takes_a_queued_request_out() -> None:
 def test_drain_empties() -> None:
     queue = batcher(delay_us=100)
     push(queue, 1, 2)
-    assert [r.rows for r in queue.drain()] == [1, 2]
+    assert [r.terms.rows for r in queue.drain()] == [1, 2]
     assert len(queue) == 0
 
 
@@ -196,15 +197,15 @@ def check_legal(
     if not decision.batch:
         assert delay_us, "without a delay nothing waits"
         assert now - before[0].queued_ns < delay_us * US, "nothing waits longer than the delay"
-        assert sum(r.rows for r in before) < max(preferred), "the largest preferred size never waits"
+        assert sum(r.terms.rows for r in before) < max(preferred), "the largest preferred size never waits"
         return []
     check_batch(decision.batch, max_rows)
     return decision.batch
 
 
 def check_batch(batch: list[InferRequest], max_rows: int) -> None:
-    assert sum(r.rows for r in batch) <= max_rows
-    assert len({r.shape_key for r in batch}) == 1
+    assert sum(r.terms.rows for r in batch) <= max_rows
+    assert len({r.terms.shape_key for r in batch}) == 1
 
 
 @pytest.mark.parametrize("waiting", [1, 3])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduling.requests import request
 
 from naiad.scheduling.ordering import OrderedRelease
+from scheduling.requests import request
 
 
 @given(st.permutations(range(8)))

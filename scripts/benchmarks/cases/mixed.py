@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 
 import numpy as np
 
 from .. import models
-from ..closed_loop import Answer, Call, Tally, expect_status, run_calls
-from ..figures import Bound, Figure
-from ..infer import Array, Request, binary_request, infer_path, json_request, read_outputs, with_header
+from ..closed_loop import Answer, Call, Tally, expect_status, run_calls, shown
+from ..figures import Bound, CaseError, Figure
+from ..infer import Array, Request, ask, binary_request, infer_path, json_request, read_outputs, with_header
 from ..servers import naiad
 from ..settings import Settings
 
@@ -29,9 +30,20 @@ def measure(settings: Settings) -> Iterator[Figure]:
     models.add_picky(repository, MODEL, MAX_BATCH_SIZE, QUEUE_DELAY_US)
     with naiad(repository, settings.work) as server:
         refused = run_calls(server.port, beside(list(refused_calls())), CONNECTIONS, LIMIT_SECONDS)
+        rows_per_batch = mean_batch(server.port)
         failing = run_calls(server.port, beside([failing_call()]), CONNECTIONS, LIMIT_SECONDS)
+    yield Figure("beside_batch", rows_per_batch, "requests/batch", note="how many of them shared a batch")
     yield from figures("beside_refused", refused)
     yield from figures("beside_failing", failing)
+
+
+def mean_batch(port: int) -> float:
+    """Requests per execution so far, from the model's own statistics."""
+    status, _, body = ask(port, Request(f"/v2/models/{MODEL}/stats", {}, b"", method="GET"))
+    if status != 200:
+        raise CaseError(f"the statistics of {MODEL} answered {status}: {shown(body)}")
+    counts = json.loads(body)["model_stats"][0]
+    return float(counts["inference_count"] / counts["execution_count"])
 
 
 def figures(name: str, tally: Tally) -> Iterator[Figure]:

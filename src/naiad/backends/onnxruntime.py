@@ -145,7 +145,14 @@ def _scalars(spec: ModelSpec, graph: GraphSignature) -> frozenset[str]:
 
 
 def _check_bfloat16(spec: ModelSpec) -> None:
+    """The framework passes BF16 from Python as ``OrtValue`` only, and those cannot be made from strings."""
     names = _named((*spec.inputs.values(), *spec.outputs.values()), "BF16")
+    strings = _named(spec.inputs.values(), "BYTES")
+    if names and strings:
+        raise ModelLoadError(
+            f"model '{spec.name}': onnxruntime cannot be given TYPE_STRING (input '{min(strings)}') together with "
+            f"TYPE_BF16 (tensor '{min(names)}') from Python; cast the latter to FP32 or FP16 at the model's border"
+        )
     if names and not supports_bfloat16():
         raise BackendUnavailableError(
             f"model '{spec.name}': tensor '{min(names)}' is TYPE_BF16, which the installed onnxruntime cannot pass "

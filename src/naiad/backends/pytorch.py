@@ -96,8 +96,10 @@ class PyTorchBackend(Backend):
 
 def _plan(spec: ModelSpec, schema: ForwardSchema, module: Any, reader: ParameterReader) -> CallPlan:
     tensors = (*spec.inputs.values(), *spec.outputs.values())
+    arguments = bind_inputs(spec, schema)
     return CallPlan(
-        arguments=bind_inputs(spec, schema),
+        arguments=arguments,
+        positional=tuple(argument for _, argument in arguments) == schema.arguments[: len(arguments)],
         places=bind_outputs(spec, schema),
         strings=frozenset(t.name for t in tensors if t.dtype.is_bytes),
         rows=spec.max_batch_size > 0,
@@ -123,7 +125,7 @@ def _device(group: InstanceGroupSpec, index: int) -> str | None:
 def _check_platform(spec: ModelSpec) -> None:
     if spec.platform == "torch_aoti":
         raise ModelLoadError(
-            f"model '{spec.name}': platform torch_aoti (model.pt2) is not supported by this version; export the model as "
+            f"model '{spec.name}': platform torch_aoti (model.pt2) is not supported by this version; export it as "
             f'TorchScript (model.pt) and write platform: "pytorch_libtorch"'
         )
 
@@ -134,7 +136,7 @@ def _check_devices(spec: ModelSpec) -> None:
     for group in spec.instance_groups:
         if group.kind == "KIND_GPU" and not torch.cuda.is_available():
             raise ModelLoadError(
-                f"model '{spec.name}': instance group '{group.name}' has kind KIND_GPU, and the installed torch finds no "
+                f"model '{spec.name}': instance group '{group.name}' has kind KIND_GPU, and torch finds no "
                 f"GPU; install a torch with CUDA on a machine with a GPU, or write kind: KIND_CPU"
             )
 
@@ -143,13 +145,13 @@ def _check_tensors(spec: ModelSpec) -> None:
     for tensor in (*spec.inputs.values(), *spec.outputs.values()):
         if tensor.dtype.wire in _UNSUPPORTED:
             raise ModelLoadError(
-                f"model '{spec.name}': tensor '{tensor.name}' is {tensor.dtype.config}, which TorchScript does not compute "
-                f"with; use a signed type of at least that size, such as TYPE_INT64"
+                f"model '{spec.name}': tensor '{tensor.name}' is {tensor.dtype.config}, which TorchScript cannot "
+                f"compute with; use a signed type of at least that size, such as TYPE_INT64"
             )
         if tensor.dtype.is_bytes and not _is_string_list(spec, tensor):
             raise ModelLoadError(
-                f"model '{spec.name}': tensor '{tensor.name}' is TYPE_STRING with dims {list(tensor.dims)}; TorchScript "
-                f"has lists of strings only, so write dims: [ {'1' if spec.max_batch_size else '-1'} ]"
+                f"model '{spec.name}': tensor '{tensor.name}' is TYPE_STRING with dims {list(tensor.dims)}; "
+                f"TorchScript has lists of strings only, so write dims: [ {'1' if spec.max_batch_size else '-1'} ]"
             )
 
 
@@ -161,15 +163,17 @@ def _no_tensors(model: str, schema: ForwardSchema) -> ModelLoadError:
     names = [a.name for a in schema.arguments] or ["INPUT__0"]
     inputs = ", ".join(f'{{ name: "{n}" data_type: TYPE_FP32 dims: [ -1 ] }}' for n in names)
     return ModelLoadError(
-        f"model '{model}': the configuration must list the inputs and outputs, as a TorchScript file does not say their "
+        f"model '{model}': the configuration must list the inputs and outputs, as TorchScript does not say their "
         f"types and shapes; write, with the right data_type and dims: input [ {inputs} ] "
         f'output [ {{ name: "OUTPUT__0" data_type: TYPE_FP32 dims: [ -1 ] }} ]'
     )
 
 
 def _apply_process_wide(spec: ModelSpec, reader: ParameterReader) -> None:
-    """INTER_OP_THREAD_COUNT, which torch takes once per process, and the switches of the old executors, which are not set
-    as they would change every other model."""
+    """Apply INTER_OP_THREAD_COUNT, which torch takes once per process.
+
+    The switches of the old executors are not set, as they would change every other model.
+    """
     import torch
 
     for name in _PROCESS_WIDE:

@@ -68,6 +68,7 @@ def bind_inputs(spec: ModelSpec, schema: ForwardSchema) -> tuple[tuple[str, Argu
         ModelLoadError: the inputs do not fit the arguments; the text shows both.
     """
     if schema.takes_dictionary:
+        _check_dictionary(spec, schema)
         return ()
     names = list(spec.inputs)
     positions = _positions(names, [a.name for a in schema.arguments])
@@ -80,7 +81,7 @@ def bind_inputs(spec: ModelSpec, schema: ForwardSchema) -> tuple[tuple[str, Argu
 
 
 def bind_outputs(spec: ModelSpec, schema: ForwardSchema) -> Mapping[str, int]:
-    """The place of each configured output in the sequence that ``forward`` returns (a lone tensor is a sequence of one).
+    """The place of each output in the sequence that ``forward`` returns (a lone tensor is a sequence of one).
 
     Raises:
         ModelLoadError: ``forward`` is known to return fewer values.
@@ -90,9 +91,18 @@ def bind_outputs(spec: ModelSpec, schema: ForwardSchema) -> Mapping[str, int]:
     if schema.return_count is not None and max(places) >= schema.return_count:
         raise ModelLoadError(
             f"model '{spec.name}': forward returns {schema.returns}, {_values(schema.return_count)}; "
-            f"the configuration has the outputs {_listed(names)}, the last of them at place {max(places)} counted from 0"
+            f"the configuration has the outputs {_listed(names)}, the last at place {max(places)} counted from 0"
         )
     return dict(zip(names, places, strict=True))
+
+
+def _check_dictionary(spec: ModelSpec, schema: ForwardSchema) -> None:
+    strings = [t.name for t in spec.inputs.values() if t.dtype.is_bytes]
+    if strings:
+        raise ModelLoadError(
+            f"model '{spec.name}': input '{strings[0]}' is TYPE_STRING, "
+            f"but forward takes {schema.arguments[0].type_text}"
+        )
 
 
 def _positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
@@ -108,9 +118,7 @@ def _indices(names: Sequence[str]) -> list[int]:
 
 
 def _check_positions(spec: ModelSpec, schema: ForwardSchema, names: Sequence[str], positions: Sequence[int]) -> None:
-    needed = {
-        i for i, a in enumerate(schema.arguments) if not a.has_default and not a.type_text.startswith("Optional[")
-    }
+    needed = {i for i, a in enumerate(schema.arguments) if not a.has_default}
     given = set(positions)
     if len(given) == len(positions) and given <= set(range(len(schema.arguments))) and needed <= given:
         return
@@ -125,8 +133,8 @@ def _check_type(spec: ModelSpec, tensor: TensorSpec, argument: Argument) -> None
     expected = (_STRINGS,) if tensor.dtype.is_bytes else _TENSOR_TYPES
     if argument.type_text not in expected:
         raise ModelLoadError(
-            f"model '{spec.name}': input '{tensor.name}' is {tensor.dtype.config}, which is passed as {expected[0]}, but "
-            f"forward's argument '{argument.name}' is {argument.type_text}"
+            f"model '{spec.name}': input '{tensor.name}' is {tensor.dtype.config}, which is passed as {expected[0]}, "
+            f"but forward's argument '{argument.name}' is {argument.type_text}"
         )
 
 

@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 when all went well, 1 for anything wrong, 130 when interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    _fill_standard_descriptors()
     try:
         code = _run(words)
         if sys.stdout is not None:  # it is None when the process was started with it closed
@@ -69,6 +70,15 @@ def _unknown(word: str) -> int:
     what = "option" if word.startswith("-") else "command"
     print(f"error: unknown {what} '{word}'{hint}\nRun 'naiad --help' for what there is.", file=sys.stderr)
     return 1
+
+
+def _fill_standard_descriptors() -> None:
+    """Open closed standard streams nowhere: a socket in their place ends the process in uvloop."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
 
 
 def _discard_output() -> None:

@@ -13,12 +13,16 @@ MAX_ENTRIES = 100_000
 
 
 class Form(Enum):
-    """How a value is written: a message, a bare word or number of the text format, or a value of JSON or YAML."""
+    """How a value is written: a message, a bare word or a quoted text of the text format, a value of JSON or YAML.
+
+    ``EMPTY`` is the ``null`` and the empty list of JSON and YAML, which leave their field as it is.
+    """
 
     MESSAGE = "message"
     TOKEN = "token"
     TEXT = "text"
     DATA = "data"
+    EMPTY = "empty"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,12 @@ class Finding:
 
 @dataclass(slots=True)
 class Inspection:
-    """What ``inspect`` found: problems in file order, and where each field path stands (line, column)."""
+    """What ``inspect`` found: problems in file order, and where each field path stands (line, column).
 
+    ``is_text`` is True for the text format, which writes maps as pairs and where one value and a list of one are alike.
+    """
+
+    is_text: bool = False
     findings: list[Finding] = field(default_factory=list)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -53,9 +57,9 @@ class Inspection:
         return max(before)[1] if before else ""
 
 
-def inspect(entries: Iterable[Entry], descriptor: Descriptor) -> Inspection:
-    """Compare ``entries`` with the message ``descriptor``."""
-    result = Inspection()
+def inspect(entries: Iterable[Entry], descriptor: Descriptor, *, is_text: bool) -> Inspection:
+    """Compare ``entries``, read from the text format or from data (JSON, YAML), with the message ``descriptor``."""
+    result = Inspection(is_text)
     _message(entries, descriptor, "", result)
     return result
 
@@ -66,6 +70,8 @@ def _message(entries: Iterable[Entry], descriptor: Descriptor, path: str, result
         found = _field(descriptor, entry)
         if found is None:
             result.findings.append(Finding(_unknown_field(entry.name, descriptor, path), entry.line))
+            continue
+        if entry.form is Form.EMPTY and not entry.listed:
             continue
         prefix = f"{path}.{found.name}" if path else found.name
         result.places.setdefault(prefix, (entry.line, entry.column))
@@ -100,7 +106,7 @@ def _map(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) ->
         return
     pair = message_type(found)
     value = pair.fields_by_name["value"]
-    if _written_as_pairs(entry):
+    if result.is_text:
         key = next((_text(e) for e in entry.entries if e.name == "key"), "")
         inside = f'{path}["{key}"]'
         result.places.setdefault(inside, (entry.line, entry.column))
@@ -114,11 +120,6 @@ def _map(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) ->
         _value(member, value, f'{path}["{member.name}"]', result)
 
 
-def _written_as_pairs(entry: Entry) -> bool:
-    """The text format writes ``{ key: "a" value: ... }``; JSON and YAML an object whose names are the keys."""
-    return any(e.name == "key" and e.form in (Form.TEXT, Form.TOKEN) for e in entry.entries)
-
-
 def _text(entry: Entry) -> str:
     raw = str(entry.value)
     return text_encoding.CUnescape(raw).decode("utf-8", "replace") if entry.form is Form.TEXT else raw
@@ -126,7 +127,7 @@ def _text(entry: Entry) -> str:
 
 def _value(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> None:
     result.places[path] = (entry.line, entry.column)
-    if entry.form is Form.DATA and not _is_listed_right(entry, found, path, result):
+    if not result.is_text and not _is_listed_right(entry, found, path, result):
         return
     if found.message_type is not None:
         if _expect_message(entry, found, path, result):
@@ -165,7 +166,7 @@ def _enum(entry: Entry, enum: EnumDescriptor, path: str, result: Inspection) -> 
     if word in enum.values_by_name and entry.form is not Form.TEXT:
         return
     number = _number(entry.value)
-    if entry.form is not Form.TEXT and number in enum.values_by_number:
+    if entry.form is not Form.TEXT and number in {value.number for value in enum.values}:
         return
     if entry.form is Form.TEXT and word in enum.values_by_name:
         message = f"found '{word}' in quotes for the field '{path}', expected the bare name {word}"
@@ -241,7 +242,7 @@ def _expected(found: FieldDescriptor) -> str:
 
 def _shown(value: object) -> str:
     if value is None:
-        return "a message"
+        return "nothing"
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value)

@@ -59,9 +59,10 @@ class _Reader:
         if token == "[":
             if listed:
                 raise EntrySyntaxError("found a list inside a list, expected one list", line, column)
-            return self._elements(name, depth)
+            return self._elements(name, depth) or [Entry(name, line, column, Form.EMPTY)]
         value = json.loads(token)
-        return [] if value is None else [Entry(name, line, column, Form.DATA, value, (), listed)]
+        form = Form.EMPTY if value is None else Form.DATA
+        return [Entry(name, line, column, form, value, (), listed)]
 
     def expect_end(self) -> None:
         """Check that nothing follows."""

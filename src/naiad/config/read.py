@@ -104,7 +104,7 @@ def parse_config(text: str, form: ConfigFormat, file: Path | None = None) -> Rea
 
 def _parse_pbtxt(text: str, config: Any, file: Path | None) -> Inspection:
     try:
-        inspection = inspect(read_text_entries(text), config.DESCRIPTOR)
+        inspection = inspect(read_text_entries(text), config.DESCRIPTOR, is_text=True)
     except EntrySyntaxError as error:
         # protobuf's own words are what users know and search for, so its parser speaks first.
         _parse_text_format(text, config, Inspection(), file)
@@ -119,6 +119,9 @@ def _parse_text_format(text: str, config: Any, inspection: Inspection, file: Pat
         text_format.Parse(text, config)
     except text_format.ParseError as error:
         raise ConfigProblemsError([_text_format_error(error, inspection, file)]) from None
+    except ValueError as error:
+        # protobuf lets a number that fits no enumeration through to here, without a place.
+        raise ConfigProblemsError([ConfigError(str(error), file)]) from None
     except RecursionError:
         raise EntrySyntaxError("nested too deep", 1, 1) from None
 
@@ -135,11 +138,11 @@ def _text_format_error(error: text_format.ParseError, inspection: Inspection, fi
 
 def _parse_data(text: str, form: ConfigFormat, config: Any, file: Path | None) -> Inspection:
     if form is ConfigFormat.JSON:
-        inspection = inspect(read_json_entries(text), config.DESCRIPTOR)
+        inspection = inspect(read_json_entries(text), config.DESCRIPTOR, is_text=False)
         data = json.loads(text) if text.strip() else {}
     else:
         entries, data = read_yaml_entries(text)
-        inspection = inspect(entries, config.DESCRIPTOR)
+        inspection = inspect(entries, config.DESCRIPTOR, is_text=False)
     _raise_findings(inspection, file)
     try:
         json_format.ParseDict(data, config)

@@ -87,6 +87,7 @@ class _Reader:
             if listed:
                 raise EntrySyntaxError("found a list inside a list, expected one list", line, column)
             lists = [self._entries(name, element, depth + 1, listed=True) for element in node.value]
-            return [entry for entries in lists for entry in entries]
+            return [entry for entries in lists for entry in entries] or [Entry(name, line, column, Form.EMPTY)]
         value = self._loader.construct_object(node, deep=True)
-        return [] if value is None else [Entry(name, line, column, Form.DATA, value, (), listed)]
+        form = Form.EMPTY if value is None else Form.DATA
+        return [Entry(name, line, column, form, value, (), listed)]

@@ -24,13 +24,14 @@ class Batch:
 
     def __init__(self, requests: list[InferRequest]) -> None:
         self.requests = requests
-        first = requests[0]
+        first = requests[0].terms
         rows = 0
         outputs = first.outputs
         for request in requests:
-            rows += request.rows
-            if request.outputs is not outputs and request.outputs != outputs:
-                outputs = _union(outputs, request.outputs)
+            terms = request.terms
+            rows += terms.rows
+            if terms is not first and terms.outputs != outputs:
+                outputs = _union(outputs, terms.outputs)
         self.rows = rows
         self.outputs: Sequence[str] = outputs
         self.results: Mapping[str, Array] = {}

@@ -20,7 +20,7 @@ _NONBLOCK_CLOEXEC = 0o4000 | 0o2000000
 class _Spec(ctypes.Structure):
     """``struct itimerspec``: interval and first expiry, each in seconds and nanoseconds."""
 
-    _fields_ = [(n, ctypes.c_long) for n in ("interval_s", "interval_ns", "value_s", "value_ns")]  # noqa: RUF012
+    _fields_ = [(n, ctypes.c_long) for n in ("interval_s", "interval_ns", "value_s", "value_ns")]
 
 
 class LoopTimer:

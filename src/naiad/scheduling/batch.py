@@ -26,7 +26,7 @@ class Batcher(Protocol):
     """A queue that decides what an idle instance runs next."""
 
     def push(self, request: InferRequest) -> None:
-        """Take a request in; ``queued_ns`` is set."""
+        """Take a request in."""
 
     def take(self, now_ns: int) -> Decision:
         """What an idle instance should run now. A decided batch has left the queue."""
@@ -110,11 +110,12 @@ class DynamicBatcher:
         """
         max_rows, preferred, largest = self._max_rows, self._preferred, self._largest
         count = rows = best = 0
-        key = self._queue[0].shape_key
+        first = self._queue[0].terms
         for request in self._queue:
-            if request.shape_key is not key and request.shape_key != key:
+            terms = request.terms
+            if terms is not first and terms.shape_key != first.shape_key:
                 return count, rows, best, True
-            total = rows + request.rows
+            total = rows + terms.rows
             if total > largest and best == 0:
                 best = count
             if total > max_rows and count:

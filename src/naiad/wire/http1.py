@@ -22,6 +22,7 @@ HEAD_END: Final = b"\r\n\r\n"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}) ([^\x00-\x20#\x7f]+) HTTP/([0-9])\.([0-9])")
+_HEAD_STARTS = frozenset(b"\r!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _ABSOLUTE_TARGET = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _SIGNED_DIGITS = re.compile(r"[+-]?[0-9]{1,18}")
@@ -148,9 +149,22 @@ def parse_head(raw: bytes) -> RequestHead:
     """
     if len(raw) > MAX_HEAD_BYTES:
         raise HttpError(431, f"request head of {len(raw)} bytes is larger than {MAX_HEAD_BYTES} bytes")
+    check_head_start(raw[0] if raw else 0)
     line, _, rest = raw.partition(b"\r\n")
     method, target, query, version = _parse_request_line(line)
     return RequestHead(method, target, query, version, _parse_headers(rest), raw)
+
+
+def check_head_start(first: int) -> None:
+    """Refuse another protocol by its first byte, since its bytes may never come to the end of a head.
+
+    Raises:
+        HttpError: 400, no request begins with the byte ``first``.
+    """
+    if first not in _HEAD_STARTS:
+        raise HttpError(
+            400, f"byte 0x{first:02x} does not begin an HTTP/1.1 request; is the client using TLS or gRPC on this port?"
+        )
 
 
 def _parse_request_line(line: bytes) -> tuple[str, str, str, tuple[int, int]]:

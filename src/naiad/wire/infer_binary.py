@@ -1,21 +1,21 @@
 """The fast way of a request whose inputs are all binary: a plan per distinct JSON part, views into the body, and answer
 heads that are kept.
 
-Clients repeat themselves: a caller sends the same JSON part with other tensors behind it. What was read and checked once
-is kept as an ``InferPlan`` under the exact bytes of that part, the request id left out, and serves until the model
+Clients repeat themselves: a caller sends the same JSON part with other tensors behind it. What was read and checked
+once is kept as an ``InferPlan`` under the exact bytes of that part, the request id left out, and serves until the model
 goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from naiad.request import Array, Parameters
+from naiad.request import Array, Parameters, RequestTerms
 from naiad.tensor.dtypes import DataType
-from naiad.wire.infer_response import answer_head, model_head, output_head
+from naiad.wire.infer_response import model_head, output_head
 
 MAX_PLANS = 1024
 MAX_PLAN_KEY = 4096
@@ -38,41 +38,38 @@ class BinaryInput(NamedTuple):
     shape: tuple[int, ...]
 
 
-class AnswerHead(NamedTuple):
-    """A whole HTTP head and JSON part (without id), and the pieces to make one with an id."""
+class AnswerHead:
+    """All of a plain answer before its tensors, but for the request id."""
 
-    without_id: bytes
-    json_rest: bytes
-    binary_size: int
+    __slots__ = ("_before_id", "_binary_size", "_rest", "without_id")
+
+    def __init__(self, rest: bytes, binary_size: int) -> None:
+        length = len(rest) + 1
+        self.without_id = _HTTP_HEAD % (length, length + binary_size) + b"{" + rest
+        self._rest = b'",' + rest
+        self._binary_size = binary_size
+        self._before_id: dict[int, bytes] = {}
+
+    def with_id(self, request_id: bytes) -> bytes:
+        """The same with an id, which needs no escapes in JSON."""
+        size = len(request_id)
+        before = self._before_id.get(size)
+        if before is None:
+            length = len(_ID_OPENING) + size + len(self._rest)
+            before = self._before_id[size] = _HTTP_HEAD % (length, length + self._binary_size) + _ID_OPENING
+        return before + request_id + self._rest
 
 
-class InferPlan:
+class InferPlan(RequestTerms):
     """All that is known about requests with one JSON part.
 
     Attributes:
         inputs: the binary inputs; ``size`` is their bytes together.
-        outputs: requested outputs in the model's order, with their datatypes in ``dtypes`` and whether each is wanted
-            as binary data in ``binary``.
+        dtypes, binary: of each requested output, its datatype and whether it is wanted as binary data.
         plain: every output is binary and of a type whose memory is its wire form: answers take the fast way.
     """
 
-    __slots__ = (
-        "_heads",
-        "binary",
-        "dtypes",
-        "inputs",
-        "model",
-        "outputs",
-        "parameters",
-        "plain",
-        "priority",
-        "rows",
-        "shape_key",
-        "single",
-        "size",
-        "timeout_us",
-        "version",
-    )
+    __slots__ = ("_first", "_heads", "_single", "binary", "dtypes", "inputs", "model", "plain", "size", "version")
 
     def __init__(
         self,
@@ -89,42 +86,38 @@ class InferPlan:
         priority: int,
         timeout_us: int,
     ) -> None:
+        super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us)
         self.model = model
         self.version = version
         self.inputs = tuple(inputs)
         self.size = size
-        self.outputs = outputs
         self.dtypes = dtypes
         self.binary = binary
-        self.rows = rows
-        self.shape_key = shape_key
-        self.parameters = parameters
-        self.priority = priority
-        self.timeout_us = timeout_us
         self.plain = all(binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs)
-        self.single = outputs[0] if self.plain and len(outputs) == 1 else None
+        self._single = outputs[0] if self.plain and len(outputs) == 1 else None
+        self._first = self.inputs[0] if len(self.inputs) == 1 else None
         self._heads: dict[object, AnswerHead] = {}
 
     def views(self, body: bytes | bytearray | memoryview, start: int) -> dict[str, Array]:
         """The inputs as views into ``body``, whose JSON part ends at ``start``."""
+        if self._first is not None:
+            name, dtype, elements, offset, shape = self._first
+            return {name: _frombuffer(body, dtype, elements, start + offset).reshape(shape)}
         return {
             name: _frombuffer(body, dtype, elements, start + offset).reshape(shape)
             for name, dtype, elements, offset, shape in self.inputs
         }
 
-    def answer(self, request_id: str, outputs: Mapping[str, Array]) -> tuple[bytes, list[Array]]:
-        """Head and tensors of a ``plain`` answer."""
-        if self.single is not None:
-            array = outputs[self.single]
+    def answer(self, request_id: str, outputs: Mapping[str, Array]) -> list[Any]:
+        """The head of a ``plain`` answer and, after it, its tensors as arrays."""
+        if self._single is not None:
+            array = outputs[self._single]
             arrays, key = [array], array.shape
         else:
             arrays = [outputs[name] for name in self.outputs]
             key = tuple([array.shape for array in arrays])
         head = self._heads.get(key) or self._make_head(key, arrays)
-        if not request_id:
-            return head.without_id, arrays
-        json = answer_head(request_id) + head.json_rest
-        return _HTTP_HEAD % (len(json), len(json) + head.binary_size) + json, arrays
+        return [head.with_id(request_id.encode()) if request_id else head.without_id, *arrays]
 
     def _make_head(self, key: object, arrays: Sequence[Array]) -> AnswerHead:
         texts = [
@@ -132,12 +125,9 @@ class InferPlan:
             for n, a in zip(self.outputs, arrays, strict=True)
         ]
         rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
-        size = sum(a.nbytes for a in arrays)
-        length = len(rest) + 1
-        head = AnswerHead(_HTTP_HEAD % (length, length + size) + b"{" + rest, rest, size)
         if len(self._heads) >= MAX_HEADS:
             self._heads.clear()
-        self._heads[key] = head
+        head = self._heads[key] = AnswerHead(rest, sum(a.nbytes for a in arrays))
         return head
 
 

@@ -10,6 +10,7 @@ from naiad.config.problems import Violation
 
 
 def violations(config: Any) -> Iterator[Violation]:
+    """Rules of ``batch_input`` and ``batch_output``."""
     inputs = {tensor.name for tensor in config.input}
     outputs = {tensor.name for tensor in config.output}
     for index, item in enumerate(config.batch_input):

@@ -12,6 +12,7 @@ _AT = "dynamic_batching"
 
 
 def violations(config: Any) -> Iterator[Violation]:
+    """Rules of ``dynamic_batching`` and ``response_cache``."""
     if config.HasField("dynamic_batching"):
         yield from _preferred_sizes(config)
         yield from _priorities(config)

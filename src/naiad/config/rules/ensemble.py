@@ -12,6 +12,7 @@ _AT = "ensemble_scheduling"
 
 
 def violations(config: Any) -> Iterator[Violation]:
+    """Rules of ``ensemble_scheduling``."""
     scheduled = config.HasField("ensemble_scheduling")
     if config.platform == ENSEMBLE and not scheduled:
         text = f"ensemble scheduling must be set for ensemble {config.name} whose platform is ensemble"

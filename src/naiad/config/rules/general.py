@@ -14,7 +14,7 @@ _WITH_PLATFORM = frozenset(PLATFORMS.values())
 
 
 def violations(config: Any, directory: str | None = None) -> Iterator[Violation]:
-    """``directory`` is the name of the model's folder, None for a model without one."""
+    """Rules of the top level. ``directory`` is the name of the model's folder, None for a model without one."""
     yield from _name(config, directory)
     yield from _platform(config)
     if config.max_batch_size < 0:

@@ -13,7 +13,7 @@ MIN_COMPUTE_CAPABILITY = 6.0
 
 
 def violations(config: Any, gpu_count: int) -> Iterator[Violation]:
-    """``gpu_count`` GPUs, numbered from 0, can be used. Expects a normalised configuration."""
+    """Rules of ``instance_group`` of a normalised configuration; GPUs 0 to ``gpu_count`` - 1 can be used."""
     if is_ensemble(config):
         return
     if not config.instance_group:

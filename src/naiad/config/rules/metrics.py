@@ -9,6 +9,7 @@ from naiad.config.problems import Violation
 
 
 def violations(config: Any) -> Iterator[Violation]:
+    """Rules of ``model_metrics``."""
     for index, control in enumerate(config.model_metrics.metric_control):
         path = f"model_metrics.metric_control[{index}]"
         yield from (Violation(path, f"{message} for {config.name}") for message in _control(control))

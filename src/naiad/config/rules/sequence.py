@@ -15,6 +15,7 @@ _CORRELATION_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", 
 
 
 def violations(config: Any) -> Iterator[Violation]:
+    """Rules of ``sequence_batching``."""
     if not config.HasField("sequence_batching"):
         return
     yield from _control_inputs(config)
@@ -39,7 +40,7 @@ def _control_inputs(config: Any) -> Iterator[Violation]:
             if kind in kinds:
                 yield Violation(place, f"sequence batching specifies multiple {kind} tensors for {config.name}")
             kinds.add(kind)
-            yield from (Violation(place, f"{m}") for m in _control(control, kind, config.name))
+            yield from (Violation(place, message) for message in _control(control, kind, config.name))
 
 
 def _control(control: Any, kind: str, model: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ _FORMAT_RANK = 3
 
 
 def violations(config: Any) -> Iterator[Violation]:
+    """Rules of ``input`` and ``output``."""
     yield from _tensors(config, "input")
     yield from _tensors(config, "output")
 
@@ -45,7 +46,8 @@ def _tensor(config: Any, tensor: Any, path: str, prefix: str) -> Iterator[Violat
         if not _is_dim(dim):
             yield Violation(f"{path}.dims[{position}]", f"{shown}{_DIMENSION}{suffix}, found {dim}")
     for part, message in _reshape(tensor, config.max_batch_size):
-        yield Violation(f"{path}.reshape{part}", f"{shown}{message}{suffix}")
+        found = f", found dims {list(tensor.dims)} and reshape {list(tensor.reshape.shape)}"
+        yield Violation(f"{path}.reshape{part}", f"{shown}{message}{suffix}{found}")
     yield from _format(config, tensor, path)
 
 
@@ -68,11 +70,10 @@ def _reshape(tensor: Any, max_batch_size: int) -> Iterator[tuple[str, str]]:
 
 def _reshape_sizes(dims: Sequence[int], shape: Sequence[int]) -> Iterator[str]:
     given, wanted = _fixed_sizes(dims), _fixed_sizes(shape)
-    found = f" (found dims {list(dims)}, reshape {list(shape)})"
     if len(given) != len(wanted) and 1 not in (len(given), len(wanted)):
-        yield "has different number of variable-size dimensions for dims and reshape" + found
+        yield "has different number of variable-size dimensions for dims and reshape"
     elif given != wanted:
-        yield "has different size for dims and reshape" + found
+        yield "has different size for dims and reshape"
 
 
 def _fixed_sizes(dims: Sequence[int]) -> list[int]:

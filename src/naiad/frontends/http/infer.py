@@ -28,39 +28,32 @@ class HttpInferRequest(InferRequest):
 
     __slots__ = ("exchange", "plan")
 
-    def __init__(self, exchange: Exchange, plan: InferPlan, inputs: Mapping[str, Array], request_id: str) -> None:
+    def __init__(
+        self, exchange: Exchange, plan: InferPlan, inputs: Mapping[str, Array], request_id: str, received_ns: int
+    ) -> None:
         # Not through super(): one call less for every request.
         self.exchange = exchange
-        self.plan = plan
-        self.id = request_id
+        self.plan = self.terms = plan
         self.inputs = inputs
-        self.outputs = plan.outputs
-        self.rows = plan.rows
-        self.shape_key = plan.shape_key
-        self.parameters = plan.parameters
-        self.timeout_us = plan.timeout_us
-        self.priority = plan.priority
-        self.received_ns = monotonic_ns()
-        self.queued_ns = 0
+        self.id = request_id
+        self.received_ns = received_ns
+        self.queued_ns = received_ns
         self.cancelled = False
-        self.slot = None
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
             send_error(self.exchange, error, TEXT)
-        elif self.plan.plain:
-            self._send_plain(outputs)
-        else:
+            return
+        plan = self.plan
+        if not plan.plain:
             self._send_any(outputs)
-
-    def _send_plain(self, outputs: Mapping[str, Array]) -> None:
-        head, arrays = self.plan.answer(self.id, outputs)
+            return
+        parts = plan.answer(self.id, outputs)
         try:
-            if len(head) + sum([a.nbytes for a in arrays]) < _IN_ONE_WRITE:
-                # bytes.join takes anything with a buffer; typeshed does not know that arrays have one before 3.12.
-                self.exchange.send(b"".join([head, *arrays]))  # type: ignore[list-item]
+            if plan.size < _IN_ONE_WRITE and sum([len(parts[0]), *[a.nbytes for a in parts[1:]]]) < _IN_ONE_WRITE:
+                self.exchange.send(b"".join(parts))
             else:
-                self.exchange.send([head, *[a.data.cast("B") for a in arrays]])
+                self.exchange.send([parts[0], *[a.data.cast("B") for a in parts[1:]]])
         except (BufferError, TypeError, ValueError):
             # An array that is not one row-major block of memory cannot be sent as it lies.
             self._send_any(outputs)
@@ -86,51 +79,73 @@ class HttpInferRequest(InferRequest):
 
 
 class InferHandler:
-    """Handles the inference requests for one model name and version."""
+    """Handles the inference requests for one model name and version.
 
-    __slots__ = ("_engine", "_memo", "_model", "_name", "_version")
+    Besides the memo of plans it remembers the last JSON part as it came, id included: callers that send no id, or
+    always the same, need neither the id cut out nor the look-up.
+    """
+
+    __slots__ = ("_engine", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name", "_version")
 
     def __init__(self, engine: Engine, name: str, version: str | None) -> None:
         self._engine = engine
         self._name = name
         self._version = version
-        self._model: LoadedModel | None = None
+        self._forget(None)
+
+    def _forget(self, model: LoadedModel | None) -> None:
+        """Start anew: what was noted holds for one loaded model only."""
+        self._model = model
         self._memo = PlanMemo()
+        self._last_header = b""
+        self._last_id = ""
+        self._last_plan: InferPlan | None = None
 
     def __call__(self, exchange: Exchange, body: Body) -> None:
+        received_ns = monotonic_ns()
         try:
             model = self._engine.find(self._name, self._version)
         except NaiadError as error:
             send_error(exchange, error, TEXT if isinstance(error, NotFoundError) else JSON)
             return
         if model is not self._model:
-            self._model = model
-            self._memo = PlanMemo()
+            self._forget(model)
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):
-                request = self._read(exchange, model, body, size, None)
+                request = self._read(exchange, model, body, None, received_ns)
             else:
-                request_id, key = split_id(bytes(body[:size]))
-                plan = self._memo.get(key)
-                if plan is not None and plan.size == len(body) - size:
-                    request = HttpInferRequest(exchange, plan, plan.views(body, size), request_id)
+                if body[:size] == self._last_header:
+                    plan = self._last_plan
                 else:
-                    request = self._read(exchange, model, body, size, key)
+                    plan = self._look_up(bytes(body[:size]))
+                if plan is not None and plan.size == len(body) - size:
+                    request = HttpInferRequest(exchange, plan, plan.views(body, size), self._last_id, received_ns)
+                else:
+                    request = self._read(exchange, model, body, size, received_ns)
             model.submit(request)
         except UnsupportedEncodingError as error:
             send_error(exchange, error, TEXT, (("Accept-Encoding", "gzip, deflate"),))
         except NaiadError as error:
             send_error(exchange, error)
 
+    def _look_up(self, header: bytes) -> InferPlan | None:
+        self._last_id, key = split_id(header)
+        self._last_header = header
+        self._last_plan = self._memo.get(key)
+        return self._last_plan
+
     def _read(
-        self, exchange: Exchange, model: LoadedModel, body: Body, size: int | None, key: bytes | None
+        self, exchange: Exchange, model: LoadedModel, body: Body, size: int | None, received_ns: int
     ) -> HttpInferRequest:
-        """Read and check a request in full; keep its plan under ``key`` when its inputs are all binary."""
+        """Read and check a request in full; keep its plan when its inputs are all binary."""
         encoding = exchange.head.headers.get("content-encoding", "")
         if encoding not in ("", "identity"):
             raise UnsupportedEncodingError("Unsupported compression type")
-        request_id, plan, inputs = read_request(model, body, size)
-        if key is not None and len(plan.inputs) == len(inputs) and b'"id"' not in key:
-            self._memo.keep(key, plan)
-        return HttpInferRequest(exchange, plan, inputs, request_id)
+        request_id, plan, inputs = read_request(model, body, exchange.head.inference_header_length)
+        if size is not None and len(plan.inputs) == len(inputs):
+            key = split_id(bytes(body[:size]))[1]
+            if b'"id"' not in key:
+                self._memo.keep(key, plan)
+                self._last_header = b""
+        return HttpInferRequest(exchange, plan, inputs, request_id, received_ns)

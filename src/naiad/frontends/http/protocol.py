@@ -21,7 +21,15 @@ from naiad.frontends.http.body import SizedBody
 from naiad.frontends.http.exchange import Application, Exchange, Handler
 from naiad.frontends.http.service import HttpLimits, HttpService
 from naiad.wire.chunked import ChunkedDecoder, too_large
-from naiad.wire.http1 import CONTINUE, HEAD_END, MAX_HEAD_BYTES, HttpError, RequestHead, adapt_response
+from naiad.wire.http1 import (
+    CONTINUE,
+    HEAD_END,
+    MAX_HEAD_BYTES,
+    HttpError,
+    RequestHead,
+    adapt_response,
+    check_head_start,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,8 +51,6 @@ MAX_REFUSED: Final = 1024
 _HEADS, _PARTIAL, _BODY, _CHUNKED, _DISCARD = range(5)
 # Why no further request is read: the peer does not take its answers; this connection ends after its answers.
 _CHOKED, _FINAL = 1, 2
-
-_HEAD_STARTS: Final = frozenset(b"\r!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 
 _NOTHING: Final = memoryview(b"")
@@ -259,16 +265,18 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _check_partial_head(self) -> None:
         rest = self._rest
-        self._searched = max(0, len(rest) - 3)
-        if rest == b"\r\n":
-            self._rest = bytearray()
+        if rest.startswith(b"\r\n"):
+            del rest[:2]
+        if not rest:
             self._enter(_HEADS)
-        elif rest[0] not in _HEAD_STARTS:
-            self._fail(
-                400, "the connection does not carry plain HTTP/1.1 (is the client using TLS or gRPC on this port?)"
-            )
-        elif len(rest) > MAX_HEAD_BYTES + 3:
-            self._fail(431, f"request head is larger than {MAX_HEAD_BYTES} bytes")
+            return
+        self._searched = max(0, len(rest) - 3)
+        try:
+            check_head_start(rest[0])
+            if len(rest) > MAX_HEAD_BYTES:
+                raise HttpError(431, f"request head is larger than {MAX_HEAD_BYTES} bytes")
+        except HttpError as error:
+            self._fail(error.status, error.message)
 
     # Bodies that have not arrived yet.
 

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backends.contract import context
+from naiad.backends import registry
+from naiad.backends.registry import BACKENDS, NOT_BUILT, Entry
+from naiad.errors import BackendUnavailableError
+
+
+@pytest.mark.parametrize("name", registry.known())
+def test_every_known_backend_can_be_made(tmp_path: Path, name: str) -> None:
+    at = context(tmp_path / "model")
+    backend = registry.create(name, at)
+    assert backend.context is at
+    backend.close()
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("onnx", "onnxruntime"), ("torch", "pytorch"), ("Identity", "identity")])
+def test_an_unknown_name_shows_the_known_ones_and_the_nearest(tmp_path: Path, name: str, nearest: str) -> None:
+    with pytest.raises(BackendUnavailableError) as caught:
+        registry.create(name, context(tmp_path))
+    assert "identity, onnxruntime, pytorch" in str(caught.value)
+    assert f"did you mean '{nearest}'?" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(NOT_BUILT))
+def test_a_backend_of_the_reference_says_that_it_is_not_built(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BackendUnavailableError, match=f"'{name}', which is not supported by this version"):
+        registry.create(name, context(tmp_path))
+
+
+def test_a_missing_framework_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BACKENDS, "pytorch", Entry(BACKENDS["pytorch"].target, "torch_that_is_not_there", "torch"))
+    with pytest.raises(BackendUnavailableError, match=r"pip install 'naiad\[torch\]'"):
+        registry.create("pytorch", context(tmp_path))
+
+
+def test_a_framework_is_imported_only_when_a_model_needs_it() -> None:
+    code = (
+        "import sys, naiad.backends.registry, naiad.backends.pytorch, naiad.backends.onnxruntime;"
+        "print(*{'torch', 'onnxruntime'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == ""

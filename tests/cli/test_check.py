@@ -1,0 +1,130 @@
+"""``naiad check`` on real models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from naiad.cli.check import run
+
+IDENTITY = """\
+backend: "identity"
+max_batch_size: 4
+input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+
+
+def model(repository: Path, name: str, text: str) -> Path:
+    folder = repository / name
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(text)
+    return folder
+
+
+def check(*paths: Path, settings: Mapping[str, Mapping[str, str]] | None = None, complete: bool = True) -> int:
+    return run(paths, disable_auto_complete=not complete, model_config_name="", backend_config=settings or {})
+
+
+def onnx_model(path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 3]) for name in "XY"]
+    node = onnx.helper.make_node("Relu", ["X"], ["Y"])
+    graph = onnx.helper.make_graph([node], "relu", tensors[:1], tensors[1:])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+
+
+def test_a_model_that_is_fine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model(tmp_path, "echo", IDENTITY + "dynamic_batching { }\n")
+    assert check(tmp_path) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith('echo: ok (version 1)\n  name: "echo"\n')
+    assert "    preferred_batch_size: 4\n" in shown
+    assert 'instance_group {\n    name: "echo"\n    kind: KIND_CPU\n    count: 1\n  }\n' in shown
+    assert shown.endswith("\n1 model checked: 1 ok, 0 with problems\n")
+
+
+def test_every_problem_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model(tmp_path, "fine", IDENTITY)
+    typos = IDENTITY + "dynamic_batching {\n  perferred_batch_size: [ 4 ]\n}\nzzz: 1\n"
+    file = model(tmp_path, "typos", typos) / "config.pbtxt"
+    rules = IDENTITY + "dynamic_batching { preferred_batch_size: [ 8 ] }\nmodel_warmup { }\n"
+    other = model(tmp_path, "rules", rules) / "config.pbtxt"
+    assert check(tmp_path) == 1
+    shown = capsys.readouterr().out
+    assert (
+        "typos: 2 problems\n"
+        f"  {file}:6: unknown field 'perferred_batch_size' in 'dynamic_batching', "
+        "did you mean 'preferred_batch_size'?\n"
+        f"  {file}:8: unknown field 'zzz' in the model configuration\n"
+    ) in shown
+    assert (
+        f"rules: 2 problems\n  {other}:5: dynamic batching preferred size must be <= max batch size for rules" in shown
+    )
+    assert f"  {other}:6: 'model_warmup' of model 'rules' asks for model warm-up" in shown
+    assert shown.endswith("3 models checked: 1 ok, 2 with problems (4 problems)\n")
+
+
+def test_problems_are_shown_also_when_the_backend_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model(tmp_path, "m", 'backend: "nonesuch"\nmax_batch_size: -1\n')
+    assert check(tmp_path) == 1
+    shown = capsys.readouterr().out
+    assert "m: 2 problems\n" in shown
+    assert "nonesuch" in shown
+    assert "config.pbtxt:2: 'max_batch_size' must be non-negative value for m" in shown
+
+
+def test_problems_of_the_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    assert check(tmp_path) == 1
+    shown = capsys.readouterr().out
+    assert "empty: 1 problem\n  at least one version must be available" in shown
+    assert "loop: 1 problem\n" in shown
+
+
+def test_a_problem_of_all_versions_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = model(tmp_path, "m", IDENTITY + "version_policy { all { } }\nmax_batch_size: 3\n")
+    (folder / "2").mkdir()
+    (folder / "config.pbtxt").write_text(IDENTITY + "version_policy { all { } }\nmodel_warmup { }\n")
+    assert check(tmp_path) == 1
+    assert capsys.readouterr().out.count("model warm-up") == 1
+
+
+@pytest.mark.parametrize("name", ["nowhere", "notes.txt"])
+def test_paths_that_are_none(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").touch()
+    assert check(tmp_path / name) == 1
+    assert f"error: '{tmp_path / name}'" in capsys.readouterr().out
+
+
+def test_an_empty_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(tmp_path) == 1
+    assert "no models found" in capsys.readouterr().out
+
+
+def test_a_model_file_is_completed_and_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx_model(tmp_path / "relu.onnx")
+    assert check(tmp_path / "relu.onnx", settings={"onnxruntime": {"default-max-batch-size": "16"}}) == 0
+    shown = capsys.readouterr().out
+    assert "  max_batch_size: 16\n" in shown
+    assert '  input {\n    name: "X"\n    data_type: TYPE_FP32\n    dims: 3\n  }\n' in shown
+
+
+def test_a_broken_model_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "net.onnx").write_bytes(b"this is not a model")
+    assert check(tmp_path / "net.onnx") == 1
+    assert "net: 1 problem\n" in capsys.readouterr().out
+
+
+def test_a_models_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = model(tmp_path, "echo", IDENTITY)
+    assert check(folder) == 0
+    assert capsys.readouterr().out.startswith("echo: ok")

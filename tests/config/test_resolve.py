@@ -1,0 +1,121 @@
+"""The way from a model's files to its specification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from naiad.config.problems import ConfigProblemsError
+from naiad.config.read import read_config
+from naiad.config.resolve import finish, prepare
+from naiad.config.source import ModelSource
+from naiad.config.spec import BatchingSpec, InstanceGroupSpec
+
+FULL = """\
+max_batch_size: 8
+input { name: "A" data_type: TYPE_FP32 dims: [ 4, -1 ] reshape { shape: [ 2, 2, -1 ] } optional: true }
+input { name: "T" data_type: TYPE_STRING dims: [ 1 ] reshape { shape: [ ] } }
+output { name: "B" data_type: TYPE_INT64 dims: [ -1 ] label_filename: "labels.txt" }
+dynamic_batching { preferred_batch_size: [ 8, 2, 8 ] max_queue_delay_microseconds: 100 preserve_ordering: true }
+instance_group [ { count: 1 }, { count: 3 passive: true } ]
+optimization {
+  graph { level: 1 }
+  execution_accelerators { gpu_execution_accelerator { name: "tensorrt" } cpu_execution_accelerator { name: "x" } }
+}
+parameters { key: "b" value { string_value: "2" } }
+parameters { key: "a" value { string_value: "1" } }
+metric_tags { key: "team" value: "vision" }
+"""
+
+
+def source(folder: Path, text: str | None, files: tuple[str, ...] = ("1/model.onnx",)) -> ModelSource:
+    for name in files:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    if text is not None:
+        (folder / "config.pbtxt").write_text(text)
+    versions = {int(child.name): child for child in folder.iterdir() if child.is_dir()}
+    return ModelSource(folder.name, folder, versions, folder / "config.pbtxt")
+
+
+def test_full_specification(tmp_path: Path) -> None:
+    prepared = prepare(source(tmp_path, FULL), 1)
+    assert (prepared.backend, prepared.model_path) == ("onnxruntime", tmp_path / "1" / "model.onnx")
+    spec = finish(prepared)
+    assert (spec.name, spec.platform, spec.max_batch_size) == (tmp_path.name, "onnxruntime_onnx", 8)
+    first, text, output = spec.inputs["A"], spec.inputs["T"], spec.outputs["B"]
+    assert (first.dims, first.shape, first.reshape) == ((4, -1), (-1, 4, -1), (2, 2, -1))
+    assert (first.optional, first.dtype.numpy) == (True, np.dtype("float32"))
+    assert (text.reshape, text.dtype.wire, text.optional) == ((), "BYTES", False)
+    assert (output.shape, output.label_filename, output.reshape) == ((-1, -1), "labels.txt", None)
+    assert spec.batching == BatchingSpec((2, 8), 100_000, preserve_ordering=True)
+    name = tmp_path.name
+    assert spec.instance_groups == (
+        InstanceGroupSpec(f"{name}_0", "KIND_CPU", 1),
+        InstanceGroupSpec(f"{name}_1", "KIND_CPU", 3, passive=True),
+    )
+    assert (spec.graph_level, spec.accelerators) == (1, ("tensorrt", "x"))
+    assert list(spec.parameters.items()) == [("a", "1"), ("b", "2")]
+    assert spec.metric_tags == {"team": "vision"}
+
+
+def test_bare_model(tmp_path: Path) -> None:
+    spec = finish(prepare(source(tmp_path, None), 1))
+    assert (spec.inputs, spec.batching, spec.graph_level, spec.instance_count) == ({}, None, None, 2)
+
+
+def test_graph_level_zero_is_not_unset(tmp_path: Path) -> None:
+    assert finish(prepare(source(tmp_path, "optimization { graph { } }"), 1)).graph_level == 0
+
+
+def test_no_batch_dimension_means_no_batching(tmp_path: Path) -> None:
+    model = source(tmp_path, "dynamic_batching { } input { name: 'A' data_type: TYPE_BOOL dims: [ 2 ] }")
+    spec = finish(prepare(model, 1))
+    assert spec.batching is None
+    assert spec.inputs["A"].shape == (2,)
+
+
+def test_versions_do_not_share_a_message(tmp_path: Path) -> None:
+    model = source(tmp_path, "max_batch_size: 2", ("1/model.onnx", "2/model.onnx"))
+    read = read_config(model)
+    first, second = prepare(model, 1, read=read), prepare(model, 2, read=read)
+    first.config.max_batch_size = 64
+    assert (second.config.max_batch_size, read.config.max_batch_size, read.config.backend) == (2, 2, "")
+    assert second.model_path == tmp_path / "2" / "model.onnx"
+
+
+def test_backend_without_a_file(tmp_path: Path) -> None:
+    prepared = prepare(source(tmp_path, 'backend: "identity"', ("1/readme",)), 1)
+    assert prepared.model_path == prepared.version_directory == tmp_path / "1"
+
+
+def test_single_file(tmp_path: Path) -> None:
+    file = tmp_path / "net.onnx"
+    prepared = prepare(ModelSource("net", versions={1: tmp_path}, single_file=file), 1)
+    assert (prepared.model_path, prepared.version_directory) == (file, None)
+    assert finish(prepared).default_model_filename == "net.onnx"
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    text = 'name: "other"\nmax_batch_size: -1\ninput { name: "A" }\nmodel_warmup { }\n'
+    with pytest.raises(ConfigProblemsError) as caught:
+        finish(prepare(source(tmp_path, text), 1))
+    problems = caught.value.problems
+    assert [problem.line for problem in problems] == [1, 2, 3, 3, 4]
+    assert str(caught.value) == str(problems[0])
+    assert caught.value.located().splitlines()[1].startswith(f"{tmp_path}/config.pbtxt:2: 'max_batch_size' must be")
+
+
+def test_an_ensemble_is_refused_before_any_backend(tmp_path: Path) -> None:
+    with pytest.raises(ConfigProblemsError, match="must specify 'step' for ensemble") as caught:
+        prepare(source(tmp_path, 'platform: "ensemble"\nensemble_scheduling { }'), 1)
+    assert "asks for ensemble models" in str(caught.value.problems[-1])
+
+
+def test_gpus(tmp_path: Path) -> None:
+    model = source(tmp_path, "instance_group { count: 2 kind: KIND_GPU }")
+    assert finish(prepare(model, 1), gpu_count=2).instance_groups[0].gpus == (0, 1)
+    with pytest.raises(ConfigProblemsError, match="no GPUs are available"):
+        finish(prepare(model, 1))

@@ -1,0 +1,316 @@
+"""Every rule of the configuration reference, by its text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf import text_format
+
+from naiad.config.messages import ModelConfig
+from naiad.config.normalize import normalize
+from naiad.config.problems import Origin
+from naiad.config.read import ConfigFormat, parse_config
+from naiad.config.unsupported import UNSUPPORTED, unsupported
+from naiad.config.validate import check, validate
+from naiad.errors import ConfigError
+
+IO = 'input { name: "A" data_type: TYPE_FP32 dims: [ 4 ] } output { name: "B" data_type: TYPE_FP32 dims: [ 4 ] } '
+BASE = 'name: "m" backend: "identity" max_batch_size: 8 '
+SEQUENCE = BASE + "sequence_batching { %s }"
+ENSEMBLE = 'name: "m" platform: "ensemble" ' + IO
+
+
+def config_of(text: str, gpu_count: int = 0) -> Any:
+    config = text_format.Parse(text, ModelConfig())
+    normalize(config, gpu_count)
+    return config
+
+
+def found(text: str, gpu_count: int = 0) -> list[str]:
+    return [str(problem) for problem in validate(config_of(text, gpu_count), gpu_count=gpu_count)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BASE,
+        BASE + IO,
+        'name: "m" platform: "onnxruntime_onnx" backend: "onnxruntime"',
+        'name: "m" backend: "my_own"',
+        BASE + 'input { name: "A" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }',
+        BASE + 'input { name: "A" data_type: TYPE_FP32 dims: [ 4, -1, 2 ] reshape { shape: [ 2, 2, -1, 2 ] } }',
+        BASE + 'input { name: "A" data_type: TYPE_FP32 dims: [ 3, 2, 2 ] format: FORMAT_NCHW }',
+        BASE + "dynamic_batching { preferred_batch_size: [ 8, 1 ] }",
+        BASE + "dynamic_batching { priority_levels: 2 default_priority_level: 1 }",
+        ENSEMBLE
+        + 'ensemble_scheduling { step { model_name: "x" model_version: -1 '
+        + 'input_map { key: "I" value: "A" } output_map { key: "O" value: "B" } } }',
+    ],
+)
+def test_good_configurations(text: str) -> None:
+    assert found(text) == []
+
+
+CASES = {
+    # General
+    'backend: "identity"': ["model configuration must specify 'name'"],
+    'name: "m"': ["must specify 'platform' or 'backend' for 'm'"],
+    'name: "m" platform: "onnx"': ["unexpected platform type 'onnx' for m, did you mean 'onnxruntime_onnx'?"],
+    'name: "m" platform: "pytorch_libtorch" backend: "onnxruntime"': [
+        "unexpected 'platform' and 'backend' pair, got:pytorch_libtorch, onnxruntime, expected platform "
+        "onnxruntime_onnx"
+    ],
+    'name: "m" backend: "onnxruntime"': [
+        "unexpected 'platform' and 'backend' pair, got:, onnxruntime, expected platform onnxruntime_onnx"
+    ],
+    'name: "m" backend: "identity" max_batch_size: -1': ["'max_batch_size' must be non-negative value for m"],
+    BASE + "version_policy { specific { versions: [ 0 ] } }": [
+        "found the version 0 in the version policy of m, expected 1 or more"
+    ],
+    # Inputs and outputs
+    BASE + "input { dims: 1 data_type: TYPE_FP32 }": ["model input must specify 'name' for m"],
+    BASE + 'input { name: "A" dims: 1 }': ["model input 'A' must specify 'data_type' for m"],
+    BASE + 'output { name: "A" data_type: TYPE_FP32 }': ["model output 'A' must specify 'dims' for m"],
+    BASE + 'input { name: "A" data_type: TYPE_FP32 dims: [ 1, 0, -2 ] }': [
+        "model input 'A' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m, found 0",
+        "model input 'A' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m, found -2",
+    ],
+    BASE + 'input { name: "A" data_type: TYPE_FP32 dims: 4 reshape { shape: 0 } }': [
+        "model input 'A' reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension for m, "
+        "found dims [4] and reshape [0]"
+    ],
+    'name: "m" backend: "b" output { name: "A" data_type: TYPE_FP32 dims: 1 reshape { } }': [
+        "model output 'A' cannot have empty reshape for non-batching model as scalar tensors are not supported for m, "
+        "found dims [1] and reshape []"
+    ],
+    BASE + 'input { name: "A" data_type: TYPE_FP32 dims: 2 reshape { } }': [
+        "model input 'A' has different size for dims and reshape for m, found dims [2] and reshape []"
+    ],
+    BASE + 'input { name: "A" data_type: TYPE_FP32 dims: [ 4, -1 ] reshape { shape: [ -1, 4 ] } }': [
+        "model input 'A' has different size for dims and reshape for m, found dims [4, -1] and reshape [-1, 4]"
+    ],
+    BASE + 'input { name: "A" data_type: TYPE_FP32 dims: [ -1, -1 ] reshape { shape: [ -1 ] } }': [
+        "model input 'A' has different number of variable-size dimensions for dims and reshape "
+        "for m, found dims [-1, -1] and reshape [-1]"
+    ],
+    BASE + 'input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] reshape { shape: [ 4 ] } }': [
+        "model input 'A' has different size for dims and reshape for m, found dims [-1] and reshape [4]"
+    ],
+    BASE + 'input { name: "A" data_type: TYPE_FP32 dims: [ 2, 2 ] format: FORMAT_NHWC }': [
+        "model input NHWC/NCHW require 3 dims for m"
+    ],
+    BASE + 'input { name: "A" data_type: TYPE_FP32 dims: 1 is_shape_tensor: true is_non_linear_format_io: true }': [
+        "shape tensors are only supported for TensorRT platform for m",
+        "Non-linear IO format is only supported for the TensorRT platform for m",
+    ],
+    BASE + 'input { name: "A" data_type: TYPE_FP32 dims: 1 } ' * 2: [
+        "model input 'A' is specified more than once for m"
+    ],
+    # Batch inputs and outputs
+    BASE + IO + "batch_input { data_type: TYPE_FP64 }": [
+        "batch input kind 'BATCH_ELEMENT_COUNT' expects 1 source input, got 0",
+        "batch input data type must be TYPE_INT32 or TYPE_FP32",
+    ],
+    BASE + IO + 'batch_input { data_type: TYPE_FP32 source_input: "X" }': ["unknown source input name 'X'"],
+    BASE + IO + 'batch_output { source_input: "A" target_name: [ "B", "B", "C" ] }': [
+        "target output name 'B' can only be specified once",
+        "unknown target output name 'C'",
+    ],
+    # Dynamic batching
+    BASE + "dynamic_batching { preferred_batch_size: [ 0, 9 ] }": [
+        "dynamic batching preferred size must be positive for m, found 0",
+        "dynamic batching preferred size must be <= max batch size for m, found 9 with max_batch_size 8",
+    ],
+    BASE + "dynamic_batching { priority_levels: 2 priority_queue_policy { key: 3 value { } } }": [
+        "default priority level must be in range [1, 2] for m",
+        "priority queue policy must have priority level in range [1, 2] for m",
+    ],
+    BASE
+    + "dynamic_batching { preserve_ordering: true priority_levels: 2 default_priority_level: 1 "
+    + "default_queue_policy { timeout_action: DELAY } }": [
+        "Only one priority level is allowed when 'preserve_ordering' is true for m",
+        "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for m",
+    ],
+    # Cache
+    BASE + "response_cache { enable: true } model_transaction_policy { decoupled: true } sequence_batching { }": [
+        "Response Cache does not currently support model m with sequence batching scheduler. Please disable the "
+        "response cache.",
+        "Response Cache does not currently support model m with 'decoupled' transaction policy. Please disable the "
+        "response cache.",
+    ],
+    # Sequence batching
+    SEQUENCE % "control_input { control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }": [
+        "sequence batching control tensor must have a name for m"
+    ],
+    SEQUENCE % 'control_input { name: "S" control { } }': [
+        "sequence batching must specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true' for "
+        "CONTROL_SEQUENCE_START for m"
+    ],
+    SEQUENCE % ('control_input { name: "S" control { int32_false_true: [ 0, 1 ] } } ' * 2): [
+        "sequence batching control tensor 'S' is specified for multiple control kinds for m",
+        "sequence batching specifies multiple CONTROL_SEQUENCE_START tensors for m",
+    ],
+    SEQUENCE % 'control_input { name: "S" control { fp32_false_true: 1 bool_false_true: [ false, true ] } }': [
+        "sequence batching specifies more than one from 'int32_false_true', 'fp32_false_true' or 'bool_false_true' "
+        "for CONTROL_SEQUENCE_START for m",
+        "sequence batching control 'fp32_false_true' must have exactly 2 entries for CONTROL_SEQUENCE_START for m",
+    ],
+    SEQUENCE % 'control_input { name: "C" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_FP32 } }': [
+        "unexpected data type for control CONTROL_SEQUENCE_CORRID for m. Allowed data types are TYPE_UINT64, "
+        "TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING"
+    ],
+    SEQUENCE % "oldest { preferred_batch_size: [ 0, 9 ] }": [
+        "sequence batching preferred batch size must be positive for m",
+        "sequence batching preferred batch size must be <= max batch size for m",
+    ],
+    SEQUENCE % "direct { minimum_slot_utilization: 1.5 }": [
+        "sequence batching minimum slot utilization must be in range (0.0, 1.0] for m"
+    ],
+    SEQUENCE
+    % 'state { input_name: "s" data_type: TYPE_FP32 dims: [ -1, 2 ] initial_state { data_type: TYPE_INT8 dims: 3 } }': [
+        "The data type used for 'initial_state' field of state 's' does not match the state data type.",
+        "Field 'name' must be set when using initial_state for state input 's'.",
+        "The 'initial_state' of state 's' has the dims [3], expected them to fit the state's [-1, 2].",
+    ],
+    SEQUENCE % 'state { input_name: "s" use_growable_memory: true } state { input_name: "s" }': [
+        "In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input name 's'.",
+        "State input name 's' specified more than once.",
+    ],
+    # Ensembles
+    'name: "m" platform: "ensemble" backend: "x"': [
+        "Ensemble model 'm' must have platform type 'ensemble' and empty backend type",
+        "ensemble scheduling must be set for ensemble m whose platform is ensemble",
+    ],
+    BASE + IO + "ensemble_scheduling { } instance_group { } optimization { } model_warmup { }": [
+        "ensemble scheduling cannot be set for model 'm' whose platform is not ensemble",
+        "instance group should not be specified for ensemble 'm'",
+        "optimization should not be specified for ensemble 'm'",
+        "model_warmup can not be specified for ensemble 'm'",
+        "must specify 'step' for ensemble 'm'",
+        "ensemble input 'A' for ensemble m' is not used",
+        "ensemble output 'B' for ensemble m' is not used",
+    ],
+    ENSEMBLE
+    + 'ensemble_scheduling { step { input_map { key: "I" value: "A" } output_map { key: "O" value: "t" } } '
+    + 'step { model_name: "x" input_map { key: "I" value: "u" } output_map { key: "O" value: "t" } '
+    + 'output_map { key: "P" value: "B" } } }': [
+        "must specify 'model_name' in step 0 of ensemble 'm'",
+        "ensemble tensor 't' can appear in an output map only once for ensemble 'm' step 1",
+        "ensemble tensor 't' is unused in ensemble 'm'",
+        "ensemble tensor 'u' of ensemble 'm' is read by a step, but neither an input nor the output of a step",
+    ],
+    # Metrics
+    BASE + "model_metrics { metric_control { } metric_control { metric_identifier { } histogram_options { } } }": [
+        "metric control must specify 'metric_identifier' for m",
+        "metric control must specify 'histogram_options' for m",
+        "metric identifier must specify non-empty 'family' for m",
+        "histogram options must specify non-empty 'buckets' for m",
+    ],
+    # Instance groups
+    BASE + "instance_group { kind: KIND_CPU gpus: 0 }": [
+        "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs"
+    ],
+    BASE + "instance_group { kind: KIND_MODEL gpus: 0 }": [
+        "instance group m_0 of model m has kind KIND_MODEL but specifies one or more GPUs"
+    ],
+    BASE + "instance_group { kind: KIND_GPU }": [
+        "instance group m_0 of model m has kind KIND_GPU but no GPUs are available"
+    ],
+    BASE + 'instance_group { profile: "1" }': [
+        "instance group m_0 of model m specifies 'profile', which only the TensorRT platform knows"
+    ],
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_violations(text: str) -> None:
+    assert found(text) == CASES[text]
+
+
+def test_gpu_numbers() -> None:
+    assert found(BASE + "instance_group { kind: KIND_GPU gpus: [ 0, 2 ] }", gpu_count=2) == [
+        "instance group m_0 of model m specifies invalid or unsupported gpu id 2. GPUs with at least the minimum "
+        "required CUDA compute compatibility of 6.0 are: 0, 1"
+    ]
+
+
+def test_rules_that_normalisation_keeps_from_breaking() -> None:
+    config = text_format.Parse(BASE, ModelConfig())
+    assert [str(problem) for problem in validate(config)] == [
+        "must specify 'version policy' for m",
+        "must specify one or more 'instance group's for m",
+    ]
+
+
+def test_directory_name() -> None:
+    problems = validate(config_of(BASE), directory="other")
+    expected = "unexpected directory name 'other' for model 'm', directory name must equal model name"
+    assert [str(problem) for problem in problems] == [expected]
+
+
+def test_problems_stand_at_their_lines() -> None:
+    text = 'name: "m"\nbackend: "identity"\ninput {\n  name: "A"\n  dims: [ 1,\n    0 ]\n}\nmax_batch_size: -3\n'
+    read = parse_config(text, ConfigFormat.PBTXT)
+    normalize(read.config)
+    lines = [(p.line, str(p).split(" for m")[0]) for p in validate(read.config, origin=read.origin)]
+    assert [line for line, _ in lines] == [8, 3, 6], lines
+
+
+def test_check_raises_the_first() -> None:
+    with pytest.raises(ConfigError, match=r"^'max_batch_size' must be non-negative"):
+        check(config_of('name: "m" backend: "b" max_batch_size: -1 input { }'))
+    check(config_of(BASE))
+
+
+REFUSED = {
+    "sequence_batching { }": ["sequence_batching"],
+    'platform: "ensemble" ensemble_scheduling { }': ["ensemble_scheduling"],
+    "model_transaction_policy { decoupled: true }": ["model_transaction_policy.decoupled"],
+    "response_cache { enable: true }": ["response_cache.enable"],
+    "batch_input { }": ["batch_input"],
+    "batch_output { }": ["batch_output"],
+    "input { } input { allow_ragged_batch: true }": ["input[1].allow_ragged_batch"],
+    "dynamic_batching { priority_levels: 1 }": ["dynamic_batching.priority_levels"],
+    "dynamic_batching { default_queue_policy { max_queue_size: 1 } priority_queue_policy { key: 1 value { "
+    "max_queue_size: 1 } } }": ["dynamic_batching.default_queue_policy", "dynamic_batching.priority_queue_policy"],
+    "model_warmup { }": ["model_warmup"],
+    'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x" } }': [
+        'parameters["TRITON_BATCH_STRATEGY_PATH"]'
+    ],
+    'model_operations { op_library_filename: "x.so" }': ["model_operations.op_library_filename"],
+    'model_repository_agents { agents { name: "checksum" } }': ["model_repository_agents.agents"],
+    'runtime: "libtriton_other.so"': ["runtime"],
+    "instance_group { secondary_devices { } }": ["instance_group[0].secondary_devices"],
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_not_supported_is_refused_by_name(text: str) -> None:
+    config = text_format.Parse('name: "m" ' + text, ModelConfig())
+    problems = [str(problem) for problem in unsupported(config)]
+    assert [problem.split(" of model 'm' asks for ")[0] for problem in problems] == [f"'{p}'" for p in REFUSED[text]]
+    assert all("this version does not support: " in problem for problem in problems)
+
+
+def test_every_row_of_the_table_is_tested() -> None:
+    texts = " ".join(str(p) for text in REFUSED for p in unsupported(text_format.Parse(text, ModelConfig())))
+    assert [row.feature for row in UNSUPPORTED if row.feature not in texts] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model_transaction_policy { }",
+        "response_cache { enable: false }",
+        "dynamic_batching { default_queue_policy { } }",
+        'backend: "onnxruntime" runtime: "libtriton_onnxruntime.so"',
+        'optimization { priority: PRIORITY_MAX cuda { graphs: true } } metric_tags { key: "a" value: "b" }',
+        "instance_group { rate_limiter { priority: 2 } }",
+    ],
+)
+def test_what_changes_no_answer_is_let_pass(text: str) -> None:
+    config = text_format.Parse(text, ModelConfig())
+    before = config.SerializeToString(deterministic=True)
+    assert unsupported(config, Origin()) == []
+    assert config.SerializeToString(deterministic=True) == before
