@@ -210,6 +210,7 @@ def test_a_huge_enumeration_number_before_a_syntax_error() -> None:
 
 def test_escapes_that_are_no_utf_8() -> None:
     assert problems_of('name: "\\xff"')
+    assert problems_of('parameters { key: "\\u12" }')
 
 
 def test_an_empty_file_is_an_empty_configuration(tmp_path: Path) -> None:

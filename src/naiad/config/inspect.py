@@ -122,7 +122,13 @@ def _map(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) ->
 
 def _text(entry: Entry) -> str:
     raw = str(entry.value)
-    return text_encoding.CUnescape(raw).decode("utf-8", "replace") if entry.form is Form.TEXT else raw
+    if entry.form is not Form.TEXT:
+        return raw
+    try:
+        return text_encoding.CUnescape(raw).decode("utf-8", "replace")
+    except ValueError:
+        # A broken escape: protobuf's own parser will say so.
+        return raw
 
 
 def _value(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> None:

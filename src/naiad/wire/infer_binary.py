@@ -25,27 +25,28 @@ _HTTP_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
     b"Content-Length: %d\r\n\r\n"
 )
-_frombuffer = np.frombuffer
+_ONE_WRITE_BYTES = 65536
+_ndarray = np.ndarray
 
 
 class BinaryInput(NamedTuple):
-    """Where one input lies behind the JSON part: so many ``elements`` at ``offset`` bytes."""
+    """Where one input lies behind the JSON part: at ``offset`` bytes."""
 
     name: str
     dtype: np.dtype[np.generic]
-    elements: int
     offset: int
     shape: tuple[int, ...]
 
 
 class AnswerHead:
-    """All of a plain answer before its tensors, but for the request id."""
+    """All of a plain answer before its tensors, but for the request id. ``is_small``: to be sent in one piece."""
 
-    __slots__ = ("_before_id", "_binary_size", "_rest", "without_id")
+    __slots__ = ("_before_id", "_binary_size", "_rest", "is_small", "without_id")
 
     def __init__(self, rest: bytes, binary_size: int) -> None:
         length = len(rest) + 1
         self.without_id = _HTTP_HEAD % (length, length + binary_size) + b"{" + rest
+        self.is_small = length + binary_size < _ONE_WRITE_BYTES
         self._rest = b'",' + rest
         self._binary_size = binary_size
         self._before_id: dict[int, bytes] = {}
@@ -101,15 +102,17 @@ class InferPlan(RequestTerms):
     def views(self, body: bytes | bytearray | memoryview, start: int) -> dict[str, Array]:
         """The inputs as views into ``body``, whose JSON part ends at ``start``."""
         if self._first is not None:
-            name, dtype, elements, offset, shape = self._first
-            return {name: _frombuffer(body, dtype, elements, start + offset).reshape(shape)}
-        return {
-            name: _frombuffer(body, dtype, elements, start + offset).reshape(shape)
-            for name, dtype, elements, offset, shape in self.inputs
-        }
+            name, dtype, offset, shape = self._first
+            return {name: _ndarray(shape, dtype, body, start + offset)}
+        return {name: _ndarray(shape, dtype, body, start + offset) for name, dtype, offset, shape in self.inputs}
 
-    def answer(self, request_id: str, outputs: Mapping[str, Array]) -> list[Any]:
-        """The head of a ``plain`` answer and, after it, its tensors as arrays."""
+    def answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | list[Any]:
+        """A whole ``plain`` answer: in one piece when it is small, else its head and its tensors as they lie.
+
+        Raises:
+            BufferError, TypeError, ValueError: an array is not one row-major block of memory.
+        """
+        arrays: list[Array]
         if self._single is not None:
             array = outputs[self._single]
             arrays, key = [array], array.shape
@@ -117,7 +120,11 @@ class InferPlan(RequestTerms):
             arrays = [outputs[name] for name in self.outputs]
             key = tuple([array.shape for array in arrays])
         head = self._heads.get(key) or self._make_head(key, arrays)
-        return [head.with_id(request_id.encode()) if request_id else head.without_id, *arrays]
+        text = head.with_id(request_id.encode()) if request_id else head.without_id
+        if head.is_small:
+            # bytes.join takes anything with a buffer; typeshed does not know that arrays have one before 3.12.
+            return b"".join([text, *arrays])  # type: ignore[list-item]
+        return [text, *[array.data.cast("B") for array in arrays]]
 
     def _make_head(self, key: object, arrays: Sequence[Array]) -> AnswerHead:
         texts = [

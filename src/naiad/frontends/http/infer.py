@@ -48,12 +48,8 @@ class HttpInferRequest(InferRequest):
         if not plan.plain:
             self._send_any(outputs)
             return
-        parts = plan.answer(self.id, outputs)
         try:
-            if plan.size < _IN_ONE_WRITE and sum([len(parts[0]), *[a.nbytes for a in parts[1:]]]) < _IN_ONE_WRITE:
-                self.exchange.send(b"".join(parts))
-            else:
-                self.exchange.send([parts[0], *[a.data.cast("B") for a in parts[1:]]])
+            self.exchange.send(plan.answer(self.id, outputs))
         except (BufferError, TypeError, ValueError):
             # An array that is not one row-major block of memory cannot be sent as it lies.
             self._send_any(outputs)

@@ -99,7 +99,7 @@ def _make_plan(header: InferHeader, model: LoadedModel, offsets: Mapping[str, in
         size += given.binary_size
         if not given.dtype.is_bytes:
             check_size(spec, given.name, given.elements * given.dtype.itemsize, given.binary_size, header.id)
-            inputs.append(BinaryInput(given.name, given.dtype.numpy, given.elements, offsets[given.name], given.shape))
+            inputs.append(BinaryInput(given.name, given.dtype.numpy, offsets[given.name], given.shape))
     return InferPlan(
         spec.name,
         model.version,
