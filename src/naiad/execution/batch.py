@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from naiad.errors import BackendError
+from naiad.errors import NaiadError
 from naiad.request import Array, InferRequest
 
 
@@ -15,12 +15,26 @@ class Batch:
         requests: in the order of their rows.
         rows: their rows together.
         outputs: names of the outputs that any of them wants.
+        inputs: the gathered inputs; None while they are still to be gathered, which the instance then does.
         results: the model's output arrays, valid when ``error`` is None.
-        start_ns, input_ns, infer_ns, end_ns: monotonic times of the start, of the inputs being gathered, of the model
-            being done and of the hand-back.
+        gather_ns: how long gathering took when the loop did it, else 0.
+        start_ns, input_ns, infer_ns, end_ns: monotonic times, in the instance, of the start, of the inputs being
+            gathered, of the model being done and of the hand-back.
     """
 
-    __slots__ = ("end_ns", "error", "infer_ns", "input_ns", "outputs", "requests", "results", "rows", "start_ns")
+    __slots__ = (
+        "end_ns",
+        "error",
+        "gather_ns",
+        "infer_ns",
+        "input_ns",
+        "inputs",
+        "outputs",
+        "requests",
+        "results",
+        "rows",
+        "start_ns",
+    )
 
     def __init__(self, requests: list[InferRequest]) -> None:
         self.requests = requests
@@ -34,9 +48,10 @@ class Batch:
                 outputs = _union(outputs, terms.outputs)
         self.rows = rows
         self.outputs: Sequence[str] = outputs
+        self.inputs: Mapping[str, Array] | None = None
         self.results: Mapping[str, Array] = {}
-        self.error: BackendError | None = None
-        self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
+        self.error: NaiadError | None = None
+        self.gather_ns = self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
 
 
 def _union(some: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,6 +15,12 @@ from naiad.tensor.dtypes import BY_NUMPY
 _JOIN_BYTES = 1 << 16
 
 
+def is_small(batch: Batch) -> bool:
+    """Whether gathering the batch costs less than waking a thread for it does."""
+    size = sum([array.nbytes for array in batch.requests[0].inputs.values()])
+    return size * len(batch.requests) <= _JOIN_BYTES
+
+
 def gather(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
     """The inputs of all requests of a batch, each tensor in one aligned array, reshaped as the configuration says."""
     requests = batch.requests

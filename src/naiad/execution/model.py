@@ -13,6 +13,7 @@ from naiad.clock import Clock, SystemClock
 from naiad.config.spec import ModelSpec
 from naiad.errors import CancelledError, NaiadError, ServerStoppingError
 from naiad.execution.batch import Batch
+from naiad.execution.gather import gather, is_small
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.request import Array, InferRequest, request_label
@@ -134,13 +135,19 @@ class LoadedModel:
         now_ns = monotonic_ns()
         idle = self._idle
         while idle:
-            batch, wake_ns = self._batcher.take(now_ns)
-            if not batch:
+            requests, wake_ns = self._batcher.take(now_ns)
+            if not requests:
                 if wake_ns:
                     self._wake_at(wake_ns)
                 return
-            self.statistics.pending -= len(batch)
-            idle.pop().run(Batch(batch))
+            self.statistics.pending -= len(requests)
+            batch = Batch(requests)
+            if is_small(batch):
+                # Done here without a fight for the interpreter, which would cost the instance's thread far more.
+                batch.inputs = gather(batch, self.spec)
+                batch.gather_ns = monotonic_ns() - now_ns
+            idle.pop().run(batch)
+            now_ns = monotonic_ns()
 
     def _wake_at(self, at_ns: int) -> None:
         if self._timer is None:
@@ -211,20 +218,27 @@ class LoadedModel:
         for request in batch.requests:
             received_ns += request.received_ns
             queued_ns += request.queued_ns
-        times = (batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns)
+        input_ns = batch.gather_ns + batch.input_ns - batch.start_ns
+        times = (input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns)
         statistics = self.statistics
         statistics.count_execution(batch.rows, *times)
         statistics.count_success(
-            count, batch.rows, count * now_ns - received_ns, count * batch.start_ns - queued_ns, *times
+            count,
+            batch.rows,
+            count * now_ns - received_ns,
+            count * (batch.start_ns - batch.gather_ns) - queued_ns,
+            *times,
         )
         statistics.last_inference_ms = self._clock.wall_ms()
 
     def _count_failed_execution(self, batch: Batch) -> None:
         """A run that failed is an execution all the same; the times it did not reach count as nothing."""
-        gathered_ns = batch.input_ns or batch.start_ns
         done_ns = batch.infer_ns or batch.end_ns
         self.statistics.count_execution(
-            batch.rows, gathered_ns - batch.start_ns, done_ns - gathered_ns, batch.end_ns - done_ns
+            batch.rows,
+            batch.gather_ns + batch.input_ns - batch.start_ns,
+            done_ns - batch.input_ns,
+            batch.end_ns - done_ns,
         )
 
 

@@ -90,15 +90,17 @@ class InstanceThread:
 
     def _execute(self, instance: Instance, batch: Batch) -> None:
         spec = self._spec
-        batch.start_ns = monotonic_ns()
+        batch.start_ns = batch.input_ns = monotonic_ns()
         try:
-            inputs = gather(batch, spec)
-            batch.input_ns = monotonic_ns()
+            inputs = batch.inputs
+            if inputs is None:
+                inputs = gather(batch, spec)
+                batch.input_ns = monotonic_ns()
             results = instance.execute(inputs, batch.outputs)
             batch.infer_ns = monotonic_ns()
             batch.results = check_results(batch, results, spec)
         except NaiadError as error:
-            batch.error = error if isinstance(error, BackendError) else BackendError(str(error))
+            batch.error = error
         except BaseException as error:
             # Whatever a model raises, SystemExit included, ends its batch and nothing else.
             batch.error = BackendError(f"model '{spec.name}' failed: {type(error).__name__}: {error}")

@@ -13,10 +13,11 @@ from naiad.wire.http1 import RequestHead
 class MetricsApplication:
     """Answers the requests of the metrics port from the engine's own counters, read when asked for."""
 
-    def __init__(self, engine: Engine, *, cpu: bool, latencies: bool) -> None:
+    def __init__(self, engine: Engine, *, cpu: bool, latencies: bool, interval_ms: int) -> None:
         self._engine = engine
         self._cpu = cpu
         self._latencies = latencies
+        self._interval_ms = interval_ms
 
     def __call__(self, head: RequestHead) -> Handler:
         if head.method != "GET":
@@ -27,7 +28,8 @@ class MetricsApplication:
         series = [
             ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics) for m in self._engine.loaded_models()
         ]
-        exchange.send_status(200, CONTENT_TYPE, render(series, cpu=self._cpu, latencies=self._latencies))
+        page = render(series, cpu=self._cpu, latencies=self._latencies, interval_ms=self._interval_ms)
+        exchange.send_status(200, CONTENT_TYPE, page)
 
 
 def _nothing_here(exchange: Exchange, body: Body) -> None:

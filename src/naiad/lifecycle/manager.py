@@ -65,7 +65,9 @@ class ModelManager:
         begun = monotonic()
         loop = asyncio.get_running_loop()
         try:
-            model, config = await loop.run_in_executor(self._pool, load_version, source, version, read, self._settings, loop)
+            model, config = await loop.run_in_executor(
+                self._pool, load_version, source, version, read, self._settings, loop
+            )
         except Exception as error:
             reason = str(_as_load_error(error))
             found.become(ModelState.UNAVAILABLE, reason)
