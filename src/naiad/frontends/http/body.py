@@ -9,11 +9,15 @@ import numpy as np
 EARNED_BYTES: Final = 1 << 20
 """How much of a body must have arrived before memory for all of its declared length is taken."""
 
+_ALIGNMENT: Final = 64
+
 
 class SizedBody:
     """Memory for ``length`` bytes that begins with ``data``, the part that came along with the head.
 
-    The memory is not zeroed, and mapped only where bytes arrive: a declared length alone costs next to nothing.
+    The memory is not zeroed, and mapped only where bytes arrive: a declared length alone costs next to nothing. It is
+    placed so that the byte at ``aligned_at`` (where the tensors begin behind a JSON part) lies on a cache line: tensors
+    can then be handed to a model as they are.
 
     Attributes:
         have: bytes received so far.
@@ -23,10 +27,11 @@ class SizedBody:
         MemoryError: there is no room, also by ``advance``.
     """
 
-    __slots__ = ("_length", "have", "memory", "target")
+    __slots__ = ("_aligned_at", "_length", "have", "memory", "target")
 
-    def __init__(self, length: int, data: memoryview) -> None:
+    def __init__(self, length: int, data: memoryview, aligned_at: int = 0) -> None:
         self._length = length
+        self._aligned_at = aligned_at
         self._move(min(length, max(EARNED_BYTES, len(data))), data)
 
     def advance(self, nbytes: int) -> bool:
@@ -41,7 +46,9 @@ class SizedBody:
         return True
 
     def _move(self, capacity: int, data: memoryview) -> None:
-        memory = np.empty(capacity, np.uint8).data
+        room = np.empty(capacity + _ALIGNMENT, np.uint8)
+        begin = -(room.__array_interface__["data"][0] + self._aligned_at) % _ALIGNMENT
+        memory = room[begin : begin + capacity].data
         memory[: len(data)] = data
         self.memory = memory
         self.have = len(data)

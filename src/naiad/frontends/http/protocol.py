@@ -300,7 +300,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _start_body(self, length: int, data: memoryview) -> None:
         try:
-            self._body = SizedBody(length, data)
+            self._body = SizedBody(length, data, self._head.inference_header_length or 0)
         except MemoryError:
             self._fail_for_memory()
             return
