@@ -59,7 +59,7 @@ class InferRequest:
     """One inference request, checked against its model.
 
     ``respond`` is what the carrier overrides: it is called on the event loop with either outputs or an error. The
-    engine calls it exactly once for a model that is not decoupled.
+    engine calls it exactly once for a model that is not decoupled; once more, with an error, when that call raised.
 
     Attributes:
         terms: what it asks for.

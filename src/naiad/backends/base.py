@@ -96,6 +96,11 @@ class Backend(ABC):
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """A new instance; called in the thread that will use it."""
 
+    @property
+    def runs_inline(self) -> bool:
+        """After ``start``: an execution never waits and costs a few microseconds, so it may run on the event loop."""
+        return False
+
     def close(self) -> None:
         """Give back what the instances share. Called once, after every instance is closed."""
         return

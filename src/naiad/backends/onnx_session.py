@@ -22,6 +22,8 @@ log = logging.getLogger("naiad")
 SHRINKAGE = "memory.enable_memory_arena_shrinkage"
 SPINNING = "session.intra_op.allow_spinning"
 
+# Level of a run's own log: only what ends the process.
+_FATAL = 4
 # optimization.graph.level of the configuration -> member of GraphOptimizationLevel.
 _GRAPH_LEVELS = {
     None: "ORT_ENABLE_ALL",
@@ -212,13 +214,17 @@ def create_session(
 
 
 def run_options(settings: SessionSettings) -> Any:
-    """The ``RunOptions`` of every run, None when nothing differs from the defaults."""
-    if not settings.shrinkage:
-        return None
+    """The ``RunOptions`` of every run.
+
+    A run that fails is an exception with the reason, which the caller reports: the framework's own line about it, past
+    the server's log and in another format, is switched off.
+    """
     import onnxruntime
 
     options = onnxruntime.RunOptions()
-    options.add_run_config_entry(SHRINKAGE, settings.shrinkage)
+    options.log_severity_level = _FATAL
+    if settings.shrinkage:
+        options.add_run_config_entry(SHRINKAGE, settings.shrinkage)
     return options
 
 

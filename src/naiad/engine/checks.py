@@ -5,6 +5,7 @@ They run once for every distinct request header: the front ends keep the outcome
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -83,9 +84,8 @@ def check_size(spec: ModelSpec, name: str, expected: int, found: int, request_id
 
 def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> None:
     given = [i.name for i in inputs]
-    repeated = next((n for n in given if given.count(n) > 1), None) if len(set(given)) < len(given) else None
-    if repeated is not None:
-        raise InvalidArgumentError(f"input '{repeated}' already exists in request")
+    if len(set(given)) < len(given):
+        raise InvalidArgumentError(f"input '{_first_repeated(given)}' already exists in request")
     required = [t.name for t in spec.inputs.values() if not t.optional]
     if not len(required) <= len(given) <= len(spec.inputs):
         raise InvalidArgumentError(label + _count_text(spec, given, required))
@@ -97,6 +97,11 @@ def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> N
             f"{label}missing required input(s) {_names(missing)} for model '{spec.name}'. Got input(s) "
             f"{_names(given[::-1])}. Please provide all required input(s)."
         )
+
+
+def _first_repeated(names: list[str]) -> str:
+    counts = Counter(names)
+    return next(n for n in names if counts[n] > 1)
 
 
 def _count_text(spec: ModelSpec, given: list[str], required: list[str]) -> str:

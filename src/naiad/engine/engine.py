@@ -176,10 +176,8 @@ class Engine:
 
 
 def _version_number(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
+    # int() takes more than digits: signs, spaces, underscores, other scripts; and no number of 4300 digits.
+    number = int(text) if len(text) < 20 and text.isascii() and text.isdigit() else -1
     if not 0 <= number <= _MAX_VERSION:
         raise InvalidArgumentError(
             f"failed to get model version from specified version string '{text}' (details: stol), version should be an "

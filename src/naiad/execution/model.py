@@ -6,14 +6,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 
 from naiad.backends.base import Backend
 from naiad.clock import Clock, SystemClock
-from naiad.config.spec import ModelSpec
-from naiad.errors import CancelledError, NaiadError, ServerStoppingError
+from naiad.config.spec import InstanceGroupSpec, ModelSpec
+from naiad.errors import CancelledError, InternalError, NaiadError, ServerStoppingError
 from naiad.execution.batch import Batch
 from naiad.execution.gather import gather, is_small
+from naiad.execution.inline import InlineInstance
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.request import Array, InferRequest, request_label
@@ -48,8 +49,8 @@ class LoadedModel:
         self._clock = clock or SystemClock()
         self._batcher = _make_batcher(spec)
         self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
-        self._instances: list[InstanceThread] = []
-        self._idle: list[InstanceThread] = []
+        self._instances: list[InstanceThread | InlineInstance] = []
+        self._idle: list[InstanceThread | InlineInstance] = []
         self._turn_is_set = False
         self._timer: LoopTimer | None = None
         self._stopping = False
@@ -63,12 +64,10 @@ class LoadedModel:
         Raises:
             NaiadError: an instance could not be created; those that were are closed again.
         """
-        finished = self._finished_in_thread
         try:
             for group in self.spec.instance_groups:
                 for index in range(group.count):
-                    create = partial(self._backend.create_instance, group, index)
-                    instance = InstanceThread(f"{group.name}_{index}", self.spec, create, finished)
+                    instance = self._make_instance(group, index)
                     instance.start()
                     self._instances.append(instance)
                     if not group.passive:
@@ -77,11 +76,24 @@ class LoadedModel:
             self.close()
             raise
 
+    def _make_instance(self, group: InstanceGroupSpec, index: int) -> InstanceThread | InlineInstance:
+        name = f"{group.name}_{index}"
+        create = partial(self._backend.create_instance, group, index)
+        if self._backend.runs_inline:
+            return InlineInstance(name, self.spec, create)
+        return InstanceThread(name, self.spec, create, self._finished_in_thread)
+
     def close(self, timeout: float | None = None) -> bool:
         """End every instance after what it runs and close the backend; False when one did not end in time."""
-        ended = [instance.stop(timeout) for instance in self._instances]
+        for instance in self._instances:
+            instance.stop()
+        deadline = None if timeout is None else monotonic() + timeout
+        ended = [instance.join(deadline and max(0.0, deadline - monotonic())) for instance in self._instances]
         if all(ended):
-            self._backend.close()
+            try:
+                self._backend.close()
+            except Exception:
+                logger.exception("the backend of model '%s' failed to close", self.name)
         return all(ended)
 
     def stop_accepting(self) -> None:
@@ -128,6 +140,7 @@ class LoadedModel:
         if self._batcher.discard(request):
             self.statistics.pending -= 1
             self._fail(request, CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
+            self._tell_when_drained()
 
     def _turn(self) -> None:
         """End of a loop turn in which requests came or an instance became idle: hand batches out."""
@@ -146,7 +159,10 @@ class LoadedModel:
                 # Done here without a fight for the interpreter, which would cost the instance's thread far more.
                 batch.inputs = gather(batch, self.spec)
                 batch.gather_ns = monotonic_ns() - now_ns
-            idle.pop().run(batch)
+            instance = idle.pop()
+            if finished := instance.run(batch):
+                idle.append(instance)
+                self._settle(finished)
             now_ns = monotonic_ns()
 
     def _wake_at(self, at_ns: int) -> None:
@@ -164,6 +180,10 @@ class LoadedModel:
     def _finished(self, instance: InstanceThread, batches: list[Batch]) -> None:
         self._idle.append(instance)
         self._turn()
+        self._settle(batches)
+
+    def _settle(self, batches: list[Batch]) -> None:
+        """Count finished batches and answer their requests."""
         for batch in batches:
             if batch.error is None:
                 self._succeed(batch)
@@ -171,10 +191,13 @@ class LoadedModel:
                 self._count_failed_execution(batch)
                 for request in batch.requests:
                     self._fail(request, batch.error)
+        self._tell_when_drained()
+
+    def _tell_when_drained(self) -> None:
         if self.in_flight == 0 and self._drained:
-            for callback in self._drained:
+            callbacks, self._drained = self._drained, []
+            for callback in callbacks:
                 callback()
-            self._drained.clear()
 
     def _succeed(self, batch: Batch) -> None:
         self._count(batch)
@@ -250,8 +273,15 @@ def _send(request: InferRequest, outputs: Mapping[str, Array], error: NaiadError
 
 
 def _not_sent(request: InferRequest) -> None:
-    """The answer of one request must not take the others of its batch with it; called while an error is handled."""
+    """The answer of one request must not take the others of its batch with it; called while an error is handled.
+
+    The caller is told, in case it is the outputs that could not be sent.
+    """
     logger.exception("%sthe answer could not be sent", request_label(request.id))
+    try:
+        request.respond({}, InternalError(f"{request_label(request.id)}the answer could not be sent, see the log"))
+    except Exception:
+        logger.debug("%snor could an error be sent", request_label(request.id), exc_info=True)
 
 
 def _make_batcher(spec: ModelSpec) -> Batcher:

@@ -6,13 +6,12 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from time import monotonic_ns
 
 from naiad.backends.base import Instance
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, NaiadError
+from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.batch import Batch
-from naiad.execution.gather import check_results, gather
+from naiad.execution.run import run_batch
 
 logger = logging.getLogger("naiad")
 
@@ -41,7 +40,7 @@ class InstanceThread:
         self._finished = finished
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._created = threading.Event()
-        self._failure: BaseException | None = None
+        self._failure: NaiadError | None = None
         self._thread = threading.Thread(target=self._main, name=f"naiad-{name}", daemon=True)
         self.run = self._queue.put
 
@@ -57,51 +56,32 @@ class InstanceThread:
             self._thread.join()
             raise self._failure
 
-    def stop(self, timeout: float | None = None) -> bool:
-        """Let the batch that runs finish, close the instance and end the thread; True when it has ended in time."""
+    def stop(self) -> None:
+        """Ask the thread to finish what it was given, to close the instance and to end."""
         self._queue.put(None)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end that ``stop`` asked for, at most ``timeout`` seconds; True when the thread has ended."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _main(self) -> None:
         try:
             instance = self._create()
-        except BaseException as error:
+        except NaiadError as error:
             self._failure = error
+            return
+        except BaseException as error:
+            # A framework that calls for the end of the process, with SystemExit say, ends this load and nothing else.
+            self._failure = ModelLoadError(f"instance '{self.name}' failed to start: {type(error).__name__}: {error}")
             return
         finally:
             self._created.set()
         get, finished = self._queue.get, self._finished
         while (batch := get()) is not None:
-            self._execute(instance, batch)
-            finished(self, [batch] if batch.error is None or len(batch.requests) == 1 else self._split(instance, batch))
+            finished(self, run_batch(instance, batch, self._spec))
             del batch
         try:
             instance.close()
-        except Exception:
+        except BaseException:
             logger.exception("instance '%s' failed to close", self.name)
-
-    def _split(self, instance: Instance, batch: Batch) -> list[Batch]:
-        """A batch failed: run each of its requests alone, so that one poisoned input costs only itself."""
-        singles = [Batch([request]) for request in batch.requests]
-        for single in singles:
-            self._execute(instance, single)
-        return singles
-
-    def _execute(self, instance: Instance, batch: Batch) -> None:
-        spec = self._spec
-        batch.start_ns = batch.input_ns = monotonic_ns()
-        try:
-            inputs = batch.inputs
-            if inputs is None:
-                inputs = gather(batch, spec)
-                batch.input_ns = monotonic_ns()
-            results = instance.execute(inputs, batch.outputs)
-            batch.infer_ns = monotonic_ns()
-            batch.results = check_results(batch, results, spec)
-        except NaiadError as error:
-            batch.error = error
-        except BaseException as error:
-            # Whatever a model raises, SystemExit included, ends its batch and nothing else.
-            batch.error = BackendError(f"model '{spec.name}' failed: {type(error).__name__}: {error}")
-        batch.end_ns = monotonic_ns()

@@ -31,7 +31,9 @@ class LoadSettings:
     @property
     def usable_cores(self) -> int:
         """``cores``, or as many as this process may run on."""
-        return self.cores or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if self.cores:
+            return self.cores
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def versions_to_load(source: ModelSource, settings: LoadSettings) -> tuple[ReadConfig, tuple[int, ...]]:
@@ -87,7 +89,8 @@ def start_backend(
     except NaiadError:
         backend.close()
         raise
-    except Exception as error:
+    except BaseException as error:
+        # A framework that calls for the end of the process, with SystemExit say, ends this load and nothing else.
         backend.close()
         raise ModelLoadError(f"{type(error).__name__}: {error}") from error
     return prepared, backend, spec

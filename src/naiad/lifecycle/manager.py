@@ -11,7 +11,7 @@ from typing import Any
 
 from naiad.config.read import ReadConfig
 from naiad.config.source import ModelSource
-from naiad.errors import ModelLoadError, NaiadError
+from naiad.errors import ConfigError, ModelLoadError, NaiadError
 from naiad.execution.model import LoadedModel
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.loading import LoadSettings, load_version, versions_to_load
@@ -52,7 +52,7 @@ class ModelManager:
             read, versions = await loop.run_in_executor(self._pool, versions_to_load, source, self._settings)
         except Exception as error:
             entry.problem = _as_load_error(error)
-            logger.error("failed to load '%s': %s", source.name, entry.problem)
+            logger.error("failed to load '%s': %s", source.name, _located(entry.problem))
             return
         for version in versions:
             entry.versions[version] = VersionEntry(version)
@@ -69,9 +69,9 @@ class ModelManager:
                 self._pool, load_version, source, version, read, self._settings, loop
             )
         except Exception as error:
-            reason = str(_as_load_error(error))
-            found.become(ModelState.UNAVAILABLE, reason)
-            logger.error("failed to load '%s' version %d: %s", entry.name, version, reason)
+            problem = _as_load_error(error)
+            found.become(ModelState.UNAVAILABLE, str(problem))
+            logger.error("failed to load '%s' version %d: %s", entry.name, version, _located(problem))
             return
         self._serve(entry, found, model, config, monotonic() - begun)
 
@@ -104,6 +104,9 @@ class ModelManager:
 async def _drain(model: LoadedModel, timeout: float) -> bool:
     """Wait until a model has answered all it accepted."""
     model.stop_accepting()
+    if model.in_flight == 0:
+        # Also with a timeout of zero, for which an event is not even looked at.
+        return True
     drained = asyncio.Event()
     model.when_drained(drained.set)
     try:
@@ -111,6 +114,11 @@ async def _drain(model: LoadedModel, timeout: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _located(problem: NaiadError) -> str:
+    """The text for the log, which may name the server's files."""
+    return problem.located() if isinstance(problem, ConfigError) else str(problem)
 
 
 def _as_load_error(error: Exception) -> NaiadError:

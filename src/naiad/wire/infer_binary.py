@@ -20,6 +20,7 @@ from naiad.wire.infer_response import model_head, output_head
 MAX_PLANS = 1024
 MAX_PLAN_KEY = 4096
 MAX_HEADS = 64
+MAX_KEPT_ID = 256
 _ID_OPENING = b'{"id":"'
 _HTTP_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
@@ -57,7 +58,9 @@ class AnswerHead:
         before = self._before_id.get(size)
         if before is None:
             length = len(_ID_OPENING) + size + len(self._rest)
-            before = self._before_id[size] = _HTTP_HEAD % (length, length + self._binary_size) + _ID_OPENING
+            before = _HTTP_HEAD % (length, length + self._binary_size) + _ID_OPENING
+            if size <= MAX_KEPT_ID:
+                self._before_id[size] = before
         return before + request_id + self._rest
 
 

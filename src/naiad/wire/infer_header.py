@@ -17,6 +17,7 @@ from naiad.request import ParameterValue
 from naiad.tensor.dtypes import BY_WIRE, DataType
 
 MAX_ELEMENTS = 2**63 - 1
+_WIDEST_BYTES = 8
 _SEQUENCE_KEYS = ("sequence_start", "sequence_end")
 
 
@@ -91,10 +92,18 @@ def _load(raw: bytes | bytearray | memoryview) -> Any:
     # The reference reads the bare words NaN and Infinity, which strict JSON does not have.
     if b"NaN" in text or b"Infinity" in text:
         try:
-            return json.loads(text)
+            return _load_loosely(text.decode())
         except (ValueError, RecursionError):
             pass
     raise MalformedRequestError(f"failed to parse the request JSON buffer: {strict.msg} at {strict.pos}") from None
+
+
+def _load_loosely(text: str) -> Any:
+    """JSON with the bare words; ``ValueError`` for half of a surrogate pair, which no later step could encode."""
+    value = json.loads(text)
+    if "\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def _read_parameters(header: InferHeader, found: Any) -> None:
@@ -203,16 +212,18 @@ def _dim(value: Any, name: str) -> int:
 
 
 def _count(shape: tuple[int, ...], name: str) -> int:
+    # An array without elements must have strides nevertheless, so its other dimensions are bounded too.
+    limit = MAX_ELEMENTS // _WIDEST_BYTES if 0 in shape else MAX_ELEMENTS
     elements = 1
     for dim in shape:
-        elements *= dim
-    if elements > MAX_ELEMENTS:
-        dims = ",".join(map(str, shape))
-        raise InvalidArgumentError(
-            f"invalid shape for input '{name}': shape [{dims}] causes total element count to exceed maximum size of "
-            f"{MAX_ELEMENTS}"
-        )
-    return elements
+        elements *= dim or 1
+        if elements > limit:
+            dims = ",".join(map(str, shape))
+            raise InvalidArgumentError(
+                f"invalid shape for input '{name}': shape [{dims}] causes total element count to exceed maximum size "
+                f"of {MAX_ELEMENTS}"
+            )
+    return 0 if 0 in shape else elements
 
 
 def _required(entry: dict[str, Any], key: str, place: str) -> Any:

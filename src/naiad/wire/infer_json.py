@@ -53,18 +53,37 @@ def _flatten(data: list[Any], name: str) -> tuple[list[Any], set[type]]:
     """All the elements in row-major order, and the set of their types."""
     kinds = set(map(type, data))
     depth = 1
-    while list in kinds:
+    while kinds == {list}:
         depth += 1
         if depth > MAX_NESTING:
-            raise MalformedRequestError(
-                f"Unable to parse 'data' of input '{name}': nested deeper than {MAX_NESTING} levels"
-            )
-        if len(kinds) == 1:
-            data = list(chain.from_iterable(data))
-        else:
-            data = list(chain.from_iterable(e if type(e) is list else (e,) for e in data))
+            raise _too_deep(name)
+        data = list(chain.from_iterable(data))
+        kinds = set(map(type, data))
+    if list in kinds:
+        data = _flatten_uneven(data, name, depth)
         kinds = set(map(type, data))
     return data, kinds
+
+
+def _flatten_uneven(data: list[Any], name: str, depth: int) -> list[Any]:
+    """Numbers and lists side by side: each element is looked at once, however deep its neighbours are nested."""
+    flat: list[Any] = []
+    levels = [iter(data)]
+    while levels:
+        for element in levels[-1]:
+            if type(element) is list:
+                if depth + len(levels) > MAX_NESTING:
+                    raise _too_deep(name)
+                levels.append(iter(element))
+                break
+            flat.append(element)
+        else:
+            levels.pop()
+    return flat
+
+
+def _too_deep(name: str) -> MalformedRequestError:
+    return MalformedRequestError(f"Unable to parse 'data' of input '{name}': nested deeper than {MAX_NESTING} levels")
 
 
 def _wrong_kind(flat: list[Any], header: InputHeader, wanted: str) -> MalformedRequestError:
@@ -77,7 +96,7 @@ def _wrong_kind(flat: list[Any], header: InputHeader, wanted: str) -> MalformedR
 
 def _short(value: Any) -> str:
     """A JSON value as text, cut where it would be long."""
-    text = orjson.dumps(value).decode(errors="replace") if not isinstance(value, float) else repr(value)
+    text = "an object" if isinstance(value, dict) else json.dumps(value)
     return text if len(text) <= 40 else text[:40] + "..."
 
 
@@ -119,7 +138,7 @@ def _out_of_range(flat: list[Any], header: InputHeader) -> MalformedRequestError
     index, value = next((i, e) for i, e in enumerate(flat) if not info.min <= e <= info.max)
     return MalformedRequestError(
         f"Unable to parse 'data' of input '{header.name}': {header.dtype.wire} holds {info.min} to {info.max}, "
-        f"found {value} at element {index}"
+        f"found {_short(value)} at element {index}"
     )
 
 

@@ -55,6 +55,11 @@ class IdentityBackend(Backend):
         self._pairs = _pairs(spec)
         time.sleep(creation_delay_s)
 
+    @property
+    def runs_inline(self) -> bool:
+        """Without a delay there is nothing to wait for and nothing to compute."""
+        return not self._delay_s
+
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance whose delay grows with ``index`` when the multiplier says so."""
         factor = max(1, self._multiplier * index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
+from naiad.tensor.memory import BufferPool
 
 EARNED_BYTES: Final = 1 << 20
 """How much of a body must have arrived before memory for all of its declared length is taken."""
@@ -27,9 +27,10 @@ class SizedBody:
         MemoryError: there is no room, also by ``advance``.
     """
 
-    __slots__ = ("_aligned_at", "_length", "have", "memory", "target")
+    __slots__ = ("_aligned_at", "_length", "_pool", "have", "memory", "target")
 
-    def __init__(self, length: int, data: memoryview, aligned_at: int = 0) -> None:
+    def __init__(self, pool: BufferPool, length: int, data: memoryview, aligned_at: int = 0) -> None:
+        self._pool = pool
         self._length = length
         self._aligned_at = aligned_at
         self._move(min(length, max(EARNED_BYTES, len(data))), data)
@@ -46,7 +47,7 @@ class SizedBody:
         return True
 
     def _move(self, capacity: int, data: memoryview) -> None:
-        room = np.empty(capacity + _ALIGNMENT, np.uint8)
+        room = self._pool.take(capacity + _ALIGNMENT)
         begin = -(room.__array_interface__["data"][0] + self._aligned_at) % _ALIGNMENT
         memory = room[begin : begin + capacity].data
         memory[: len(data)] = data

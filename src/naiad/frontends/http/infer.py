@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from time import monotonic_ns
 
+import orjson
+
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
@@ -17,7 +19,7 @@ from naiad.frontends.http.infer_read import Body, UnsupportedEncodingError, read
 from naiad.frontends.http.protocol import Exchange
 from naiad.request import Array, InferRequest
 from naiad.wire.http1 import encode_head
-from naiad.wire.infer_binary import InferPlan, PlanMemo, split_id
+from naiad.wire.infer_binary import MAX_PLAN_KEY, InferPlan, PlanMemo, split_id
 from naiad.wire.infer_response import OutputPart, encode_answer
 
 _IN_ONE_WRITE = 65536
@@ -127,7 +129,7 @@ class InferHandler:
 
     def _look_up(self, header: bytes) -> InferPlan | None:
         self._last_id, key = split_id(header)
-        self._last_header = header
+        self._last_header = header if len(header) <= MAX_PLAN_KEY else b""
         self._last_plan = self._memo.get(key)
         return self._last_plan
 
@@ -139,9 +141,13 @@ class InferHandler:
         if encoding not in ("", "identity"):
             raise UnsupportedEncodingError("Unsupported compression type")
         request_id, plan, inputs = read_request(model, body, exchange.head.inference_header_length)
+        if request_id and orjson.dumps(request_id)[1:-1] != request_id.encode():
+            # The fast way puts the id into its answers as it is.
+            plan.plain = False
         if size is not None and len(plan.inputs) == len(inputs):
             key = split_id(bytes(body[:size]))[1]
-            if b'"id"' not in key:
+            # A second id in what is left would win over the first; with escapes its key can take many forms.
+            if b'"id"' not in key and b"\\" not in key:
                 self._memo.keep(key, plan)
                 self._last_header = b""
         return HttpInferRequest(exchange, plan, inputs, request_id, received_ns)

@@ -48,7 +48,7 @@ def read_request(model: LoadedModel, body: Body, header_length: int | None) -> R
     if header_length == 0 or not body:
         return _read_raw(model, body)
     start = len(body) if header_length is None else header_length
-    if start > len(body):
+    if not 0 < start <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {start}")
     header = parse_infer_header(body if start == len(body) else bytes(body[:start]))
     if header_length is None and any(i.binary_size is not None for i in header.inputs):
@@ -155,6 +155,11 @@ def _read_raw(model: LoadedModel, body: Body) -> ReadRequest:
     plan = _make_plan(header, model, {tensor.name: 0})
     inputs = plan.views(body, 0)
     if tensor.dtype.is_bytes:
+        if elements != 1:
+            raise InvalidArgumentError(
+                f"{label}expected {elements} string elements for inference input '{tensor.name}' for model "
+                f"'{spec.name}', got 1"
+            )
         inputs[tensor.name] = _one_string(bytes(body)).reshape(shape)
     return ReadRequest("", plan, inputs)
 

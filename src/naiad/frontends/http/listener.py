@@ -124,6 +124,7 @@ class HttpListener:
         if passed_s <= 0:
             return
         self._swept_s = now_s
+        self._service.pool.age(passed_s)
         for connection in list(self._service.connections):
             connection.quiet += passed_s
             if connection.quiet >= connection.patience:

@@ -20,6 +20,7 @@ from naiad.errors import InternalError
 from naiad.frontends.http.body import SizedBody
 from naiad.frontends.http.exchange import Application, Exchange, Handler
 from naiad.frontends.http.service import HttpLimits, HttpService
+from naiad.tensor.memory import BufferPool
 from naiad.wire.chunked import ChunkedDecoder, too_large
 from naiad.wire.http1 import (
     CONTINUE,
@@ -54,7 +55,7 @@ _CHOKED, _FINAL = 1, 2
 
 
 _NOTHING: Final = memoryview(b"")
-_NO_BODY: Final = SizedBody(0, _NOTHING)
+_NO_BODY: Final = SizedBody(BufferPool(0), 0, _NOTHING)
 _NO_CHUNKS: Final = ChunkedDecoder(0)
 _INTERIM_HEAD: Final = RequestHead("", "", "", (1, 1), {})
 _REFUSED_HEAD: Final = RequestHead("", "", "", (1, 1), {"connection": "close"})
@@ -300,7 +301,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _start_body(self, length: int, data: memoryview) -> None:
         try:
-            self._body = SizedBody(length, data, self._head.inference_header_length or 0)
+            self._body = SizedBody(self._service.pool, length, data, self._head.inference_header_length or 0)
         except MemoryError:
             self._fail_for_memory()
             return
@@ -415,6 +416,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Take no further request; close when the requests under way are answered, at once when there are none."""
         if self._state in (_BODY, _CHUNKED):
             self.halted |= _FINAL
+            self._wait(self._patience())
             return
         ending = self._is_over()
         self._read_no_more()
@@ -484,7 +486,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._state == _PARTIAL:
             return limits.head_s
         if self._state in (_BODY, _CHUNKED):
-            return limits.body_grace_s
+            return self._body_grace_s()
         if self._is_over():
             return limits.drain_linger_s if self._service.draining else limits.linger_s
         return limits.idle_s
@@ -518,10 +520,15 @@ class HttpConnection(asyncio.BufferedProtocol):
             log.info("dropped a connection that took no data for %d s", idle_s)
             self._transport.abort()
 
+    def _body_grace_s(self) -> int:
+        # A peer that has stopped sending must not hold a server up that wants to end.
+        limits = self._service.limits
+        return limits.drain_linger_s if self._service.draining else limits.body_grace_s
+
     def _check_body_rate(self) -> None:
         limits = self._service.limits
         have = self._body.have if self._state == _BODY else len(self._decoder.body)
-        allowed_s = limits.body_grace_s + have // limits.min_body_bytes_per_s
+        allowed_s = self._body_grace_s() + have // limits.min_body_bytes_per_s
         if self.quiet >= allowed_s:
             self._fail(408, f"request body came too slowly: {have} bytes in {self.quiet} s")
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from naiad.tensor.memory import BufferPool
 from naiad.wire.http1 import HeadMemo
 
 if TYPE_CHECKING:
@@ -47,15 +48,27 @@ class HttpService:
         shared_buffer: all connections receive into ``buffer``, because the loop reads and delivers in one step.
         draining: new connections are dropped.
         on_empty: called when the last connection is gone.
+        pool: memory for bodies that do not fit the buffer.
     """
 
-    __slots__ = ("application", "buffer", "connections", "draining", "limits", "memo", "on_empty", "shared_buffer")
+    __slots__ = (
+        "application",
+        "buffer",
+        "connections",
+        "draining",
+        "limits",
+        "memo",
+        "on_empty",
+        "pool",
+        "shared_buffer",
+    )
 
     def __init__(self, application: Application, limits: HttpLimits) -> None:
         self.application = application
         self.limits = limits
         self.memo = HeadMemo()
         self.buffer = bytearray(RECEIVE_BYTES)
+        self.pool = BufferPool()
         self.shared_buffer = True
         self.connections: set[HttpConnection] = set()
         self.draining = False

@@ -1,0 +1,44 @@
+"""One execution of a batch by an instance, whichever thread it is in: gather, run, check, and note when and what."""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+
+from naiad.backends.base import Instance
+from naiad.config.spec import ModelSpec
+from naiad.errors import BackendError, NaiadError
+from naiad.execution.batch import Batch
+from naiad.execution.gather import check_results, gather
+
+
+def run_batch(instance: Instance, batch: Batch, spec: ModelSpec) -> list[Batch]:
+    """Run a batch; never raises.
+
+    Gives back the batch with its results or its error. A batch of several requests that fails is run again request by
+    request, so that one poisoned input costs only itself: then the single batches are given back instead.
+    """
+    _run(instance, batch, spec)
+    if batch.error is None or len(batch.requests) == 1:
+        return [batch]
+    singles = [Batch([request]) for request in batch.requests]
+    for single in singles:
+        _run(instance, single, spec)
+    return singles
+
+
+def _run(instance: Instance, batch: Batch, spec: ModelSpec) -> None:
+    batch.start_ns = batch.input_ns = monotonic_ns()
+    try:
+        inputs = batch.inputs
+        if inputs is None:
+            inputs = gather(batch, spec)
+            batch.input_ns = monotonic_ns()
+        results = instance.execute(inputs, batch.outputs)
+        batch.infer_ns = monotonic_ns()
+        batch.results = check_results(batch, results, spec)
+    except NaiadError as error:
+        batch.error = error
+    except BaseException as error:
+        # Whatever a model raises, SystemExit included, ends its batch and nothing else.
+        batch.error = BackendError(f"model '{spec.name}' failed: {type(error).__name__}: {error}")
+    batch.end_ns = monotonic_ns()

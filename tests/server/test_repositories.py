@@ -1,0 +1,249 @@
+"""What becomes of a server whose repositories or options are wrong, and of those that are unusual but right."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx.parser
+import pytest
+
+from server.models import SUM_AND_DIFFERENCE, identity, numbers, write_model
+from server.running import RunningServer, run_to_end, serving
+
+LOAD_FAILED = "error: creating server: Internal - failed to load all models"
+BROKEN = {
+    "bad_syntax": "max_batch_size: [",
+    "bad_field": 'perferred_name: "x"\n' + identity(),
+    "bad_backend": 'backend: "nosuch"',
+    "bad_name": 'name: "other"\n' + identity(),
+    "bad_dims": identity(dims="0"),
+    "bad_batch": identity(max_batch_size=-3),
+    "not_yet": identity(extra="sequence_batching { }"),
+}
+
+
+def index(server: RunningServer) -> dict[str, dict[str, Any]]:
+    """The first row of each model in the repository index."""
+    rows = server.ask("POST", "/v2/repository/index", b"").json()
+    return {row["name"]: row for row in reversed(rows)}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with every kind of broken model beside good ones, in two repositories and one folder."""
+    folder = tmp_path_factory.mktemp("broken")
+    first, second = folder / "first", folder / "second"
+    for name, config in BROKEN.items():
+        write_model(first, name, config)
+    (write_model(first, "bad_onnx", "") / "1" / "model.onnx").write_bytes(b"this is no graph")
+    (write_model(first, "empty_onnx", "") / "1" / "model.onnx").write_bytes(b"")
+    write_model(first, "missing_file", 'platform: "onnxruntime_onnx"')
+    (first / "no_version").mkdir()
+    (first / "no_version" / "config.pbtxt").write_text(identity())
+    (first / "empty").mkdir()
+    (first / "circle").symlink_to(first)
+    (write_model(first, "ring", identity()) / "2").symlink_to(first / "ring")
+    (first / "nowhere").symlink_to(folder / "nothing")
+    (first / "notes.txt").write_text("not a model")
+    (first / ".hidden").mkdir()
+    write_model(first, "good", identity())
+    write_model(first, "both", identity())
+    write_model(second, "both", identity())
+    write_model(second, "other", "max_batch_size: 8", graph=SUM_AND_DIFFERENCE)
+    repositories = ("--model-repository", first, "--model-repository", second)
+    with serving(folder / "log", *repositories, "--exit-on-error", "false") as running:
+        yield running
+
+
+REASONS = {
+    "bad_syntax": "max_batch_size",
+    "bad_field": "perferred_name",
+    "bad_backend": "nosuch",
+    "bad_name": "other",
+    "bad_dims": "dim",
+    "bad_batch": "max_batch_size",
+    "not_yet": "sequence_batching",
+    "bad_onnx": "model.onnx",
+    "empty_onnx": "model.onnx",
+    "missing_file": "model.onnx",
+    "no_version": "version",
+    "empty": "version",
+    "circle": "cycle",
+    "ring": "cycle",
+    "nowhere": "cannot be followed",
+    "both": "more than one repository",
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_broken_model_says_why_and_is_not_served(broken: RunningServer, name: str) -> None:
+    row = index(broken)[name]
+    assert row.get("state") == "UNAVAILABLE"
+    assert REASONS[name] in row["reason"]
+    assert broken.get(f"/v2/models/{name}/ready").status == 400
+    assert broken.infer(name, numbers([1])).status in (404, 503)
+    assert f"failed to load '{name}'" in broken.log
+
+
+def test_the_log_names_the_file_and_line(broken: RunningServer) -> None:
+    assert "bad_syntax/config.pbtxt:1: " in broken.log
+    assert "bad_field/config.pbtxt:1: " in broken.log
+
+
+def test_good_models_beside_broken_ones_are_served(broken: RunningServer) -> None:
+    assert broken.infer("good", numbers([4, 5])).json()["outputs"][0]["data"] == [4, 5]
+    assert broken.get("/v2/models/other/ready").status == 200
+    found = index(broken)
+    assert found["good"]["state"] == found["other"]["state"] == "READY"
+    assert found.keys() == {*REASONS, "good", "other"}
+
+
+def test_a_server_with_a_broken_model_is_live_but_not_ready(broken: RunningServer) -> None:
+    assert broken.get("/v2/health/live").status == 200
+    answer = broken.get("/v2/health/ready")
+    assert (answer.status, answer.body) == (400, b"")
+    verbose = broken.get("/v2/health/ready?verbose=true")
+    assert verbose.status == 400
+    assert "bad_backend" in verbose.error
+
+
+def test_only_ready_models_are_listed_when_asked(broken: RunningServer) -> None:
+    rows = broken.post("/v2/repository/index", {"ready": True}).json()
+    assert [(r["name"], r["state"]) for r in rows] == [("good", "READY"), ("other", "READY")]
+
+
+def test_a_failed_model_ends_the_server(tmp_path: Path) -> None:
+    write_model(tmp_path / "models", "good", identity())
+    write_model(tmp_path / "models", "bad", 'backend: "nosuch"')
+    code, log = run_to_end(tmp_path / "log", "--model-repository", tmp_path / "models")
+    assert code == 1
+    assert "nosuch" in log
+    assert LOAD_FAILED in log
+    assert "Traceback" not in log
+
+
+def test_readiness_can_be_lenient(tmp_path: Path) -> None:
+    write_model(tmp_path / "models", "bad", 'backend: "nosuch"')
+    options = ("--exit-on-error=false", "--strict-readiness=false")
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models", *options) as server:
+        assert server.get("/v2/health/ready").status == 200
+        assert server.get("/v2/models/bad/ready").status == 400
+
+
+def test_a_bare_model_file(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(SUM_AND_DIFFERENCE), tmp_path / "sums.onnx")
+    with serving(tmp_path / "log", tmp_path / "sums.onnx") as server:
+        config = server.get("/v2/models/sums/config").json()
+        assert config["max_batch_size"] > 1
+        row = {"datatype": "INT32", "shape": [1, 16], "data": list(range(16))}
+        answer = server.infer("sums", {"inputs": [{"name": "INPUT0", **row}, {"name": "INPUT1", **row}]})
+        assert answer.json()["outputs"][0]["data"] == [2 * i for i in range(16)]
+
+
+def test_positional_repository_and_model_folder(tmp_path: Path) -> None:
+    write_model(tmp_path / "models", "one", identity())
+    alone = write_model(tmp_path / "elsewhere", "two", identity())
+    with serving(tmp_path / "log", tmp_path / "models", alone) as server:
+        assert index(server).keys() == {"one", "two"}
+        assert server.get("/v2/health/ready").status == 200
+
+
+def test_no_model_at_all(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
+        assert server.get("/v2/health/ready").status == 200
+        assert server.ask("POST", "/v2/repository/index", b"").json() == []
+        assert server.get("/v2/models/stats").json() == {"model_stats": []}
+        assert server.infer("any", numbers([1])).status == 404
+
+
+def test_a_configuration_by_name(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "models", "m", identity())
+    (model / "configs").mkdir()
+    (model / "configs" / "large.pbtxt").write_text(identity(max_batch_size=32))
+    write_model(tmp_path / "models", "plain", identity())
+    options = ("--model-config-name", "large")
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models", *options) as server:
+        assert server.get("/v2/models/m/config").json()["max_batch_size"] == 32
+        assert server.get("/v2/models/plain/config").json()["max_batch_size"] == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_an_unreadable_folder(tmp_path: Path) -> None:
+    write_model(tmp_path / "models", "good", identity())
+    closed = write_model(tmp_path / "models", "closed", identity())
+    closed.chmod(0)
+    try:
+        with serving(tmp_path / "log", tmp_path / "models", "--exit-on-error=false") as server:
+            assert "Permission denied" in index(server)["closed"]["reason"]
+            assert server.get("/v2/models/good/ready").status == 200
+    finally:
+        closed.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        pytest.param(["--model-repository", "/nosuch/models"], "'/nosuch/models' does not exist", id="no repository"),
+        pytest.param(["/nosuch/model.onnx"], "/nosuch/model.onnx. No such file or folder", id="no model file"),
+        pytest.param(["--model-repository", "{file}"], "is a file", id="a file for a repository"),
+        pytest.param(["{file}"], "has the suffix '.txt'", id="a file that is no model"),
+        pytest.param(["--model-repository", "s3://bucket/models"], "s3:// storage is not supported", id="remote repository"),
+    ],
+)
+def test_paths_that_cannot_be_served(tmp_path: Path, arguments: list[str], text: str) -> None:
+    file = tmp_path / "file.txt"
+    file.write_text("")
+    code, log = run_to_end(tmp_path / "log", *(a.format(file=file) for a in arguments))
+    assert code == 1
+    assert text in log
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        pytest.param(["--http-port", "abc"], ['Bad option: "--http-port"', "abc"], id="not a number"),
+        pytest.param(["--http-port", "70000"], ['"--http-port"', "70000", "65535"], id="too large a port"),
+        pytest.param(["--http-prot", "1"], ["--http-prot", "--http-port"], id="unknown option"),
+        pytest.param(["--http-max-input-size", "0"], ["must be greater than 0"], id="no input"),
+        pytest.param(["--model-control-mode", "poll"], ["poll"], id="not yet"),
+        pytest.param(["--log-format", "xml"], ["xml", "ISO8601"], id="log format"),
+        pytest.param(["--metrics-port", "8000"], ["same address and port"], id="one port for both"),
+        pytest.param(["--log-file", "/nosuch/folder/log"], ["/nosuch/folder/log"], id="log file"),
+        pytest.param(["--http-address", "not an address"], ["not an address"], id="address"),
+    ],
+)
+def test_bad_options_end_with_one_line(tmp_path: Path, arguments: list[str], texts: list[str]) -> None:
+    (tmp_path / "models").mkdir()
+    repository = ["--model-repository", str(tmp_path / "models")]
+    code, log = run_to_end(tmp_path / "log", *repository, *arguments, ports=False)
+    assert code == 1
+    for text in texts:
+        assert text in log
+    assert "Traceback" not in log
+    assert len(log.splitlines()) <= 6
+
+
+@pytest.mark.parametrize("option", ["--http-port", "--metrics-port"])
+def test_a_port_in_use(tmp_path: Path, option: str) -> None:
+    (tmp_path / "models").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, log = run_to_end(tmp_path / "log", tmp_path / "models", option, port)
+    assert code == 1
+    assert str(port) in log
+    assert option in log
+    assert "Traceback" not in log
+
+
+def test_the_port_of_a_server_that_ended_is_free_again(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        assert server.get("/v2/health/live").status == 200
+    with serving(tmp_path / "again", tmp_path / "models", "--http-port", server.http) as again:
+        assert again.http == server.http
