@@ -287,3 +287,9 @@ def test_json_and_yaml_round_trip(config: Any) -> None:
     data = json_format.MessageToDict(config, preserving_proto_field_name=True)
     assert parse_config(json.dumps(data, indent=1), ConfigFormat.JSON).config == config
     assert parse_config(yaml.safe_dump(data), ConfigFormat.YAML).config == config
+
+
+def test_an_unknown_field_with_a_list_is_said_once() -> None:
+    with pytest.raises(ConfigProblemsError) as caught:
+        parse_config("dynamic_batching { perferred_batch_size: [ 4, 8 ] }", ConfigFormat.PBTXT)
+    assert len(caught.value.problems) == 1

@@ -7,7 +7,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from execution.models import spec, tensor
@@ -37,7 +37,7 @@ def result(rows: int, results: dict, outputs: list, **more: object) -> dict:
 # In
 
 
-@given(
+@for_all(
     st.sampled_from(DATATYPES),
     st.lists(st.integers(1, 5), min_size=1, max_size=6),
     st.lists(st.integers(0, 4), max_size=3),
@@ -82,7 +82,7 @@ def test_tensors_at_any_byte_become_aligned(offset: int, requests: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dims", "reshape", "batched", "given_shape", "seen"),
+    ("dims", "reshape", "batched", "given", "seen"),
     [
         ((4,), (2, 2), True, (3, 4), (3, 2, 2)),
         ((1,), (), True, (3, 1), (3,)),
@@ -94,21 +94,21 @@ def test_tensors_at_any_byte_become_aligned(offset: int, requests: int) -> None:
     ],
 )
 def test_reshaped_as_the_configuration_says(
-    dims: tuple, reshape: tuple, batched: bool, given_shape: tuple, seen: tuple
+    dims: tuple, reshape: tuple, batched: bool, given: tuple, seen: tuple
 ) -> None:
     model = spec(
         [tensor("x", dims=dims, batched=batched, reshape=reshape)],
         [tensor("y", dims=dims, batched=batched, reshape=reshape)],
         max_batch_size=8 if batched else 0,
     )
-    array = np.arange(math.prod(given_shape), dtype=np.float32).reshape(given_shape)
-    batch = Batch([request({"x": array}, given_shape[0] if batched else 1)])
+    array = np.arange(math.prod(given), dtype=np.float32).reshape(given)
+    batch = Batch([request({"x": array}, given[0] if batched else 1)])
     inner = gather(batch, model)["x"]
     assert inner.shape == seen
     assert inner.ravel().tolist() == array.ravel().tolist()
     # And back again on the other side.
     outer = check_results(batch, {"y": inner}, model)["y"]
-    assert outer.shape == given_shape
+    assert outer.shape == given
     assert outer.ravel().tolist() == array.ravel().tolist()
 
 

@@ -78,7 +78,7 @@ def test_an_error_of_ours_is_passed_on_as_it_is() -> None:
     def create() -> Instance:
         raise BackendUnavailableError("not here")
 
-    with pytest.raises(BackendUnavailableError, match="^not here$"):
+    with pytest.raises(BackendUnavailableError, match=r"^not here$"):
         InstanceThread("m_0", spec(), create, lambda *_: None).start()
 
 

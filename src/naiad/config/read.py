@@ -152,8 +152,10 @@ def _parse_data(text: str, form: ConfigFormat, config: Any, file: Path | None) -
 
 
 def _raise_findings(inspection: Inspection, file: Path | None) -> None:
-    if inspection.findings:
-        raise ConfigProblemsError([ConfigError(found.message, file, found.line) for found in inspection.findings])
+    # Each element of a list is an entry of its own, and all of them stand under the same unknown field.
+    findings = dict.fromkeys(inspection.findings)
+    if findings:
+        raise ConfigProblemsError([ConfigError(found.message, file, found.line) for found in findings])
 
 
 def _format(file: Path) -> ConfigFormat:

@@ -15,7 +15,8 @@ def run_batch(instance: Instance, batch: Batch, spec: ModelSpec) -> list[Batch]:
     """Run a batch; never raises.
 
     Gives back the batch with its results or its error. A batch of several requests that fails is run again request by
-    request, so that one poisoned input costs only itself: then the single batches are given back instead.
+    request, so that one poisoned input costs only itself: then the single batches are given back behind it, and it is
+    left without requests, as a run that failed and answers nobody.
     """
     _run(instance, batch, spec)
     if batch.error is None or len(batch.requests) == 1:
@@ -23,7 +24,8 @@ def run_batch(instance: Instance, batch: Batch, spec: ModelSpec) -> list[Batch]:
     singles = [Batch([request]) for request in batch.requests]
     for single in singles:
         _run(instance, single, spec)
-    return singles
+    batch.requests = []
+    return [batch, *singles]
 
 
 def _run(instance: Instance, batch: Batch, spec: ModelSpec) -> None:

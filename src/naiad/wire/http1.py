@@ -25,7 +25,7 @@ _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}) ([^\x00-\x20#\
 _HEAD_STARTS = frozenset(b"\r!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _ABSOLUTE_TARGET = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]{1,18}")
-_SIGNED_DIGITS = re.compile(r"[+-]?[0-9]{1,18}")
+_SIGNED_DIGITS = re.compile(r"[+-]?[0-9]+")
 _SINGLE_HEADERS = frozenset({"content-length", "host", "inference-header-content-length"})
 _NEVER_WHOLE: Final = 1 << 62
 
@@ -261,7 +261,10 @@ def _inference_header_length(headers: dict[str, str]) -> int | None:
     value = headers.get("inference-header-content-length")
     if value is None:
         return None
-    return int(value) if _SIGNED_DIGITS.fullmatch(value) else 0
+    if not _SIGNED_DIGITS.fullmatch(value):
+        return 0
+    # More digits than any body's length has: too large, whatever they say.
+    return int(value) if len(value) < 19 else -_NEVER_WHOLE if value[0] == "-" else _NEVER_WHOLE
 
 
 def _shown(raw: bytes) -> str:

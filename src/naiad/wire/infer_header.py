@@ -57,6 +57,17 @@ class InferHeader:
     inputs: list[InputHeader] = field(default_factory=list)
     outputs: list[OutputHeader] | None = None
 
+    def form(self) -> tuple[object, ...] | None:
+        """All that decides whether and how the request fits a model, without its id and data; None with parameters.
+
+        Two requests of equal form have equal plans.
+        """
+        if self.parameters:
+            return None
+        inputs = tuple([(i.name, i.dtype.wire, i.shape, i.binary_size) for i in self.inputs])
+        outputs = tuple([(o.name, o.binary, o.classification) for o in self.outputs or ()])
+        return inputs, outputs, self.binary_default, self.priority, self.timeout_us
+
 
 def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:
     """Parse the JSON part of an inference request.

@@ -15,7 +15,7 @@ from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.http.answers import JSON, TEXT, send_error
-from naiad.frontends.http.infer_read import Body, UnsupportedEncodingError, read_request
+from naiad.frontends.http.infer_read import Body, RequestReader, UnsupportedEncodingError
 from naiad.frontends.http.protocol import Exchange
 from naiad.request import Array, InferRequest
 from naiad.wire.http1 import encode_head
@@ -76,6 +76,18 @@ class HttpInferRequest(InferRequest):
             self.exchange.send([head + json, *tensors])
 
 
+class EscapedIdRequest(HttpInferRequest):
+    """A request whose id needs escapes in JSON; the fast way would put it into the answer as it is."""
+
+    __slots__ = ()
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None:
+            send_error(self.exchange, error, TEXT)
+        else:
+            self._send_any(outputs)
+
+
 class InferHandler:
     """Handles the inference requests for one model name and version.
 
@@ -83,17 +95,17 @@ class InferHandler:
     always the same, need neither the id cut out nor the look-up.
     """
 
-    __slots__ = ("_engine", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name", "_version")
+    __slots__ = ("_engine", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name", "_reader", "_version")
 
     def __init__(self, engine: Engine, name: str, version: str | None) -> None:
         self._engine = engine
         self._name = name
         self._version = version
-        self._forget(None)
+        self._model: LoadedModel | None = None
 
-    def _forget(self, model: LoadedModel | None) -> None:
+    def _forget(self, reader: RequestReader) -> None:
         """Start anew: what was noted holds for one loaded model only."""
-        self._model = model
+        self._reader = reader
         self._memo = PlanMemo()
         self._last_header = b""
         self._last_id = ""
@@ -107,11 +119,12 @@ class InferHandler:
             send_error(exchange, error, TEXT if isinstance(error, NotFoundError) else JSON)
             return
         if model is not self._model:
-            self._forget(model)
+            self._model = model
+            self._forget(RequestReader(model))
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):
-                request = self._read(exchange, model, body, None, received_ns)
+                request = self._read(exchange, body, None, received_ns)
             else:
                 if body[:size] == self._last_header:
                     plan = self._last_plan
@@ -120,7 +133,7 @@ class InferHandler:
                 if plan is not None and plan.size == len(body) - size:
                     request = HttpInferRequest(exchange, plan, plan.views(body, size), self._last_id, received_ns)
                 else:
-                    request = self._read(exchange, model, body, size, received_ns)
+                    request = self._read(exchange, body, size, received_ns)
             model.submit(request)
         except UnsupportedEncodingError as error:
             send_error(exchange, error, TEXT, (("Accept-Encoding", "gzip, deflate"),))
@@ -133,21 +146,18 @@ class InferHandler:
         self._last_plan = self._memo.get(key)
         return self._last_plan
 
-    def _read(
-        self, exchange: Exchange, model: LoadedModel, body: Body, size: int | None, received_ns: int
-    ) -> HttpInferRequest:
+    def _read(self, exchange: Exchange, body: Body, size: int | None, received_ns: int) -> HttpInferRequest:
         """Read and check a request in full; keep its plan when its inputs are all binary."""
         encoding = exchange.head.headers.get("content-encoding", "")
         if encoding not in ("", "identity"):
             raise UnsupportedEncodingError("Unsupported compression type")
-        request_id, plan, inputs = read_request(model, body, exchange.head.inference_header_length)
-        if request_id and orjson.dumps(request_id)[1:-1] != request_id.encode():
-            # The fast way puts the id into its answers as it is.
-            plan.plain = False
+        request_id, plan, inputs = self._reader.read(body, exchange.head.inference_header_length)
         if size is not None and len(plan.inputs) == len(inputs):
             key = split_id(bytes(body[:size]))[1]
             # A second id in what is left would win over the first; with escapes its key can take many forms.
             if b'"id"' not in key and b"\\" not in key:
                 self._memo.keep(key, plan)
                 self._last_header = b""
-        return HttpInferRequest(exchange, plan, inputs, request_id, received_ns)
+        plain_id = not request_id or orjson.dumps(request_id)[1:-1] == request_id.encode()
+        kind = HttpInferRequest if plain_id else EscapedIdRequest
+        return kind(exchange, plan, inputs, request_id, received_ns)

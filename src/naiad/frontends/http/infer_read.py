@@ -13,7 +13,7 @@ from naiad.errors import InvalidArgumentError, UnsupportedError
 from naiad.execution.model import LoadedModel
 from naiad.request import Array, request_label
 from naiad.tensor.strings import decode_bytes
-from naiad.wire.infer_binary import BinaryInput, InferPlan
+from naiad.wire.infer_binary import MAX_PLANS, BinaryInput, InferPlan
 from naiad.wire.infer_header import InferHeader, InputHeader, parse_infer_header
 from naiad.wire.infer_json import decode_data
 
@@ -32,21 +32,54 @@ class ReadRequest(NamedTuple):
     inputs: dict[str, Array]
 
 
-def read_request(model: LoadedModel, body: Body, header_length: int | None) -> ReadRequest:
-    """Read and check one request.
+class RequestReader:
+    """Reads and checks the requests for one loaded model.
 
-    Args:
-        model: that it is for.
-        body: the whole body.
-        header_length: bytes of the JSON part as the header Inference-Header-Content-Length says; 0 for a raw tensor,
-            None for a body that is JSON alone.
-
-    Raises:
-        InvalidArgumentError: what is wrong with it.
-        UnsupportedError: it asks for an extension that is not served.
+    Requests with their data in JSON never have the same bytes twice, but mostly the same form: what was checked once is
+    kept by form.
     """
-    if header_length == 0 or not body:
-        return _read_raw(model, body)
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._model = model
+        self._forms: dict[object, InferPlan] = {}
+
+    def read(self, body: Body, header_length: int | None) -> ReadRequest:
+        """Read and check one request.
+
+        Args:
+            body: the whole body.
+            header_length: bytes of the JSON part as the header Inference-Header-Content-Length says; 0 for a raw
+                tensor, None for a body that is JSON alone.
+
+        Raises:
+            InvalidArgumentError: what is wrong with it.
+            UnsupportedError: it asks for an extension that is not served.
+        """
+        if header_length == 0 or not body:
+            return _read_raw(self._model, body)
+        header, start = _read_header(body, header_length)
+        spec = self._model.spec
+        offsets = _locate(header, spec, len(body) - start)
+        form = header.form()
+        plan = self._forms.get(form)
+        if plan is None:
+            plan = _make_plan(header, self._model, offsets)
+            self._keep(form, plan, header)
+        inputs = plan.views(body, start)
+        _read_others(header, spec, offsets, body, start, inputs)
+        return ReadRequest(header.id, plan, inputs)
+
+    def _keep(self, form: object, plan: InferPlan, header: InferHeader) -> None:
+        # Inputs were found to be the model's; outputs may be named any number of times.
+        if form is None or len(header.outputs or ()) > len(plan.outputs):
+            return
+        if len(self._forms) >= MAX_PLANS:
+            self._forms.clear()
+        self._forms[form] = plan
+
+
+def _read_header(body: Body, header_length: int | None) -> tuple[InferHeader, int]:
+    """The JSON part, and where it ends."""
     start = len(body) if header_length is None else header_length
     if not 0 < start <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {start}")
@@ -56,11 +89,7 @@ def read_request(model: LoadedModel, body: Body, header_length: int | None) -> R
             "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing "
             "inputs in binary data format"
         )
-    located = _locate(header, model.spec, len(body) - start)
-    plan = _make_plan(header, model, located)
-    inputs = plan.views(body, start)
-    _read_others(header, model.spec, located, body, start, inputs)
-    return ReadRequest(header.id, plan, inputs)
+    return header, start
 
 
 def _locate(header: InferHeader, spec: ModelSpec, available: int) -> dict[str, int]:
