@@ -14,6 +14,8 @@ from naiad.errors import BackendUnavailableError
 
 @pytest.mark.parametrize("name", registry.known())
 def test_every_known_backend_can_be_made(tmp_path: Path, name: str) -> None:
+    if framework := registry.BACKENDS[name].framework:
+        pytest.importorskip(framework)
     at = context(tmp_path / "model")
     backend = registry.create(name, at)
     assert backend.context is at

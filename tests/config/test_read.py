@@ -149,7 +149,7 @@ def test_wrong_pbtxt(text: str, line: int, words: str) -> None:
     ("text", "line", "words"),
     [
         ("{", 1, "Expecting property name"),
-        ('{"name": "a",\n}', 2, "Expecting property name"),
+        ('{"name": "a",\n"x"}', 2, "Expecting ':' delimiter"),
         ("[]", 1, "expected a JSON object"),
         ("{}\n{}", 1, "after the end"),
         ('{"name": "a",\n "name": "b"}', 2, "the key 'name' is given twice"),

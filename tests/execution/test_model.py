@@ -23,6 +23,7 @@ from execution.models import (
     negate,
     run,
     spec,
+    tensor,
     until,
 )
 from naiad.backends.base import Arrays, Instance
@@ -298,6 +299,23 @@ def test_a_poisoned_request_fails_alone(loop: str, caplog: pytest.LogCaptureFixt
 
     run(test(), loop)
     assert "failed for model 'm': model 'm' failed: RuntimeError: poisoned" in caplog.text
+
+
+def test_inputs_that_cannot_be_put_together_are_an_error() -> None:
+    """Small batches are put together on the loop, where nobody would hear of it."""
+
+    async def test() -> None:
+        unfit = spec([tensor("x", reshape=(2,))], batching=batching())
+        with loaded(unfit, negate) as model:
+            callers = [Caller(1), Caller(2)]
+            for caller in callers:
+                model.submit(caller)
+            for caller in callers:
+                with pytest.raises(BackendError, match="ValueError: cannot reshape"):
+                    await caller.answer()
+            assert (model.in_flight, model.statistics.failure.count) == (0, 2)
+
+    run(test())
 
 
 class Broken(Caller):

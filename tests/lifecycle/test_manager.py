@@ -207,7 +207,7 @@ def test_what_was_accepted_is_answered_before_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("timeout", [0.0, 0.1])
 def test_a_stuck_model_does_not_hold_the_end_up(tmp_path: Path, timeout: float) -> None:
-    write_model(tmp_path, "stuck", slow(2.0))
+    write_model(tmp_path, "stuck", slow(1.4))
     write_model(tmp_path, "idle", CONFIG)
 
     async def test() -> None:

@@ -248,7 +248,7 @@ def test_an_input_without_data_is_our_own_mistake() -> None:
         ("FP32", [1.0, 0.1], b"[1.0,0.1]"),
         ("FP64", [0.1, -1.5], b"[0.1,-1.5]"),
         ("FP64", [math.nan, math.inf, -math.inf, 0.5], b"[NaN,Infinity,-Infinity,0.5]"),
-        ("FP32", [math.nan, 0.5], b"[NaN,0.5]"),
+        ("FP32", [math.nan, 0.1, -math.inf], b"[NaN,0.1,-Infinity]"),
         ("BYTES", [b'a"b', "é".encode()], '["a\\"b","é"]'.encode()),
         ("FP32", [], b"[]"),
         ("BYTES", [], b"[]"),

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from naiad.backends.base import Instance
 from naiad.config.spec import ModelSpec
-from naiad.errors import InternalError
+from naiad.errors import InternalError, NaiadError
 from naiad.execution.batch import Batch
-from naiad.execution.run import run_batch
+from naiad.execution.run import close_instance, failed_to_start, run_batch
 
 
 class InlineInstance:
@@ -21,8 +21,17 @@ class InlineInstance:
         self._instance: Instance | None = None
 
     def start(self) -> None:
-        """Create the instance; what it raises is passed on."""
-        self._instance = self._create()
+        """Create the instance.
+
+        Raises:
+            NaiadError: the instance could not be created.
+        """
+        try:
+            self._instance = self._create()
+        except NaiadError:
+            raise
+        except BaseException as error:
+            raise failed_to_start(self.name, error) from error
 
     def run(self, batch: Batch) -> list[Batch]:
         """Run a batch and give back what became of it, as ``run_batch`` does.
@@ -39,7 +48,7 @@ class InlineInstance:
     def stop(self) -> None:
         """Close the instance."""
         if self._instance is not None:
-            self._instance.close()
+            close_instance(self._instance, self.name)
             self._instance = None
 
     def join(self, timeout: float | None = None) -> bool:

@@ -157,7 +157,11 @@ class LoadedModel:
             batch = Batch(requests)
             if is_small(batch):
                 # Done here without a fight for the interpreter, which would cost the instance's thread far more.
-                batch.inputs = gather(batch, self.spec)
+                try:
+                    batch.inputs = gather(batch, self.spec)
+                except Exception:
+                    # The instance meets it again, and there it fails this batch alone.
+                    batch.inputs = None
                 batch.gather_ns = monotonic_ns() - now_ns
             instance = idle.pop()
             if finished := instance.run(batch):

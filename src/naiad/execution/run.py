@@ -1,14 +1,35 @@
-"""One execution of a batch by an instance, whichever thread it is in: gather, run, check, and note when and what."""
+"""An instance, whichever thread it is in: one execution of a batch (gather, run, check, note when and what), and what
+it raises at its start and its end.
+"""
 
 from __future__ import annotations
 
+import logging
 from time import monotonic_ns
 
 from naiad.backends.base import Instance
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, NaiadError
+from naiad.errors import BackendError, ModelLoadError, NaiadError
 from naiad.execution.batch import Batch
 from naiad.execution.gather import check_results, gather
+
+logger = logging.getLogger("naiad")
+
+
+def failed_to_start(name: str, error: BaseException) -> ModelLoadError:
+    """The error for an instance that could not be created.
+
+    A framework that calls for the end of the process, with SystemExit say, ends that load and nothing else.
+    """
+    return ModelLoadError(f"instance '{name}' failed to start: {type(error).__name__}: {error}")
+
+
+def close_instance(instance: Instance, name: str) -> None:
+    """Close an instance; what it raises is logged, because nobody could act on it."""
+    try:
+        instance.close()
+    except BaseException:
+        logger.exception("instance '%s' failed to close", name)
 
 
 def run_batch(instance: Instance, batch: Batch, spec: ModelSpec) -> list[Batch]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from naiad.backends.base import Instance
 from naiad.config.spec import ModelSpec
-from naiad.errors import ModelLoadError, NaiadError
+from naiad.errors import NaiadError
 from naiad.execution.batch import Batch
-from naiad.execution.run import run_batch
-
-logger = logging.getLogger("naiad")
+from naiad.execution.run import close_instance, failed_to_start, run_batch
 
 
 class InstanceThread:
@@ -72,8 +69,7 @@ class InstanceThread:
             self._failure = error
             return
         except BaseException as error:
-            # A framework that calls for the end of the process, with SystemExit say, ends this load and nothing else.
-            self._failure = ModelLoadError(f"instance '{self.name}' failed to start: {type(error).__name__}: {error}")
+            self._failure = failed_to_start(self.name, error)
             return
         finally:
             self._created.set()
@@ -81,7 +77,4 @@ class InstanceThread:
         while (batch := get()) is not None:
             finished(self, run_batch(instance, batch, self._spec))
             del batch
-        try:
-            instance.close()
-        except BaseException:
-            logger.exception("instance '%s' failed to close", self.name)
+        close_instance(instance, self.name)

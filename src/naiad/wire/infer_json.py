@@ -156,9 +156,16 @@ def encode_data(array: Array, dtype: DataType, name: str) -> bytes:
         return orjson.dumps([_decode_utf8(e, i, name) for i, e in enumerate(array.ravel().tolist())])
     flat = np.ascontiguousarray(array).reshape(-1)
     if dtype.numpy.kind == "f" and not np.isfinite(flat).all():
-        # orjson writes null for these; the reference writes the bare words, which the clients read.
-        return json.dumps(flat.tolist(), separators=(",", ":")).encode()
+        return _with_bare_words(flat)
     return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _with_bare_words(flat: Array) -> bytes:
+    """Numbers with NaN and Infinity, for which orjson writes null; the reference writes words that the clients read."""
+    texts = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
+    for index in np.flatnonzero(~np.isfinite(flat)):
+        texts[index] = json.dumps(float(flat[index])).encode()
+    return b"[" + b",".join(texts) + b"]"
 
 
 def _decode_utf8(element: bytes, index: int, name: str) -> str:

@@ -77,6 +77,7 @@ class HttpListener:
         """
         loop = asyncio.get_running_loop()
         self._service.shared_buffer = _reads_in_one_step(loop)
+        self._service.gathers_writes = _is_uvloop(loop)
         self._sockets = await self._open_sockets(loop)
         for opened in self._sockets:
             self._servers.append(await loop.create_server(self._connect, sock=opened, backlog=BACKLOG))
@@ -200,4 +201,8 @@ def shown_address(host: str, port: int) -> str:
 
 def _reads_in_one_step(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether the loop takes a buffer, fills it and delivers it with nothing in between: all but Windows' proactor."""
-    return isinstance(loop, asyncio.SelectorEventLoop) or type(loop).__module__.startswith("uvloop")
+    return isinstance(loop, asyncio.SelectorEventLoop) or _is_uvloop(loop)
+
+
+def _is_uvloop(loop: asyncio.AbstractEventLoop) -> bool:
+    return type(loop).__module__.startswith("uvloop")

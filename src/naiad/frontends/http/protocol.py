@@ -371,8 +371,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Write one answer: small ones as one piece, large ones without copying them."""
         if sum(map(len, parts)) < JOIN_BELOW_BYTES:
             self.write(b"".join(parts))
-        else:
+        elif self._service.gathers_writes:
             self._transport.writelines(parts)
+        else:
+            for part in parts:
+                self.write(part)
 
     def answer_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
         """Take an answer that cannot be written as it is, or not yet."""

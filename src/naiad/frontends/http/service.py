@@ -47,6 +47,8 @@ class HttpService:
     Attributes:
         shared_buffer: all connections receive into ``buffer``, because the loop reads and delivers in one step.
         draining: new connections are dropped.
+        gathers_writes: the loop's ``writelines`` takes part in back-pressure. That of asyncio does not in several
+            releases of Python 3.12 and 3.13 (CVE-2024-12254).
         on_empty: called when the last connection is gone.
         pool: memory for bodies that do not fit the buffer.
     """
@@ -56,6 +58,7 @@ class HttpService:
         "buffer",
         "connections",
         "draining",
+        "gathers_writes",
         "limits",
         "memo",
         "on_empty",
@@ -70,6 +73,7 @@ class HttpService:
         self.buffer = bytearray(RECEIVE_BYTES)
         self.pool = BufferPool()
         self.shared_buffer = True
+        self.gathers_writes = True
         self.connections: set[HttpConnection] = set()
         self.draining = False
         self.on_empty: Callable[[], None] | None = None

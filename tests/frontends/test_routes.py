@@ -1,0 +1,187 @@
+"""Which path and method lead where, as the reference has them; health, statistics and the index through HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from frontends.http_application import JSON, TEXT, House, Peer, identity_config, play, run, serving, write_model
+from naiad.frontends.http.routes import MAX_HANDLERS
+
+CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"))
+INFER = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    write_model(tmp_path, "m", CONFIG)
+    write_model(tmp_path, "stats", CONFIG)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("GET", "/v2", 200),
+        ("GET", "/v2?x=1", 200),
+        ("GET", "/v2/", 404),
+        ("GET", "/v1", 404),
+        ("GET", "/", 404),
+        ("POST", "/v2", 405),
+        ("GET", "/v2/health/live", 200),
+        ("GET", "/v2/health/ready", 200),
+        ("POST", "/v2/health/ready", 405),
+        ("GET", "/v2/health", 404),
+        ("GET", "/v2/models/m", 200),
+        ("GET", "/v2/models/m/", 404),
+        ("GET", "/v2/models", 404),
+        ("GET", "/v2/models/m/versions/1", 200),
+        ("GET", "/v2/models/m/versions/001", 200),
+        ("GET", "/v2/models/m/versions/x", 404),
+        ("GET", "/v2/models/m/versions/-1", 404),
+        ("GET", "/v2/models/m/versions/", 404),
+        ("GET", "/v2/models/m/versions/9", 404),
+        ("GET", "/v2/models/m/ready", 200),
+        ("GET", "/v2/models/m/versions/1/ready", 200),
+        ("GET", "/v2/models/m/config", 200),
+        ("GET", "/v2/models/m/stats", 200),
+        ("GET", "/v2/models/m/versions/1/stats", 200),
+        ("GET", "/v2/models/stats", 200),
+        ("GET", "/v2/models/stats/config", 200),
+        ("POST", "/v2/models/stats", 405),
+        ("GET", "/v2/models/m/infer", 405),
+        ("PUT", "/v2/models/m/infer", 405),
+        ("GET", "/v2/models/m%2Fx", 404),
+        ("POST", "/v2/repository/index", 200),
+        ("POST", "/v2/repository/any/index", 200),
+        ("GET", "/v2/repository/index", 405),
+        ("POST", "/v2/repository/models/m/load", 501),
+        ("POST", "/v2/repository/models/m/unload", 501),
+        ("POST", "/v2/models/m/generate", 501),
+        ("POST", "/v2/models/m/generate_stream", 501),
+        ("GET", "/v2/systemsharedmemory/status", 501),
+        ("POST", "/v2/cudasharedmemory/region/r/register", 501),
+        ("GET", "/v2/logging", 501),
+        ("GET", "/v2/trace/setting", 501),
+        ("GET", "/v2/models/m/trace/setting", 501),
+    ],
+)
+def test_paths_and_methods(repository: Path, method: str, target: str, status: int) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        answer = await peer.ask(method, target)
+        assert answer.status == status
+        if status == 405:
+            assert answer.error == "Method Not Allowed"
+        if status == 501:
+            assert answer.error == f"{target} is not served by this version of Naiad"
+
+    play(repository, scenario)
+
+
+def test_unknown_paths_and_wrong_methods_as_the_reference_says_them(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        answer = await peer.ask("GET", "/nope")
+        assert (answer.type, answer.body) == (TEXT, b'{"error":"Not Found"}')
+        assert (await peer.ask("GET", "/v2/models/m/infer")).type == TEXT
+        assert (await peer.ask("POST", "/v2")).type == JSON
+
+    play(repository, scenario)
+
+
+def test_handlers_are_kept_within_bounds(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        for n in range(MAX_HANDLERS + 50):
+            assert (await peer.ask("GET", f"/v2/models/{n}")).status == 404
+            assert len(house.router._handlers) <= MAX_HANDLERS
+        assert (await peer.infer("m", INFER)).status == 200
+
+    play(repository, scenario)
+
+
+# Health
+
+
+def test_health_while_loading_and_stopping(repository: Path) -> None:
+    async def test() -> None:
+        async with serving(repository, load=False) as house:
+            with house.peer() as peer:
+                live = await peer.ask("GET", "/v2/health/live")
+                assert (live.status, live.type, live.body) == (200, TEXT, b"")
+                ready = await peer.ask("GET", "/v2/health/ready")
+                assert (ready.status, ready.type, ready.body) == (400, TEXT, b"")
+                told = await peer.ask("GET", "/v2/health/ready?verbose=true")
+                assert (told.status, told.error) == (400, "not ready: models are loading")
+                house.engine.exiting = True
+                assert (await peer.ask("GET", "/v2/health/live")).status == 400
+                told = await peer.ask("GET", "/v2/health/ready?verbose=true")
+                assert told.error == "not ready: the server is shutting down"
+
+    run(test())
+
+
+def test_what_is_not_ready_is_told_when_asked(repository: Path) -> None:
+    write_model(repository, "bad", CONFIG.replace("identity", "nonsense"))
+
+    async def scenario(house: House, peer: Peer) -> None:
+        assert (await peer.ask("GET", "/v2/health/ready")).status == 400
+        assert (await peer.ask("GET", "/v2/health/live")).status == 200
+        told = await peer.ask("GET", "/v2/health/ready?verbose=true")
+        assert told.error.startswith("not ready: bad:1: ")
+        assert "nonsense" in told.error
+
+    play(repository, scenario)
+
+
+def test_a_model_that_is_not_ready(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        for target in ("nope", "m/versions/9"):
+            answer = await peer.ask("GET", f"/v2/models/{target}/ready")
+            assert (answer.status, answer.type, answer.error) == (400, TEXT, "Model version not ready")
+        answer = await peer.ask("GET", f"/v2/models/m/versions/{'9' * 30}/ready")
+        assert answer.status == 400
+        assert "failed to get model version from specified version string" in answer.error
+        answer = await peer.ask("GET", "/v2/models/m/ready")
+        assert (answer.status, answer.type, answer.body) == (200, TEXT, b"")
+
+    play(repository, scenario)
+
+
+# Statistics and index
+
+
+def test_statistics_count_requests(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        for _ in range(3):
+            assert (await peer.infer("m", INFER)).status == 200
+        (found,) = (await peer.ask("GET", "/v2/models/m/stats")).json["model_stats"]
+        assert (found["inference_count"], found["execution_count"]) == (3, 3)
+        assert found["inference_stats"]["success"]["count"] == 3
+        assert found["batch_stats"][0]["batch_size"] == 1
+        everything = (await peer.ask("GET", "/v2/models/stats")).json["model_stats"]
+        assert [m["name"] for m in everything] == ["m", "stats"]
+        answer = await peer.ask("GET", "/v2/models/nope/stats")
+        assert (answer.status, answer.error) == (400, "requested model 'nope' is not available")
+
+    play(repository, scenario)
+
+
+def test_the_index(repository: Path) -> None:
+    write_model(repository, "bad", CONFIG.replace("identity", "nonsense"))
+
+    async def scenario(house: House, peer: Peer) -> None:
+        async def names(body: bytes) -> list[str]:
+            answer = await peer.ask("POST", "/v2/repository/index", body)
+            assert answer.status == 200
+            return [row["name"] for row in answer.json]
+
+        assert await names(b"") == ["bad", "m", "stats"]
+        assert await names(b"{}") == ["bad", "m", "stats"]
+        assert await names(b'{"ready":false}') == ["bad", "m", "stats"]
+        assert await names(b'{"ready":true}') == ["m", "stats"]
+        for body in (b"{", b"[]", b'{"ready":1}', b'{"ready":null}', b"\xff"):
+            answer = await peer.ask("POST", "/v2/repository/index", body)
+            assert answer.status == 400
+            assert "parse" in answer.error
+
+    play(repository, scenario)
