@@ -136,7 +136,7 @@ class InferHandler:
                     request = self._read(exchange, body, size, received_ns)
             model.submit(request)
         except UnsupportedEncodingError as error:
-            send_error(exchange, error, TEXT, (("Accept-Encoding", "gzip, deflate"),))
+            send_error(exchange, error, TEXT, (("Accept-Encoding", "identity"),))
         except NaiadError as error:
             send_error(exchange, error)
 
@@ -148,9 +148,9 @@ class InferHandler:
 
     def _read(self, exchange: Exchange, body: Body, size: int | None, received_ns: int) -> HttpInferRequest:
         """Read and check a request in full; keep its plan when its inputs are all binary."""
-        encoding = exchange.head.headers.get("content-encoding", "")
-        if encoding not in ("", "identity"):
-            raise UnsupportedEncodingError("Unsupported compression type")
+        encoding = exchange.head.headers.get("content-encoding", "identity")
+        if encoding.lower() not in ("", "identity"):
+            raise UnsupportedEncodingError(f"Unsupported compression type '{encoding}': only 'identity' is served")
         request_id, plan, inputs = self._reader.read(body, exchange.head.inference_header_length)
         if size is not None and len(plan.inputs) == len(inputs):
             key = split_id(bytes(body[:size]))[1]
