@@ -106,7 +106,12 @@ def test_a_slow_reader_beside_fast_ones(server: RunningServer) -> None:
     head = json.dumps(
         {
             "inputs": [
-                {"name": "INPUT0", "datatype": "UINT8", "shape": [len(data)], "parameters": {"binary_data_size": len(data)}}
+                {
+                    "name": "INPUT0",
+                    "datatype": "UINT8",
+                    "shape": [len(data)],
+                    "parameters": {"binary_data_size": len(data)},
+                }
             ],
             "parameters": {"binary_data_output": True},
         }
@@ -202,7 +207,9 @@ def test_thousands_of_bad_requests_cost_no_memory(server: RunningServer) -> None
         with server.connect() as peer:
             for i in range(count):
                 unlike = b'{"id":"%d","inputs":[{"name":"INPUT%d"}]}' % (i, i)
-                peer.sendall(request_bytes("POST", "/v2/models/same/infer", bodies[i % len(bodies)] if i % 2 else unlike))
+                peer.sendall(
+                    request_bytes("POST", "/v2/models/same/infer", bodies[i % len(bodies)] if i % 2 else unlike)
+                )
                 assert read_answer(peer).status == 400
 
     send(1000)

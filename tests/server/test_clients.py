@@ -30,7 +30,7 @@ VALUES: dict[str, np.ndarray] = {
     "BF16": np.array([[1.5, -2.25, 3e38]], ml_dtypes.bfloat16),
     "FP32": np.array([[0.1, -1.5, 3.4e38]], np.float32),
     "FP64": np.array([[0.1, -1.5, 1.7e308]], np.float64),
-    "BYTES": np.array([[b"a", "ümlaut \" \\ \n".encode(), b""]], np.object_),
+    "BYTES": np.array([[b"a", 'ümlaut " \\ \n'.encode(), b""]], np.object_),
 }
 NOT_IN_JSON = {"FP16", "BF16"}
 
@@ -131,7 +131,9 @@ def test_more_than_the_batch_size_is_refused(client: Any) -> None:
 def test_binary_and_json_tensors_in_one_request(client: Any) -> None:
     numbers, words = np.array([1.5, 2.5], np.float32), np.array([b"x", b"\xff\x00"], np.object_)
     outputs = [triton.InferRequestedOutput("Y"), triton.InferRequestedOutput("X", binary_data=False)]
-    answer = client.infer("two", [given("B", words, "BYTES"), given("A", numbers, "FP32", binary=False)], outputs=outputs)
+    answer = client.infer(
+        "two", [given("B", words, "BYTES"), given("A", numbers, "FP32", binary=False)], outputs=outputs
+    )
     assert answer.as_numpy("X").tolist() == [1.5, 2.5]
     assert answer.as_numpy("Y").tolist() == [b"x", b"\xff\x00"]
     assert [o["name"] for o in answer.get_response()["outputs"]] == ["X", "Y"]

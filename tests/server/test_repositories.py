@@ -50,6 +50,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     (first / "nowhere").symlink_to(folder / "nothing")
     (first / "notes.txt").write_text("not a model")
     (first / ".hidden").mkdir()
+    os.mkfifo(write_model(first, "pipe", "") / "config.pbtxt")
     write_model(first, "good", identity())
     write_model(first, "both", identity())
     write_model(second, "both", identity())
@@ -75,6 +76,7 @@ REASONS = {
     "circle": "cycle",
     "ring": "cycle",
     "nowhere": "cannot be followed",
+    "pipe": "expected a plain file",
     "both": "more than one repository",
 }
 
@@ -192,7 +194,9 @@ def test_an_unreadable_folder(tmp_path: Path) -> None:
         pytest.param(["/nosuch/model.onnx"], "/nosuch/model.onnx. No such file or folder", id="no model file"),
         pytest.param(["--model-repository", "{file}"], "is a file", id="a file for a repository"),
         pytest.param(["{file}"], "has the suffix '.txt'", id="a file that is no model"),
-        pytest.param(["--model-repository", "s3://bucket/models"], "s3:// storage is not supported", id="remote repository"),
+        pytest.param(
+            ["--model-repository", "s3://bucket/models"], "s3:// storage is not supported", id="remote repository"
+        ),
     ],
 )
 def test_paths_that_cannot_be_served(tmp_path: Path, arguments: list[str], text: str) -> None:

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import time
-from contextlib import ExitStack
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -165,7 +166,7 @@ def _format(file: Path) -> ConfigFormat:
 
 def _text(file: Path) -> str:
     try:
-        size = file.stat().st_size
+        size = _regular_size(file)
         if size > MAX_CONFIG_BYTES:
             message = f"the configuration is {size} bytes large, expected at most {MAX_CONFIG_BYTES}"
             raise ConfigError(message, file)
@@ -173,6 +174,14 @@ def _text(file: Path) -> str:
     except OSError as error:
         raise ConfigError(f"cannot read the configuration: {error.strerror}", file) from None
     return _decoded(content, file)
+
+
+def _regular_size(file: Path) -> int:
+    """The size of a file, in bytes; reading a pipe or a device would wait or never end."""
+    found = file.stat()
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise ConfigError("the configuration is a pipe or a device, expected a plain file", file)
+    return found.st_size
 
 
 def _decoded(content: bytes, file: Path) -> str:
