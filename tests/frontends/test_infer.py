@@ -499,3 +499,19 @@ def test_a_model_that_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.WARNING):
         play(tmp_path, scenario)
     assert "[request id: i99] failed for model 'look_up'" in caplog.text
+
+
+def test_outputs_of_optional_inputs_that_were_not_given_are_left_out(tmp_path: Path) -> None:
+    tensors = 'name: "%s" data_type: TYPE_FP32 dims: [ -1 ]'
+    inputs = ", ".join(f"{{ {tensors % name} optional: true }}" for name in ("A", "B"))
+    outputs = ", ".join(f"{{ {tensors % name} }}" for name in ("X", "Y"))
+    write_model(tmp_path, "two", f'backend: "identity" max_batch_size: 4 input [ {inputs} ] output [ {outputs} ]')
+    given = {"name": "B", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+
+    async def scenario(house: House, peer: Peer) -> None:
+        for binary in (False, True):
+            answer = await peer.infer("two", {"inputs": [given], "parameters": {"binary_data_output": binary}})
+            assert answer.status == 200
+            assert list(answer.outputs()) == ["Y"]
+
+    play(tmp_path, scenario)

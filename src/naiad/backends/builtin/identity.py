@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 class IdentityInstance(Instance):
     """Gives its inputs back under the names of the outputs, after ``delay`` seconds."""
 
-    def __init__(self, pairs: Mapping[str, str], delay: float) -> None:
+    def __init__(self, pairs: Mapping[str, str], optional: frozenset[str], delay: float) -> None:
         self._pairs = pairs
+        self._optional = optional
         self._delay = delay
 
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
-        """The inputs themselves, without a copy."""
+        """The inputs themselves, without a copy; an optional one that was not given has no output."""
         if self._delay:
             time.sleep(self._delay)
-        pairs = self._pairs
+        pairs, optional = self._pairs, self._optional
         try:
-            return {name: inputs[pairs[name]] for name in outputs}
+            return {n: inputs[pairs[n]] for n in outputs if pairs[n] in inputs or pairs[n] not in optional}
         except KeyError as error:
             raise BackendError(f"tensor {error} is not given; an output needs the input at its own place") from None
 
@@ -43,6 +44,7 @@ class IdentityBackend(Backend):
     """
 
     _pairs: Mapping[str, str]
+    _optional: frozenset[str]
     _delay_s: float
     _multiplier: int
 
@@ -53,6 +55,7 @@ class IdentityBackend(Backend):
         self._multiplier = reader.integer("instance_wise_delay_multiplier", 0)
         creation_delay_s = reader.number("creation_delay_sec", 0.0)
         self._pairs = _pairs(spec)
+        self._optional = frozenset(t.name for t in spec.inputs.values() if t.optional)
         time.sleep(creation_delay_s)
 
     @property
@@ -63,7 +66,7 @@ class IdentityBackend(Backend):
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance whose delay grows with ``index`` when the multiplier says so."""
         factor = max(1, self._multiplier * index)
-        return IdentityInstance(self._pairs, self._delay_s * factor)
+        return IdentityInstance(self._pairs, self._optional, self._delay_s * factor)
 
 
 def _pairs(spec: ModelSpec) -> dict[str, str]:

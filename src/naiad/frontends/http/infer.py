@@ -52,13 +52,17 @@ class HttpInferRequest(InferRequest):
             return
         try:
             self.exchange.send(plan.answer(self.id, outputs))
-        except (BufferError, TypeError, ValueError):
-            # An array that is not one row-major block of memory cannot be sent as it lies.
+        except (BufferError, KeyError, TypeError, ValueError):
+            # An output may be missing, or not one row-major block of memory that can be sent as it lies.
             self._send_any(outputs)
 
     def _send_any(self, outputs: Mapping[str, Array]) -> None:
         plan = self.plan
-        parts = [OutputPart(name, plan.dtypes[name], outputs[name], plan.binary[name]) for name in plan.outputs]
+        parts = [
+            OutputPart(name, plan.dtypes[name], outputs[name], plan.binary[name])
+            for name in plan.outputs
+            if name in outputs
+        ]
         try:
             json, tensors, binary = encode_answer(plan.model, plan.version, self.id, parts)
         except NaiadError as error:
