@@ -72,12 +72,6 @@ class MalformedRequestError(InvalidArgumentError):
     """The bytes of a request do not follow the protocol (JSON syntax, a field's type, a size)."""
 
 
-class PayloadTooLargeError(InvalidArgumentError):
-    """A request is larger than ``--http-max-input-size`` allows."""
-
-    http_status = 413
-
-
 class QueueFullError(UnavailableError):
     """A bounded queue has no room (``max_queue_size``)."""
 
@@ -132,3 +126,8 @@ class ConfigError(InvalidArgumentError):
             return str(self)
         place = f"{self.file}:{self.line}" if self.line is not None else str(self.file)
         return f"{place}: {self}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line that the text of a foreign exception has, or the name of its class when it has no text."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

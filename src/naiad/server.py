@@ -16,6 +16,7 @@ from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError
 from naiad.frontends.http.listener import HttpListener
 from naiad.frontends.http.protocol import HttpLimits
+from naiad.frontends.http.request_log import log_requests
 from naiad.frontends.http.routes import Router
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
@@ -65,6 +66,8 @@ class Server:
             await self._load(sources)
             if self._options.exit_on_error and self._engine.not_ready():
                 logger.error("error: creating server: Internal - failed to load all models")
+                self._engine.exiting = True
+                await self._shut_down()
                 return 1
             if not self._stop.is_set():
                 logger.info("Naiad %s is ready: %.2f s", __version__, monotonic() - begun)
@@ -104,8 +107,9 @@ class Server:
             idle_s=options.http_idle_timeout_secs,
         )
         if options.allow_http:
+            router = Router(self._engine)
             listener = HttpListener(
-                Router(self._engine),
+                log_requests(router) if options.log_verbose else router,
                 options.http_address,
                 options.http_port,
                 limits=limits,
@@ -136,8 +140,9 @@ class Server:
         await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not loading.done():
-            # Told to stop while loading: threads that load cannot be interrupted, so nothing waits for them.
-            _exit_now(0)
+            # Told to stop while loading: threads that load cannot be interrupted, so nothing waits for them. Models
+            # that were ready before may have requests in flight.
+            _exit_now(0 if await self._drain_listeners() else 1)
         loading.result()
         rows = [(row["name"], row.get("version", ""), _status(row)) for row in self._engine.index(ready_only=False)]
         table_log(logger, logging.INFO, "models", format_table(("Model", "Version", "Status"), rows))
@@ -147,15 +152,18 @@ class Server:
 
     async def _shut_down(self) -> int:
         deadline = monotonic() + self._options.exit_timeout_secs
-        answered = await asyncio.gather(
-            *(listener.drain(self._options.exit_timeout_secs) for listener in self._listeners)
-        )
+        answered = await self._drain_listeners()
         unloaded = await self._manager.unload_all(max(0.0, deadline - monotonic()))
-        if not (all(answered) and unloaded):
+        if not (answered and unloaded):
             logger.error("Exit timeout expired. Exiting immediately.")
             _exit_now(1)
         logger.info("stopped")
         return 0
+
+    async def _drain_listeners(self) -> bool:
+        """Answer what is in flight and close; False when that took longer than ``--exit-timeout-secs``."""
+        timeout_s = self._options.exit_timeout_secs
+        return all(await asyncio.gather(*(listener.drain(timeout_s) for listener in self._listeners)))
 
 
 def _status(row: Mapping[str, str]) -> str:

@@ -36,11 +36,6 @@ class BackendContext:
     backend_config: Mapping[str, str]
     cores: int
 
-    @property
-    def default_max_batch_size(self) -> int:
-        """``default-max-batch-size`` (4): the size given to a model that can batch and does not say how much."""
-        return int(self.backend_config.get("default-max-batch-size", "4"))
-
 
 class Instance(ABC):
     """One executable copy of a model. ``execute`` is called by one thread only, never twice at a time."""
@@ -106,6 +101,6 @@ class Backend(ABC):
         return
 
 
-def threads_per_instance(context: BackendContext, spec: ModelSpec) -> int:
+def threads_per_instance(context: BackendContext, instance_count: int) -> int:
     """The framework threads of one instance: the cores divided among the model's instances, at least one."""
-    return max(1, context.cores // max(1, spec.instance_count))
+    return max(1, context.cores // max(1, instance_count))

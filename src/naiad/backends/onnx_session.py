@@ -8,8 +8,9 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from naiad.backends.base import threads_per_instance
 from naiad.backends.parameters import ParameterReader
-from naiad.errors import ModelLoadError
+from naiad.errors import ModelLoadError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +79,7 @@ def read_settings(
     if mode > 1:
         raise reader.refused("execution_mode", '"0" (sequential) or "1" (parallel)')
     return SessionSettings(
-        threads=reader.integer("intra_op_thread_count", 0) or max(1, context.cores // max(1, instance_count)),
+        threads=reader.integer("intra_op_thread_count", 0) or threads_per_instance(context, instance_count),
         inter_op_threads=reader.integer("inter_op_thread_count", 0),
         parallel=mode == 1,
         memory_arena=reader.boolean("enable_mem_arena", True),
@@ -248,6 +249,5 @@ def _session_options(settings: SessionSettings) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     hint = _HINTS.get(type(error).__name__)
-    return f"{first}; {hint}" if hint else first
+    return f"{first_line(error)}; {hint}" if hint else first_line(error)

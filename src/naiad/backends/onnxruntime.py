@@ -14,6 +14,7 @@ from naiad.backends.onnx_session import SessionSettings, create_session, model_f
 from naiad.backends.onnx_signature import GraphSignature, complete, read_signature
 from naiad.backends.parameters import ParameterReader
 from naiad.backends.signature import check_signature
+from naiad.config.freeze import accelerators, graph_level, parameters
 from naiad.errors import BackendUnavailableError, ModelLoadError
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ class OnnxRuntimeBackend(Backend):
 
     def complete(self, config: Any) -> None:
         """Fill the configuration in from the graph; the session made for that is used by ``start``."""
-        _refuse_accelerators(self.context.model, _accelerators(config))
-        graph_level = config.optimization.graph.level if config.optimization.HasField("graph") else None
-        parameters = {key: value.string_value for key, value in config.parameters.items()}
-        self._settings = read_settings(self.context, parameters, graph_level, _expected_instances(config))
+        _refuse_accelerators(self.context.model, accelerators(config))
+        self._settings = read_settings(
+            self.context, parameters(config), graph_level(config), _expected_instances(config)
+        )
         session = self._sessions[_NO_DEVICE] = self._create(_NO_DEVICE)
         reader = ParameterReader(self.context.model, self.context.backend_config, "backend config setting")
         complete(config, read_signature(session), reader.integer("default-max-batch-size", 4))
@@ -164,12 +165,6 @@ def _expected_instances(config: Any) -> int:
     """The count that the configuration will have once it is normalised; being wrong costs a second load only."""
     groups = [g for g in config.instance_group if not g.passive]
     return sum(g.count or _DEFAULT_INSTANCES for g in groups) if config.instance_group else _DEFAULT_INSTANCES
-
-
-def _accelerators(config: Any) -> tuple[str, ...]:
-    accelerators = config.optimization.execution_accelerators
-    lists = (accelerators.gpu_execution_accelerator, accelerators.cpu_execution_accelerator)
-    return tuple(accelerator.name for entries in lists for accelerator in entries)
 
 
 def _refuse_accelerators(model: str, names: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ from naiad.backends.parameters import ParameterReader
 from naiad.backends.torch_binding import bind_inputs, bind_outputs, read_schema
 from naiad.backends.torch_instance import CallPlan, TorchInstance
 from naiad.backends.torch_module import load_module, memory_effects
-from naiad.errors import BackendError, ModelLoadError
+from naiad.errors import BackendError, ModelLoadError, first_line
 
 if TYPE_CHECKING:
     from naiad.backends.torch_binding import ForwardSchema
@@ -54,7 +54,9 @@ class PyTorchBackend(Backend):
         device = _device(spec.instance_groups[0], 0) if spec.instance_groups else "cpu"
         _check_devices(spec)
         reader = ParameterReader(spec.name, spec.parameters)
-        self._threads = reader.integer("INTRA_OP_THREAD_COUNT", 0) or threads_per_instance(self.context, spec)
+        self._threads = reader.integer("INTRA_OP_THREAD_COUNT", 0) or threads_per_instance(
+            self.context, spec.instance_count
+        )
         self._share = reader.boolean("ENABLE_WEIGHT_SHARING", False)
         _apply_process_wide(spec, reader)
         module = self._modules[device] = load_module(spec.name, self.context.model_path, device)
@@ -190,7 +192,7 @@ def _apply_process_wide(spec: ModelSpec, reader: ParameterReader) -> None:
             spec.name,
             torch.get_num_interop_threads(),
             count,
-            str(error).splitlines()[0],
+            first_line(error),
         )
 
 

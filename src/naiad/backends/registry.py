@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from naiad.errors import BackendUnavailableError
+from naiad.errors import BackendUnavailableError, first_line
 
 if TYPE_CHECKING:
     from naiad.backends.base import Backend, BackendContext
@@ -65,7 +65,7 @@ def _require(backend: str, entry: Entry, model: str) -> None:
     except (ImportError, OSError) as error:
         raise BackendUnavailableError(
             f"model '{model}' needs the backend '{backend}', and {entry.framework} cannot be imported "
-            f"({str(error).splitlines()[0]}); run: pip install 'naiad[{entry.extra}]'"
+            f"({first_line(error)}); run: pip install 'naiad[{entry.extra}]'"
         ) from error
 
 

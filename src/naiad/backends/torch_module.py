@@ -8,7 +8,7 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from naiad.errors import ModelLoadError
+from naiad.errors import ModelLoadError, first_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ def load_module(model: str, path: Path, device: str | None) -> Any:
     try:
         module = torch.jit.load(str(path), map_location=device)
     except Exception as error:
-        reason = str(error).strip().splitlines()[0].split(". ")[0]
+        reason = first_line(error).split(". ")[0]
         raise ModelLoadError(f"model '{model}': torch cannot load {path}: {reason}; {_hint(path)}") from error
     if not hasattr(module, "forward"):
         raise ModelLoadError(f"model '{model}': the module in {path} has no method forward; export one that has")

@@ -55,19 +55,3 @@ def to_array(torch: Any, tensor: Any, copy: bool) -> Array:
         return bits.view(ml_dtypes.bfloat16)
     array: Array = tensor.numpy()
     return array
-
-
-def torch_dtypes(torch: Any) -> dict[str, Any]:
-    """Wire datatype -> torch dtype, for those that torch computes with."""
-    return {
-        "BOOL": torch.bool,
-        "UINT8": torch.uint8,
-        "INT8": torch.int8,
-        "INT16": torch.int16,
-        "INT32": torch.int32,
-        "INT64": torch.int64,
-        "FP16": torch.float16,
-        "FP32": torch.float32,
-        "FP64": torch.float64,
-        "BF16": torch.bfloat16,
-    }

@@ -12,7 +12,7 @@ from naiad.config.problems import ConfigProblemsError
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import prepare, problems
 from naiad.config.source import ModelSource
-from naiad.errors import ConfigError, ModelLoadError, NaiadError, OptionError
+from naiad.errors import ConfigError, NaiadError
 from naiad.lifecycle.loading import LoadSettings, start_backend, versions_to_load
 from naiad.repository.discover import discover
 from naiad.repository.layout import Listing
@@ -52,7 +52,7 @@ def run(
     )
     try:
         listing = discover((), paths)
-    except (OptionError, ModelLoadError) as error:
+    except NaiadError as error:
         print(f"error: {error}")
         return 1
     return _print_all(listing, settings)

@@ -55,7 +55,7 @@ def complete_fields(config: Any, source: ModelSource, folder: Path | None) -> No
     """
     if not config.name:
         config.name = source.name
-    if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
+    if is_ensemble(config):
         return
     form = _format_of(config, source, folder)
     if form is not None:
@@ -64,6 +64,11 @@ def complete_fields(config: Any, source: ModelSource, folder: Path | None) -> No
             config.default_model_filename = source.single_file.name
     elif not config.backend and not config.platform:
         _complete_from_name(config, source, folder)
+
+
+def is_ensemble(config: Any) -> bool:
+    """True when the model is a graph of other models and so has no backend of its own."""
+    return bool(config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"))
 
 
 def format_by_suffix(filename: str) -> ModelFormat | None:

@@ -11,7 +11,6 @@ from naiad.tensor.dtypes import BY_CONFIG
 
 def freeze(config: Any) -> ModelSpec:
     """The frozen view of ``config``, a ``ModelConfig`` that ``validate`` has nothing to say about."""
-    optimization = config.optimization
     return ModelSpec(
         name=config.name,
         platform=config.platform,
@@ -22,12 +21,29 @@ def freeze(config: Any) -> ModelSpec:
         instance_groups=tuple(_instance_group(group) for group in config.instance_group),
         batching=_batching(config),
         default_model_filename=config.default_model_filename,
-        graph_level=optimization.graph.level if optimization.HasField("graph") else None,
+        graph_level=graph_level(config),
         decoupled=config.model_transaction_policy.decoupled,
-        accelerators=_accelerators(optimization.execution_accelerators),
-        parameters={key: config.parameters[key].string_value for key in sorted(config.parameters)},
+        accelerators=accelerators(config),
+        parameters=parameters(config),
         metric_tags={key: config.metric_tags[key] for key in sorted(config.metric_tags)},
     )
+
+
+def graph_level(config: Any) -> int | None:
+    """``optimization.graph.level``, None when the configuration says nothing about the graph."""
+    optimization = config.optimization
+    return int(optimization.graph.level) if optimization.HasField("graph") else None
+
+
+def accelerators(config: Any) -> tuple[str, ...]:
+    """The names under ``optimization.execution_accelerators``, those for GPUs first."""
+    found = config.optimization.execution_accelerators
+    return tuple(a.name for a in (*found.gpu_execution_accelerator, *found.cpu_execution_accelerator))
+
+
+def parameters(config: Any) -> dict[str, str]:
+    """The string values of ``parameters`` by name."""
+    return {key: config.parameters[key].string_value for key in sorted(config.parameters)}
 
 
 def _tensor(tensor: Any, max_batch_size: int) -> TensorSpec:
@@ -48,11 +64,6 @@ def _tensor(tensor: Any, max_batch_size: int) -> TensorSpec:
 
 def _instance_group(group: Any) -> InstanceGroupSpec:
     return InstanceGroupSpec(group.name, enum_name(group, "kind"), group.count, tuple(group.gpus), group.passive)
-
-
-def _accelerators(accelerators: Any) -> tuple[str, ...]:
-    listed = (*accelerators.gpu_execution_accelerator, *accelerators.cpu_execution_accelerator)
-    return tuple(accelerator.name for accelerator in listed)
 
 
 def _batching(config: Any) -> BatchingSpec | None:

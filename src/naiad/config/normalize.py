@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from naiad.config.complete import ENSEMBLE
+from naiad.config.complete import is_ensemble
 from naiad.config.messages import enum_type
 
 if TYPE_CHECKING:
@@ -27,11 +27,6 @@ def normalize(config: Any, gpu_count: int = 0) -> None:
         return
     _pinned_memory(config)
     _instance_groups(config, gpu_count)
-
-
-def is_ensemble(config: Any) -> bool:
-    """True when the model is a graph of other models and so has no backend of its own."""
-    return bool(config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"))
 
 
 def _version_policy(config: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from dataclasses import dataclass
 from enum import Enum
@@ -64,7 +65,8 @@ def read_config(source: ModelSource, model_config_name: str = "") -> ReadConfig:
 
 def config_files(directory: Path) -> list[Path]:
     """The configuration files that lie in a model's folder, in order of precedence."""
-    return [directory / f.value for f in ConfigFormat if (directory / f.value).exists()]
+    # Unlike Path.exists, False for a file in a folder that may not be entered.
+    return [directory / f.value for f in ConfigFormat if os.path.exists(directory / f.value)]
 
 
 def find_config_file(directory: Path, model_config_name: str = "") -> Path | None:
@@ -75,7 +77,7 @@ def find_config_file(directory: Path, model_config_name: str = "") -> Path | Non
     """
     if model_config_name:
         custom = directory / "configs" / f"{model_config_name}.pbtxt"
-        if custom.exists():
+        if os.path.exists(custom):
             return custom
     present = config_files(directory)
     if len(present) > 1:

@@ -20,6 +20,7 @@ from naiad.execution.timer import LoopTimer
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
 from naiad.scheduling.ordering import OrderedRelease
+from naiad.telemetry.logs import request_log
 from naiad.telemetry.statistics import ModelStatistics
 
 logger = logging.getLogger("naiad")
@@ -229,7 +230,7 @@ class LoadedModel:
     def _fail(self, request: InferRequest, error: NaiadError) -> None:
         self.in_flight -= 1
         self.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
-        logger.warning("%sfailed for model '%s': %s", request_label(request.id), self.name, error)
+        request_log(logger, logging.WARNING, request.id, "failed for model '%s': %s", self.name, error)
         self._respond(request, {}, error)
 
     def _respond(self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:

@@ -40,7 +40,8 @@ def versions_to_load(source: ModelSource, settings: LoadSettings) -> tuple[ReadC
     """The configuration as written, and the versions that its version policy asks for.
 
     Raises:
-        ConfigError: the configuration cannot be read, or there is no such version.
+        ConfigError: the configuration cannot be read.
+        ModelLoadError: there is no such version.
     """
     read = read_config(source, settings.model_config_name)
     return read, choose_versions(read.config, source.versions)
@@ -86,11 +87,10 @@ def start_backend(
             backend.complete(prepared.config)
         spec = finish(prepared)
         backend.start(spec)
-    except NaiadError:
-        backend.close()
-        raise
     except BaseException as error:
-        # A framework that calls for the end of the process, with SystemExit say, ends this load and nothing else.
         backend.close()
+        if isinstance(error, NaiadError):
+            raise
+        # A framework that calls for the end of the process, with SystemExit say, ends this load and nothing else.
         raise ModelLoadError(f"{type(error).__name__}: {error}") from error
     return prepared, backend, spec

@@ -55,7 +55,10 @@ class ServerOptions:
     )
 
     log_verbose: int = declare(
-        Group.LOGGING, LEVEL, 0, "Level of verbose messages: 0 for none, more for more; true counts as 1."
+        Group.LOGGING,
+        LEVEL,
+        0,
+        "Level of verbose messages: 0 for none, 1 for a line about every HTTP request; true counts as 1.",
     )
     log_info: bool = declare(Group.LOGGING, BOOLEAN, True, "Whether informational messages are logged.")
     log_warning: bool = declare(Group.LOGGING, BOOLEAN, True, "Whether warnings are logged.")
@@ -132,7 +135,7 @@ class ServerOptions:
         Group.HTTP,
         integer(1, INT64_MAX, below="Error: --http-max-input-size must be greater than 0."),
         1 << 26,
-        "Largest body of a request in bytes, also after it was decompressed.",
+        "Largest body of a request in bytes; larger ones are answered 413.",
     )
     http_idle_timeout_secs: int = declare(
         Group.HTTP, integer(1), 600, "Seconds after which a connection without a request is closed."

@@ -15,6 +15,7 @@ def discover(repositories: Sequence[Path], paths: Sequence[Path]) -> Listing:
     Raises:
         OptionError: a repository cannot be read, or two paths hold a model of the same name.
         ModelLoadError: a path is no model.
+        InvalidArgumentError: a file's name cannot be that of a model.
     """
     folders = [path for path in paths if path.is_dir()]
     alone = [path for path in folders if is_model_directory(path)]

@@ -97,9 +97,12 @@ def model_directory(path: Path) -> Listing:
 
 def is_model_directory(path: Path) -> bool:
     """True when the folder ``path`` looks like one model rather than like a repository of models."""
-    if not path.is_dir():
+    try:
+        children = sorted(path.iterdir())
+    except OSError:
+        # Not a folder, or one that cannot be read, which is said by whoever lists it.
         return False
-    return bool(config_files(path)) or any(_version(child.name) and child.is_dir() for child in path.iterdir())
+    return bool(config_files(path)) or any(_version(child.name) and os.path.isdir(child) for child in children)
 
 
 def single_file(path: Path) -> ModelSource:
@@ -107,6 +110,7 @@ def single_file(path: Path) -> ModelSource:
 
     Raises:
         ModelLoadError: there is no such file, or its suffix names no known kind of model.
+        InvalidArgumentError: its name cannot be that of a model.
     """
     if not path.exists():
         raise ModelLoadError(f"'{path}' does not exist, expected a model file")

@@ -119,7 +119,7 @@ class ServerLog(logging.Handler):
         level = LOGGER.level
         root.addHandler(self)
         LOGGER.setLevel(self.settings.lowest_level)
-        self._restore = [lambda: root.removeHandler(self), lambda: LOGGER.setLevel(level), *_install_hooks()]
+        self._restore = [lambda: root.removeHandler(self), lambda: LOGGER.setLevel(level), _install_hooks()]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -209,7 +209,7 @@ def _prefix(record: logging.LogRecord, log_format: str) -> str:
     return letter + time.strftime("%m%d %H:%M:%S.", moment) + f"{microseconds:06d} {place}"
 
 
-def _install_hooks() -> list[Callable[[], None]]:
+def _install_hooks() -> Callable[[], None]:
     """Lead Python's warnings and the exceptions that nobody catches into the log; gives back what undoes it."""
     show, thread, unraisable = warnings.showwarning, threading.excepthook, sys.unraisablehook
 
@@ -217,7 +217,7 @@ def _install_hooks() -> list[Callable[[], None]]:
         warnings.showwarning, threading.excepthook, sys.unraisablehook = show, thread, unraisable
 
     warnings.showwarning, threading.excepthook, sys.unraisablehook = _log_warning, _log_thread, _log_unraisable
-    return [undo]
+    return undo
 
 
 def _log_warning(

@@ -43,7 +43,7 @@ def decode_data(header: InputHeader) -> Array:
             f"Unable to parse 'data' of input '{header.name}': Shape does not match true shape of 'data' field: shape "
             f"{_dims(header.shape)} has {header.elements} elements, found {len(flat)}"
         )
-    wanted = "f" if dtype.numpy.kind == "f" else dtype.numpy.kind
+    wanted = dtype.numpy.kind
     if not kinds <= _ALLOWED[wanted]:
         raise _wrong_kind(flat, header, wanted)
     return _to_array(flat, header).reshape(header.shape)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from naiad.config.complete import is_ensemble
 from naiad.config.messages import enum_name
-from naiad.config.normalize import is_ensemble
 from naiad.config.problems import Violation
 
 MIN_COMPUTE_CAPABILITY = 6.0
@@ -18,6 +18,9 @@ def violations(config: Any, gpu_count: int) -> Iterator[Violation]:
         return
     if not config.instance_group:
         yield Violation("instance_group", f"must specify one or more 'instance group's for {config.name}")
+    elif all(group.passive for group in config.instance_group):
+        message = f"every instance group of {config.name} is passive, so that none would run its requests: set passive"
+        yield Violation("instance_group", f"{message}: false in one of them")
     for index, group in enumerate(config.instance_group):
         prefix = f"instance group {group.name} of model {config.name} "
         for field, message in _group(group, gpu_count):

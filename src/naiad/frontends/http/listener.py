@@ -27,7 +27,7 @@ class HttpListener:
     """Accepts HTTP/1.1 connections on one address and port and hands their requests to an application.
 
     ``option`` is the command-line option that set the port; error texts name it. All methods belong to the event loop's
-    thread. Whoever starts a listener calls ``stop_accepting`` and then ``drain`` or ``abort``.
+    thread. Whoever starts a listener calls ``drain`` or ``abort`` in the end.
     """
 
     def __init__(
@@ -49,7 +49,6 @@ class HttpListener:
         self._clock = clock or SystemClock()
         self._option = option
         self._servers: list[asyncio.Server] = []
-        self._sockets: list[socket.socket] = []
         self._service = HttpService(application, self._limits)
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._swept_s = 0
@@ -78,8 +77,7 @@ class HttpListener:
         loop = asyncio.get_running_loop()
         self._service.shared_buffer = _reads_in_one_step(loop)
         self._service.gathers_writes = _is_uvloop(loop)
-        self._sockets = await self._open_sockets(loop)
-        for opened in self._sockets:
+        for opened in await self._open_sockets(loop):
             self._servers.append(await loop.create_server(self._connect, sock=opened, backlog=BACKLOG))
         self._swept_s = self._clock.now_ns() // _NS_PER_S
         self._sweep_timer = loop.call_later(SWEEP_SECONDS, self._sweep_again)

@@ -1,0 +1,27 @@
+"""A line in the log for every HTTP request, for ``--log-verbose`` 1 and above."""
+
+from __future__ import annotations
+
+import logging
+
+from naiad.frontends.http.infer_read import Body
+from naiad.frontends.http.protocol import Application, Exchange, Handler
+from naiad.telemetry.logs import verbose
+from naiad.wire.http1 import RequestHead
+
+logger = logging.getLogger("naiad")
+
+
+def log_requests(application: Application) -> Application:
+    """``application``, with method and path of each request logged before it is handled."""
+
+    def find(head: RequestHead) -> Handler:
+        handler = application(head)
+
+        def handle(exchange: Exchange, body: Body) -> None:
+            verbose(logger, 1, "HTTP request: %s %s, %d bytes", head.method, head.target, len(body))
+            handler(exchange, body)
+
+        return handle
+
+    return find
