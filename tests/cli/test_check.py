@@ -128,3 +128,12 @@ def test_a_models_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     folder = model(tmp_path, "echo", IDENTITY)
     assert check(folder) == 0
     assert capsys.readouterr().out.startswith("echo: ok")
+
+
+def test_a_file_whose_name_is_no_model_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a\\b.onnx"
+    file.write_bytes(b"")
+    assert check(file) == 1
+    assert capsys.readouterr().out == (
+        "error: invalid model name 'a\\b', model name must not contain path traversal characters\n"
+    )

@@ -214,6 +214,9 @@ CASES = {
     BASE + "instance_group { kind: KIND_MODEL gpus: 0 }": [
         "instance group m_0 of model m has kind KIND_MODEL but specifies one or more GPUs"
     ],
+    BASE + "instance_group { kind: KIND_CPU passive: true }": [
+        "every instance group of m is passive, so that none would run its requests: set passive: false in one of them"
+    ],
     BASE + "instance_group { kind: KIND_GPU }": [
         "instance group m_0 of model m has kind KIND_GPU but no GPUs are available"
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Application, Exchange, Handler
 from naiad.telemetry.logs import verbose
 from naiad.wire.http1 import RequestHead
@@ -18,7 +17,7 @@ def log_requests(application: Application) -> Application:
     def find(head: RequestHead) -> Handler:
         handler = application(head)
 
-        def handle(exchange: Exchange, body: Body) -> None:
+        def handle(exchange: Exchange, body: bytearray | memoryview) -> None:
             verbose(logger, 1, "HTTP request: %s %s, %d bytes", head.method, head.target, len(body))
             handler(exchange, body)
 
