@@ -235,3 +235,10 @@ def test_quick_run_on_the_server(tmp_path: Path) -> None:
     cases = json.loads(result.read_text())["cases"]
     assert [case["outcome"] for case in cases] == ["measured", "measured"]
     assert 0 < cases[0]["figures"][0]["value"] < 30
+
+
+def test_the_slope_of_memory_sees_a_leak_and_not_a_step() -> None:
+    growth = part("cases.growth")
+    counts = list(range(10_000, 210_000, 10_000))
+    assert growth.typical_slope(counts, [1_000_000 + 5 * n for n in counts]) == 5
+    assert growth.typical_slope(counts, [1_000_000 + (700_000 if n > 120_000 else 0) for n in counts]) == 0

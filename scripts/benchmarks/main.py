@@ -44,8 +44,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="scripts/bench", description=DESCRIPTION, epilog=EPILOG)
     made.add_argument("--only", type=_cases, metavar="NAME[,NAME]", help=f"run only these of: {', '.join(CASES)}")
     made.add_argument("--quick", action="store_true", help="one short round: shows that everything works, no more")
-    made.add_argument("--rounds", type=_positive, help="repetitions, of which medians are printed (default 3)")
-    made.add_argument("--seconds", type=_positive, default=3, help="length of one measurement (default 3)")
+    made.add_argument("--rounds", type=_positive, help="repetitions, of which medians are printed (default 5)")
+    made.add_argument("--seconds", type=_positive, default=3, help="length of one measurement (default 5)")
     made.add_argument("--json", type=Path, metavar="FILE", help="also write the figures and the machine to FILE")
     made.add_argument(
         "--yardstick",
@@ -89,7 +89,7 @@ def exit_code(settings: Settings, results: Sequence[Result]) -> int:
 def _settings(options: argparse.Namespace, work: Path) -> Settings:
     if options.quick:
         return Settings(work, options.rounds or 1, QUICK_SECONDS, True, options.yardstick)
-    return Settings(work, options.rounds or 3, options.seconds, False, options.yardstick)
+    return Settings(work, options.rounds or 5, options.seconds, False, options.yardstick)
 
 
 def _introduce(settings: Settings) -> None:

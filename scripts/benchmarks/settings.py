@@ -19,7 +19,7 @@ class Settings:
     """
 
     work: Path
-    rounds: int = 3
+    rounds: int = 5
     seconds: int = 3
     quick: bool = False
     yardstick: Path | None = None
