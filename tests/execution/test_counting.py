@@ -117,8 +117,7 @@ def test_requests_that_wait_are_pending(count: int) -> None:
             callers = [Caller(i) for i in range(8, 13)]
             for caller in callers:
                 model.submit(caller)
-            assert model.statistics.pending == 5
-            await asyncio.sleep(0)
+            # A model that does not batch hands a request to an idle instance as soon as it comes.
             assert model.statistics.pending == 5 - count
             assert model.in_flight == 5
             await asyncio.gather(*(c.done.wait() for c in callers))

@@ -49,6 +49,7 @@ class LoadedModel:
         self._loop = loop
         self._clock = clock or SystemClock()
         self._batcher = _make_batcher(spec)
+        self._batches = isinstance(self._batcher, DynamicBatcher)
         self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
         self._instances: list[InstanceThread | InlineInstance] = []
         self._idle: list[InstanceThread | InlineInstance] = []
@@ -132,8 +133,12 @@ class LoadedModel:
         if self._ordered is not None:
             self._ordered.expect(request)
         if self._idle and not self._turn_is_set:
-            self._turn_is_set = True
-            self._loop.call_soon(self._turn)
+            if self._batches:
+                self._turn_is_set = True
+                self._loop.call_soon(self._turn)
+            else:
+                # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
+                self._turn()
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered but not counted on."""
