@@ -283,6 +283,11 @@ def test_the_table_of_the_documentation_has_a_row_per_option() -> None:
     assert all(row.replace("\\|", "").count("|") == 6 for row in rows)
 
 
+def test_the_page_of_options_is_the_one_that_the_table_gives() -> None:
+    page = Path(__file__).parent.parent / "docs" / "options.md"
+    assert page.read_text().endswith("\n\n" + option_table_markdown()), "run scripts/docs"
+
+
 def test_the_table_at_the_start_shows_the_values_in_force() -> None:
     rows = dict(option_rows(options("--backend-config=onnxruntime,a=1", "--metrics-config=counter_latencies=off")))
     assert len(rows) == len(OPTIONS)

@@ -66,10 +66,9 @@ class InferRequest:
         inputs: arrays by name; BYTES as object arrays of ``bytes``.
         id: the caller's id, "" when none was given.
         received_ns, queued_ns: monotonic times of its arrival and of its being handed to the model.
-        cancelled: set when the caller gave it up.
     """
 
-    __slots__ = ("cancelled", "id", "inputs", "queued_ns", "received_ns", "terms")
+    __slots__ = ("id", "inputs", "queued_ns", "received_ns", "terms")
 
     def __init__(
         self, terms: RequestTerms, inputs: Mapping[str, Array], id: str = "", received_ns: int = 0, queued_ns: int = 0
@@ -79,7 +78,6 @@ class InferRequest:
         self.id = id
         self.received_ns = received_ns
         self.queued_ns = queued_ns or received_ns
-        self.cancelled = False
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Answer the caller; exactly one of ``outputs`` and ``error`` counts (``error`` when it is not None)."""

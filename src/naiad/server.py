@@ -20,7 +20,7 @@ from naiad.frontends.http.request_log import log_requests
 from naiad.frontends.http.routes import Router
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
-from naiad.options import ServerOptions
+from naiad.options import ServerOptions, option_rows
 from naiad.repository.discover import discover
 from naiad.telemetry.logs import table_log
 from naiad.telemetry.tables import format_table
@@ -59,6 +59,8 @@ class Server:
             OptionError: a repository or an address cannot be used.
         """
         begun = monotonic()
+        if self._options.log_verbose:
+            table_log(logger, logging.INFO, "options", format_table(("Option", "Value"), option_rows(self._options)))
         self._watch_signals()
         sources = self._scan()
         try:

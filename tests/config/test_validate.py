@@ -12,8 +12,7 @@ from naiad.config.normalize import normalize
 from naiad.config.problems import Origin
 from naiad.config.read import ConfigFormat, parse_config
 from naiad.config.unsupported import UNSUPPORTED, unsupported
-from naiad.config.validate import check, validate
-from naiad.errors import ConfigError
+from naiad.config.validate import validate
 
 IO = 'input { name: "A" data_type: TYPE_FP32 dims: [ 4 ] } output { name: "B" data_type: TYPE_FP32 dims: [ 4 ] } '
 BASE = 'name: "m" backend: "identity" max_batch_size: 8 '
@@ -258,12 +257,6 @@ def test_problems_stand_at_their_lines() -> None:
     normalize(read.config)
     lines = [(p.line, str(p).split(" for m")[0]) for p in validate(read.config, origin=read.origin)]
     assert [line for line, _ in lines] == [8, 3, 6], lines
-
-
-def test_check_raises_the_first() -> None:
-    with pytest.raises(ConfigError, match=r"^'max_batch_size' must be non-negative"):
-        check(config_of('name: "m" backend: "b" max_batch_size: -1 input { }'))
-    check(config_of(BASE))
 
 
 REFUSED = {

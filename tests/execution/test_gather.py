@@ -173,3 +173,11 @@ def test_without_batching_any_first_dimension_will_do() -> None:
 def test_an_output_that_does_not_reshape_is_named() -> None:
     with pytest.raises(BackendError, match=r"shape \[2, 3\], which does not reshape to \[2, 4\]"):
         result(2, {"y": np.zeros((2, 3), np.float32)}, [tensor("y", dims=(4,), reshape=(2, 2))])
+
+
+def test_a_batch_of_one_small_and_one_large_request_is_not_small() -> None:
+    def rows(count: int) -> InferRequest:
+        return InferRequest(RequestTerms(("OUT",), count), {"IN": np.zeros((count, 1024), np.float32)})
+
+    assert is_small(Batch([rows(1), rows(2)]))
+    assert not is_small(Batch([rows(1), rows(63)]))

@@ -33,14 +33,3 @@ def validate(
         *tensors.violations(config),
     ]
     return [place.error(violation.message, violation.path) for violation in found]
-
-
-def check(config: Any, *, origin: Origin | None = None, directory: str | None = None, gpu_count: int = 0) -> None:
-    """Raise the first problem of ``config``, if any.
-
-    Raises:
-        ConfigError: as ``validate`` finds it.
-    """
-    problems = validate(config, origin=origin, directory=directory, gpu_count=gpu_count)
-    if problems:
-        raise problems[0]

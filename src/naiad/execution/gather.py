@@ -17,8 +17,9 @@ _JOIN_BYTES = 1 << 16
 
 def is_small(batch: Batch) -> bool:
     """Whether gathering the batch costs less than waking a thread for it does."""
-    size = sum([array.nbytes for array in batch.requests[0].inputs.values()])
-    return size * len(batch.requests) <= _JOIN_BYTES
+    first = batch.requests[0]
+    size = sum([array.nbytes for array in first.inputs.values()])
+    return size * batch.rows <= _JOIN_BYTES * first.terms.rows
 
 
 def gather(batch: Batch, spec: ModelSpec) -> dict[str, Array]:

@@ -141,8 +141,7 @@ class LoadedModel:
                 self._turn()
 
     def cancel(self, request: InferRequest) -> None:
-        """Give a request up: it leaves the queue at once; one that already runs is answered but not counted on."""
-        request.cancelled = True
+        """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
         if self._batcher.discard(request):
             self.statistics.pending -= 1
             self._fail(request, CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))

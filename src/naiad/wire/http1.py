@@ -28,6 +28,7 @@ _DIGITS = re.compile(r"[0-9]{1,18}")
 _SIGNED_DIGITS = re.compile(r"[+-]?[0-9]+")
 _SINGLE_HEADERS = frozenset({"content-length", "host", "inference-header-content-length"})
 _NEVER_WHOLE: Final = 1 << 62
+_MAX_LENGTH_DIGITS: Final = 64
 
 _REASONS: Final = {
     100: "Continue",
@@ -263,8 +264,10 @@ def _inference_header_length(headers: dict[str, str]) -> int | None:
         return None
     if not _SIGNED_DIGITS.fullmatch(value):
         return 0
-    # More digits than any body's length has: too large, whatever they say.
-    return int(value) if len(value) < 19 else -_NEVER_WHOLE if value[0] == "-" else _NEVER_WHOLE
+    # Reading a number costs the square of its digits; with more than these it is too large whatever they say.
+    if len(value) > _MAX_LENGTH_DIGITS:
+        return -_NEVER_WHOLE if value[0] == "-" else _NEVER_WHOLE
+    return int(value)
 
 
 def _shown(raw: bytes) -> str:
@@ -321,8 +324,6 @@ def encode_head(
     content_type: str,
     content_length: int,
     extra: Sequence[tuple[str, str]] = (),
-    close: bool = False,
-    http10_keep_alive: bool = False,
 ) -> bytes:
     """A response head up to and with the empty line. An empty ``content_type`` leaves that header out.
 
@@ -334,10 +335,6 @@ def encode_head(
         lines.append(f"Content-Type: {content_type}")
     lines += [f"{name}: {value}" for name, value in extra]
     lines.append(f"Content-Length: {content_length}")
-    if close:
-        lines.append("Connection: close")
-    elif http10_keep_alive:
-        lines.append("Connection: keep-alive")
     encoded = "\r\n".join(lines).encode("latin-1")
     if encoded.count(b"\n") != len(lines) - 1 or encoded.count(b"\r") != len(lines) - 1:
         raise ValueError(f"response header with a line break: {_shown(encoded)}")

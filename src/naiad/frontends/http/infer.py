@@ -40,7 +40,6 @@ class HttpInferRequest(InferRequest):
         self.id = request_id
         self.received_ns = received_ns
         self.queued_ns = received_ns
-        self.cancelled = False
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -164,4 +163,7 @@ class InferHandler:
                 self._last_header = b""
         plain_id = not request_id or orjson.dumps(request_id)[1:-1] == request_id.encode()
         kind = HttpInferRequest if plain_id else EscapedIdRequest
-        return kind(exchange, plan, inputs, request_id, received_ns)
+        request = kind(exchange, plan, inputs, request_id, received_ns)
+        # Reading took a while, and was no wait in a queue.
+        request.queued_ns = monotonic_ns()
+        return request
