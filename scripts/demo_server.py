@@ -75,7 +75,7 @@ class DemoServer:
 
     @staticmethod
     def _start(repository: Path, http_port: int, metrics_port: int) -> subprocess.Popen[str]:
-        ports = ["--http-port", str(http_port), "--metrics-port", str(metrics_port)]
+        ports = ["--http-port", str(http_port), "--metrics-port", str(metrics_port), "--grpc-port", "0"]
         command = [sys.executable, "-m", "naiad", "serve", "--model-repository", str(repository), *ports]
         # In a session of its own, so that Ctrl-C reaches the demo alone and the server hears of it once.
         return subprocess.Popen(

@@ -8,6 +8,7 @@ import pytest
 
 from naiad.errors import OptionError
 from naiad.options import (
+    INT32_MAX,
     NOT_SERVED_YET,
     OPTIONS,
     Group,
@@ -45,9 +46,41 @@ def test_defaults_are_those_of_the_reference() -> None:
     assert got.warnings == ()
 
 
+def test_defaults_of_grpc_are_those_of_the_reference() -> None:
+    got = options()
+    assert (got.allow_grpc, got.grpc_address, got.grpc_port, got.reuse_grpc_port) == (True, "0.0.0.0", 8001, False)
+    assert (got.grpc_use_ssl, got.grpc_use_ssl_mutual) == (False, False)
+    assert (got.grpc_server_cert, got.grpc_server_key, got.grpc_root_cert) == ("", "", "")
+    assert (got.grpc_infer_thread_count, got.grpc_infer_allocation_pool_size) == (2, 8)
+    assert got.grpc_infer_response_compression_level == "none"
+    assert (got.grpc_keepalive_time, got.grpc_keepalive_timeout) == (7_200_000, 20_000)
+    assert got.grpc_keepalive_permit_without_calls is False
+    assert (got.grpc_http2_max_pings_without_data, got.grpc_http2_max_ping_strikes) == (2, 2)
+    assert got.grpc_http2_min_recv_ping_interval_without_data == 300_000
+    assert (got.grpc_max_connection_age, got.grpc_max_connection_age_grace) == (INT32_MAX, INT32_MAX)
+    assert (got.http_port_serves_grpc, got.grpc_transport, got.grpc_max_input_size) == (False, "naiad", INT32_MAX)
+    assert got.serves_grpc
+
+
 @pytest.mark.parametrize(
     ("argv", "field", "value"),
     [
+        (["--grpc-port", "9001"], "grpc_port", 9001),
+        (["--grpc-address=ipv6:[::1]"], "grpc_address", "::1"),
+        (["--reuse-grpc-port=on"], "reuse_grpc_port", True),
+        (["--grpc-infer-thread-count=128"], "grpc_infer_thread_count", 128),
+        (["--grpc-infer-response-compression-level=HIGH"], "grpc_infer_response_compression_level", "high"),
+        (["--grpc-keepalive-permit-without-calls=1"], "grpc_keepalive_permit_without_calls", True),
+        (["--grpc-max-connection-age=5000"], "grpc_max_connection_age", 5000),
+        (["--grpc-max-connection-age-grace=0"], "grpc_max_connection_age_grace", 0),
+        (
+            ["--grpc-use-ssl-mutual=1", "--grpc-server-cert=c", "--grpc-server-key=k", "--grpc-root-cert=r"],
+            "grpc_use_ssl",
+            True,
+        ),
+        (["--allow-grpc=false", "--grpc-use-ssl=true"], "grpc_use_ssl", True),
+        (["--allow-grpc=0"], "serves_grpc", False),
+        (["--allow-grpc=0", "--http-port-serves-grpc=1"], "serves_grpc", True),
         (["--http-port=9000"], "http_port", 9000),
         (["--http-port", "9000"], "http_port", 9000),
         (["--http-port", "1", "--http-port=2"], "http_port", 2),
@@ -138,14 +171,48 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--model-repo", "x"], 'Bad option: "--model-repo". unknown option; did you mean "--model-repository"?'),
         (["--zzz"], 'Bad option: "--zzz". unknown option.'),
         (["-p"], 'Bad option: "-p". unknown option.'),
-        (["--grpc-port=8001"], 'Bad option: "--grpc-port". not supported by this version of naiad.'),
-        (["--grpc-port", "8001"], 'Bad option: "--grpc-port". not supported by this version of naiad.'),
-        (["--allow-grpc=true"], 'Bad option: "--allow-grpc". not supported by this version of naiad. Only false is'),
+        (["--sagemaker-port=1"], 'Bad option: "--sagemaker-port". not supported by this version of naiad.'),
+        (["--sagemaker-port", "1"], 'Bad option: "--sagemaker-port". not supported by this version of naiad.'),
+        (
+            ["--allow-sagemaker=true"],
+            'Bad option: "--allow-sagemaker". not supported by this version of naiad. Only false is',
+        ),
+        (["--grpc-port=65536"], "Provided option value is out of bound. Got 65536"),
+        (
+            ["--grpc-infer-thread-count=1"],
+            "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
+        ),
+        (
+            ["--grpc-infer-thread-count=129"],
+            "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
+        ),
+        (["--grpc-infer-response-compression-level=max"], "Got max. Expected: 'none' or 'low' or 'medium' or 'high'."),
+        (["--grpc-keepalive-permit-without-calls=2"], "invalid value for bool option: 2"),
+        (["--grpc-http2-max-ping-strikes=-1"], "out of bound. Got -1"),
+        (["--grpc-max-input-size=0"], "Error: --grpc-max-input-size must be greater than 0."),
+        (["--grpc-max-input-size=2147483648"], "out of bound. Got 2147483648"),
+        (["--grpc-transport=other"], "Got other. Expected: 'naiad' or 'grpcio'."),
+        (["--grpc-max-response-pool-size=1"], "not supported by this version of naiad."),
+        (["--grpc-use-ssl=true"], "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key"),
+        (["--grpc-use-ssl=1", "--grpc-server-cert=c"], "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key"),
+        (
+            ["--grpc-use-ssl-mutual=true", "--grpc-server-cert=c", "--grpc-server-key=k"],
+            "--grpc-use-ssl-mutual needs --grpc-root-cert",
+        ),
+        (["--http-port-serves-grpc=true", "--allow-http=false"], "--http-port-serves-grpc needs the HTTP port"),
         (["nowhere.onnx"], "Unexpected argument: nowhere.onnx. No such file or folder"),
         (["x" * 5000], "Unexpected argument: xxx"),
         (
             ["--metrics-port=8000"],
             "The server cannot listen to HTTP requests and metrics requests at the same address and port 0.0.0.0:8000",
+        ),
+        (
+            ["--grpc-port=8000"],
+            "The server cannot listen to HTTP requests and GRPC requests at the same address and port 0.0.0.0:8000",
+        ),
+        (
+            ["--metrics-port=8001"],
+            "The server cannot listen to GRPC requests and metrics requests at the same address and port 0.0.0.0:8001",
         ),
     ],
 )
@@ -170,6 +237,8 @@ def test_two_listeners_may_share_what_does_not_clash() -> None:
     assert options("--http-port=0", "--metrics-port=0").http_port == 0
     assert options("--metrics-port=8000", "--allow-http=false").metrics_port == 8000
     assert options("--metrics-port=8000", "--allow-metrics=false").metrics_port == 8000
+    assert options("--http-port=8001", "--allow-grpc=false").http_port == 8001
+    assert options("--http-port=8001", "--grpc-address=127.0.0.1").http_port == 8001
     assert options("--metrics-port=8000", "--metrics-address=127.0.0.1").metrics_port == 8000
 
 
@@ -194,7 +263,7 @@ def test_model_files_stand_for_a_repository(tmp_path: Path) -> None:
     assert got.model_repository == ()
 
 
-@pytest.mark.parametrize("name", ["allow-grpc", "allow-sagemaker", "allow-vertex-ai", "allow-client-shm"])
+@pytest.mark.parametrize("name", ["allow-sagemaker", "allow-vertex-ai", "allow-client-shm"])
 def test_a_feature_that_is_off_here_may_be_switched_off(name: str) -> None:
     assert options(f"--{name}=false") == options()
     assert options(f"--{name}", "0") == options()
@@ -232,6 +301,9 @@ def test_options_without_effect_and_deprecated_ones_are_remarked_on() -> None:
     assert options("--http-thread-count=4").warnings == (
         "--http-thread-count has no effect: one event loop serves all HTTP connections",
     )
+    for name in ("--grpc-infer-thread-count=2", "--grpc-infer-allocation-pool-size=8"):
+        assert "has no effect" in options(name).warnings[0]
+    assert "no effect without --grpc-use-ssl=true" in options("--grpc-server-cert=c").warnings[0]
     assert "is deprecated: use --disable-auto-complete-config" in options("--strict-model-config=1").warnings[0]
     assert "NAIAD_HTPP_PORT" in options(NAIAD_HTPP_PORT="1").warnings[0]
     assert options(NAIAD_PORT="tcp://10.0.0.1:80").warnings == ()

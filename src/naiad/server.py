@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from time import monotonic
+from typing import TYPE_CHECKING, Protocol
 
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
@@ -26,6 +27,9 @@ from naiad.telemetry.logs import table_log
 from naiad.telemetry.tables import format_table
 from naiad.version import __version__
 
+if TYPE_CHECKING:
+    from naiad.frontends.http.service import TakeHttp2
+
 logger = logging.getLogger("naiad")
 
 SWITCH_INTERVAL_S = 5e-4
@@ -35,8 +39,29 @@ Python's 5 ms let a busy loop hold an instance's finished batch back (p99 at 16 
 more processor time in switches for the same tail as 0.5 ms (0.60 ms).
 """
 
-OTHER_FILES = 200
-"""Open files beside the connections: the log, the listeners, what the frameworks and loading need."""
+OTHER_FILES = 800
+"""Open files beside the connections: the log, the listeners, TLS handshakes, what the frameworks and loading need."""
+
+
+class Frontend(Protocol):
+    """What serves a port; see ``frontends/listener.py``."""
+
+    @property
+    def address(self) -> str:
+        """``host:port`` as it is shown to people."""
+
+    async def start(self) -> None:
+        """Open the port and serve.
+
+        Raises:
+            OptionError: it cannot be used.
+        """
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Answer what is in flight and close; False when that took longer than ``timeout_s``."""
+
+    def abort(self) -> None:
+        """Drop everything that is open."""
 
 
 class Server:
@@ -49,7 +74,7 @@ class Server:
         )
         self._manager = ModelManager(settings, options.model_load_thread_count)
         self._engine = Engine(self._manager, options.id, options.strict_readiness)
-        self._listeners: list[HttpListener] = []
+        self._listeners: list[Frontend] = []
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
@@ -103,38 +128,67 @@ class Server:
 
     async def _listen(self) -> None:
         options = self._options
+        take_http2 = await self._listen_grpc() if options.serves_grpc else None
+        if options.allow_http:
+            await self._listen_http(take_http2)
+        if options.allow_metrics:
+            await self._listen_metrics()
+
+    async def _listen_grpc(self) -> TakeHttp2 | None:
+        """Serve gRPC; gives back who takes such connections from the HTTP port, if anybody does."""
+        # Imported here: a server without gRPC does not pay for it.
+        from naiad.frontends.grpc.services import make_methods
+        from naiad.frontends.grpc.settings import grpc_listener, grpcio_transport
+
+        options = self._options
+        methods = make_methods(self._engine)
+        by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
+        if by_grpcio:
+            await self._start(grpcio_transport(options, methods), "GRPCInferenceService")
+            if not options.http_port_serves_grpc:
+                return None
+        listener = grpc_listener(options, methods)
+        has_port = options.allow_grpc and not by_grpcio
+        await self._start(listener, "GRPCInferenceService" if has_port else "")
+        return listener.take if options.http_port_serves_grpc else None
+
+    async def _listen_http(self, take_http2: TakeHttp2 | None) -> None:
+        options = self._options
         limits = HttpLimits(
             max_body_bytes=options.http_max_input_size,
             max_connections=options.http_max_connections,
             idle_s=options.http_idle_timeout_secs,
         )
-        if options.allow_http:
-            router = Router(self._engine)
-            listener = HttpListener(
-                log_requests(router) if options.log_verbose else router,
-                options.http_address,
-                options.http_port,
-                limits=limits,
-                reuse_port=options.reuse_http_port,
-            )
-            await self._start(listener, "HTTPService")
-        if options.allow_metrics:
-            # Imported here: a server without metrics does not pay for it.
-            from naiad.frontends.metrics import MetricsApplication
+        router = Router(self._engine)
+        listener = HttpListener(
+            log_requests(router) if options.log_verbose else router,
+            options.http_address,
+            options.http_port,
+            limits=limits,
+            reuse_port=options.reuse_http_port,
+            take_http2=take_http2,
+        )
+        await self._start(listener, "HTTPService")
 
-            application = MetricsApplication(
-                self._engine,
-                cpu=options.allow_cpu_metrics,
-                latencies=options.counter_latencies,
-                interval_ms=options.metrics_interval_ms,
-            )
-            listener = HttpListener(application, options.metrics_address, options.metrics_port, option="--metrics-port")
-            await self._start(listener, "Metrics Service")
+    async def _listen_metrics(self) -> None:
+        # Imported here: a server without metrics does not pay for it.
+        from naiad.frontends.metrics import MetricsApplication
 
-    async def _start(self, listener: HttpListener, title: str) -> None:
+        options = self._options
+        application = MetricsApplication(
+            self._engine,
+            cpu=options.allow_cpu_metrics,
+            latencies=options.counter_latencies,
+            interval_ms=options.metrics_interval_ms,
+        )
+        listener = HttpListener(application, options.metrics_address, options.metrics_port, option="--metrics-port")
+        await self._start(listener, "Metrics Service")
+
+    async def _start(self, listener: Frontend, title: str) -> None:
         await listener.start()
         self._listeners.append(listener)
-        logger.info("Started %s at %s", title, listener.address)
+        if title:
+            logger.info("Started %s at %s", title, listener.address)
 
     async def _load(self, sources: Sequence[ModelSource]) -> None:
         loading = asyncio.ensure_future(self._manager.load_all(sources))
@@ -175,7 +229,9 @@ def _status(row: Mapping[str, str]) -> str:
 def run(options: ServerOptions) -> int:
     """Serve with ``options`` until told to stop; gives back the process's exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _allow_open_files(options.http_max_connections + OTHER_FILES)
+    grpc = options.grpc_max_connections if options.serves_grpc else 0
+    http = options.http_max_connections
+    _allow_open_files(http + grpc + OTHER_FILES, max(http, grpc) + OTHER_FILES)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(options))
@@ -191,8 +247,11 @@ async def _serve(options: ServerOptions) -> int:
     return await Server(options).run()
 
 
-def _allow_open_files(wanted: int) -> None:
-    """Raise this process's own limit of open files as far as it may: beyond it connections are dropped unheard."""
+def _allow_open_files(wanted: int, needed: int) -> None:
+    """Raise this process's own limit of open files to ``wanted``, as far as it may; warn when it stays below ``needed``.
+
+    Beyond the limit connections are dropped unheard.
+    """
     try:
         import resource
     except ImportError:
@@ -204,12 +263,12 @@ def _allow_open_files(wanted: int) -> None:
     allowed = wanted if hard == unlimited else min(wanted, hard)
     if allowed > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
+    if allowed < needed:
         logger.warning(
-            "only %d files may be open, %d would do for --http-max-connections: raise the limit (ulimit -n) or lower "
-            "the option",
+            "only %d files may be open, %d would do for --http-max-connections and --grpc-max-connections: raise the "
+            "limit (ulimit -n) or lower the options",
             allowed,
-            wanted,
+            needed,
         )
 
 

@@ -10,8 +10,9 @@ import pytest
 from frontends.http_peer import LOOPS, Application, Server, post, run, serving
 from naiad.clock import ManualClock
 from naiad.errors import OptionError
-from naiad.frontends.http.listener import HttpListener, bare_host, shown_address
-from naiad.frontends.http.service import HttpLimits
+from naiad.frontends.http.listener import HttpListener
+from naiad.frontends.http.service import HttpLimits, HttpService
+from naiad.frontends.listener import Listener, bare_host, shown_address
 
 
 @pytest.fixture(params=sorted(LOOPS))
@@ -44,6 +45,19 @@ def test_a_wrong_address_is_named_with_its_option(loop: str, host: str) -> None:
     async def test() -> None:
         with pytest.raises(OptionError, match=r"--http-(address|port)"):
             await HttpListener(Application(), host, 0).start()
+
+    run(loop, test())
+
+
+def test_a_listener_without_a_port_opens_none(loop: str) -> None:
+    async def test() -> None:
+        service = HttpService(Application(), HttpLimits())
+        listener = Listener(service, asyncio.Protocol, "no.such.host.invalid", None, option="--http-port")
+        await listener.start()
+        assert (listener.port, listener.connection_count) == (0, 0)
+        assert service.gathers_writes is (loop == "uvloop")
+        assert await listener.drain(1)
+        assert service.draining
 
     run(loop, test())
 

@@ -66,18 +66,24 @@ def environment() -> dict[str, str]:
 
 @dataclass(slots=True)
 class RunningServer:
-    """A server process. ``http`` and ``metrics`` are its ports on 127.0.0.1 once it listens; 0 before."""
+    """A server process. ``http``, ``grpc`` and ``metrics`` are its ports on 127.0.0.1 once it listens; 0 before."""
 
     process: subprocess.Popen[bytes]
     log_file: Path
     host: str = "127.0.0.1"
     http: int = field(default=0)
+    grpc: int = field(default=0)
     metrics: int = field(default=0)
 
     @property
     def url(self) -> str:
         """``host:port`` of the HTTP service."""
         return f"{self.host}:{self.http}"
+
+    @property
+    def grpc_url(self) -> str:
+        """``host:port`` of the gRPC service."""
+        return f"{self.host}:{self.grpc}"
 
     @property
     def log(self) -> str:
@@ -90,6 +96,7 @@ class RunningServer:
         """Wait until the HTTP port is known."""
         self._until(lambda: self._port("HTTPService"), "listens")
         self.http = self._port("HTTPService")
+        self.grpc = self._port("GRPCInferenceService")
 
     def wait_ready(self) -> None:
         """Wait until all models have loaded, or failed to, and requests are served."""
@@ -182,6 +189,16 @@ class RunningServer:
         (found,) = self.get(f"/v2/models/{model}/stats").json()["model_stats"]
         return dict(found)
 
+    def wait_pending(self, model: str, count: int) -> None:
+        """Wait until ``count`` requests wait in the queue of a model; the one that runs is not among them."""
+        name = f'nv_inference_pending_request_count{{model="{model}",'
+
+        def pending() -> float:
+            page = self.ask("GET", "/metrics", port=self.metrics).body.decode()
+            return next((float(line.split()[-1]) for line in page.splitlines() if line.startswith(name)), -1)
+
+        until(lambda: pending() == count, 10, f"{count} requests wait for {model}")
+
     def memory_bytes(self) -> int:
         """Resident memory of the process."""
         import psutil
@@ -229,7 +246,9 @@ def start(log_file: Path, *arguments: object, ports: bool = True, **options: Any
 
     ``ports=False`` leaves all listener options to ``arguments``. ``options`` go to ``subprocess.Popen``.
     """
-    listen = ("--http-address", "127.0.0.1", "--http-port", "0", "--metrics-port", "0") if ports else ()
+    addresses = ("--http-address", "127.0.0.1", "--grpc-address", "127.0.0.1")
+    free = ("--http-port", "0", "--grpc-port", "0", "--metrics-port", "0")
+    listen = (*addresses, *free) if ports else ()
     command = [sys.executable, "-m", "naiad", "serve", *listen, *map(str, arguments)]
     options.setdefault("env", environment())
     with log_file.open("wb") as log:

@@ -115,7 +115,7 @@ def test_parts_of_the_metrics_can_be_off(tmp_path: Path, option: str, gone: str)
 
 def test_metrics_and_http_on_ipv6(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
-    options = ("--http-address", "ipv6:[::1]", "--http-port", "0", "--metrics-port", "0")
+    options = ("--http-address", "ipv6:[::1]", "--http-port", "0", "--metrics-port", "0", "--grpc-port", "0")
     with serving(tmp_path / "log", tmp_path / "models", *options, ports=False) as server:
         server.host = "::1"
         assert server.get("/v2/health/live").status == 200

@@ -233,7 +233,7 @@ def test_bad_options_end_with_one_line(tmp_path: Path, arguments: list[str], tex
     assert len(log.splitlines()) <= 6
 
 
-@pytest.mark.parametrize("option", ["--http-port", "--metrics-port"])
+@pytest.mark.parametrize("option", ["--http-port", "--grpc-port", "--metrics-port"])
 def test_a_port_in_use(tmp_path: Path, option: str) -> None:
     (tmp_path / "models").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as taken:

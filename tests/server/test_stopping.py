@@ -27,17 +27,6 @@ def body(*values: int) -> bytes:
     return repr(numbers(list(values))).replace("'", '"').encode()
 
 
-def wait_running(server: RunningServer, count: int) -> None:
-    """Wait until the model has taken ``count`` requests and runs one of them."""
-
-    def pending() -> float:
-        page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
-        (line,) = (x for x in page.splitlines() if x.startswith("nv_inference_pending_request_count{"))
-        return float(line.split()[-1])
-
-    until(lambda: pending() == count - 1, 10, f"{count - 1} requests wait")
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_requests_in_flight_are_answered(tmp_path: Path, number: signal.Signals) -> None:
     log, models, options = slow_server(tmp_path, 300)
@@ -46,7 +35,7 @@ def test_requests_in_flight_are_answered(tmp_path: Path, number: signal.Signals)
         kept.sendall(request_bytes("GET", "/v2/health/live", None))
         assert read_answer(kept).status == 200
         asked = [callers.submit(server.infer, "slow", numbers([i])) for i in range(3)]
-        wait_running(server, 3)
+        server.wait_pending("slow", 2)
         server.signal(number)
         server.wait_for("waiting up to 30 s")
         assert not_ready(server)
@@ -71,7 +60,7 @@ def test_the_exit_timeout_cuts_off(tmp_path: Path) -> None:
     log, models, options = slow_server(tmp_path, 20_000, "--exit-timeout-secs", "1")
     with serving(log, models, *options) as server, server.connect() as peer:
         peer.sendall(request_bytes("POST", SLOW, body(1)))
-        wait_running(server, 1)
+        server.wait_pending("slow", 0)
         begun = time.monotonic()
         server.signal()
         assert server.wait_exit(10) == 1
@@ -83,7 +72,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     log, models, options = slow_server(tmp_path, 20_000)
     with serving(log, models, *options) as server, server.connect() as peer:
         peer.sendall(request_bytes("POST", SLOW, body(1)))
-        wait_running(server, 1)
+        server.wait_pending("slow", 0)
         server.signal()
         server.wait_for("waiting up to")
         server.signal()

@@ -13,25 +13,17 @@ from hypothesis.extra import numpy as hnp
 
 from naiad.request import NO_PARAMETERS
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
-from naiad.wire.infer_binary import (
-    MAX_HEADS,
-    MAX_KEPT_ID,
-    MAX_PLAN_KEY,
-    MAX_PLANS,
-    BinaryInput,
-    InferPlan,
-    PlanMemo,
-    split_id,
-)
+from naiad.wire.infer_binary import MAX_KEPT_ID, BinaryPlan, split_id
+from naiad.wire.infer_plan import MAX_HEADS, MAX_PLAN_KEY, MAX_PLANS, BinaryInput, PlanMemo
 from naiad.wire.infer_response import OutputPart, encode_answer
 
 PLAIN = [t for t in DATATYPES if not t.is_bytes and t.wire != "BF16"]
 
 
-def plan(outputs: dict[str, str], inputs: list[BinaryInput] | None = None, binary: bool = True) -> InferPlan:
+def plan(outputs: dict[str, str], inputs: list[BinaryInput] | None = None, binary: bool = True) -> BinaryPlan:
     dtypes = {n: BY_WIRE[w] for n, w in outputs.items()}
     inputs = inputs or []
-    return InferPlan(
+    return BinaryPlan(
         "m", 3, inputs, 0, tuple(outputs), dtypes, dict.fromkeys(outputs, binary), 1, None, NO_PARAMETERS, 0, 0
     )
 
@@ -40,7 +32,7 @@ def joined(answer: bytes | list) -> bytes:
     return answer if isinstance(answer, bytes) else b"".join([bytes(memoryview(p)) for p in answer])
 
 
-def in_full(plan: InferPlan, request_id: str, outputs: dict[str, np.ndarray]) -> bytes:
+def in_full(plan: BinaryPlan, request_id: str, outputs: dict[str, np.ndarray]) -> bytes:
     """What the general encoder makes of the same outputs, with the head that goes before it."""
     parts = [OutputPart(n, plan.dtypes[n], outputs[n], True) for n in plan.outputs]
     text, tensors, _ = encode_answer(plan.model, plan.version, request_id, parts)
@@ -61,7 +53,7 @@ def test_views_are_the_bytes_behind_the_header(start: int, dtypes: list, data: s
     inputs, expected = [], {}
     for i, dtype in enumerate(dtypes):
         shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
-        raw = bytes(range(200))[: int(np.prod(shape)) * dtype.itemsize]
+        raw = bytes(range(256))[: int(np.prod(shape)) * dtype.itemsize]
         inputs.append(BinaryInput(f"i{i}", dtype.numpy, len(body) - start, shape))
         expected[f"i{i}"] = (raw, shape, dtype.numpy)
         body += raw
@@ -166,7 +158,7 @@ def test_lengths_of_ids_are_bounded() -> None:
 
 
 def test_the_memo_is_bounded() -> None:
-    memo, made = PlanMemo(), plan({})
+    memo, made = PlanMemo[BinaryPlan](), plan({})
     for n in range(2 * MAX_PLANS + 5):
         memo.keep(b"%d" % n, made)
         assert len(memo) <= MAX_PLANS
@@ -175,7 +167,7 @@ def test_the_memo_is_bounded() -> None:
 
 
 def test_long_keys_are_not_kept() -> None:
-    memo, made = PlanMemo(), plan({})
+    memo, made = PlanMemo[BinaryPlan](), plan({})
     memo.keep(b"x" * (MAX_PLAN_KEY + 1), made)
     assert len(memo) == 0
     memo.keep(b"x" * MAX_PLAN_KEY, made)

@@ -93,7 +93,11 @@ class Backend(ABC):
 
     @property
     def runs_inline(self) -> bool:
-        """After ``start``: an execution never waits and costs a few microseconds, so it may run on the event loop."""
+        """After ``start``: an execution never waits and costs a few microseconds, so it may run on the event loop.
+
+        Such an instance takes its inputs as they lie in a request, at any address; gives back what the specification
+        says, which nobody checks when a request runs alone; and may run the same request again when it has raised.
+        """
         return False
 
     def close(self) -> None:

@@ -119,7 +119,7 @@ def _count_text(spec: ModelSpec, given: list[str], required: list[str]) -> str:
 
 
 def _check_batch(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> int:
-    rows = -1
+    rows = None
     for given in inputs:
         if not given.shape:
             raise InvalidArgumentError(
@@ -127,19 +127,22 @@ def _check_batch(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> i
             )
         if spec.inputs[given.name].is_shape_tensor:
             continue
-        if rows == -1:
+        if rows is None:
             rows = given.shape[0]
-        elif given.shape[0] != rows:
+        elif given.shape[0] != rows or rows < 0:
             raise InvalidArgumentError(
                 f"{label}input '{given.name}' batch size does not match other inputs for '{spec.name}'"
             )
-    if rows > spec.max_batch_size:
+    if rows is None:
+        return 1
+    # A negative size counts as a very large one.
+    if rows > spec.max_batch_size or rows < 0:
         raise InvalidArgumentError(
             f"{label}inference request batch-size must be <= {spec.max_batch_size} for '{spec.name}'"
         )
     if rows == 0:
         raise InvalidArgumentError(f"{label}inference request batch-size must be at least 1 for '{spec.name}', got 0")
-    return max(rows, 1)
+    return rows
 
 
 def _check_tensor(spec: ModelSpec, tensor: TensorSpec, given: NamedShape, label: str) -> None:
@@ -149,7 +152,7 @@ def _check_tensor(spec: ModelSpec, tensor: TensorSpec, given: NamedShape, label:
             f"'{tensor.dtype.wire}'"
         )
     expected, found = tensor.shape, given.shape
-    if len(expected) != len(found) or any(e not in (-1, f) for e, f in zip(expected, found, strict=True)):
+    if len(expected) != len(found) or any(f < 0 or e not in (-1, f) for e, f in zip(expected, found, strict=True)):
         note = _BATCH_NOTE if spec.max_batch_size else ""
         raise InvalidArgumentError(
             f"{label}unexpected shape for input '{given.name}' for model '{spec.name}'. Expected {_dims(expected)}, "

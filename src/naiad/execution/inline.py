@@ -33,6 +33,13 @@ class InlineInstance:
         except BaseException as error:
             raise failed_to_start(self.name, error) from error
 
+    @property
+    def execute(self) -> Callable[..., object]:
+        """The started instance's own ``execute``."""
+        if self._instance is None:
+            raise InternalError(f"instance '{self.name}' is not started")
+        return self._instance.execute
+
     def run(self, batch: Batch) -> list[Batch]:
         """Run a batch and give back what became of it, as ``run_batch`` does.
 

@@ -13,6 +13,7 @@ from naiad.clock import Clock, SystemClock
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import CancelledError, InternalError, NaiadError, ServerStoppingError
 from naiad.execution.batch import Batch
+from naiad.execution.direct import DirectRunner, may_run_directly
 from naiad.execution.gather import gather, is_small
 from naiad.execution.inline import InlineInstance
 from naiad.execution.thread import InstanceThread
@@ -43,7 +44,7 @@ class LoadedModel:
         self.spec = spec
         self.name = spec.name
         self.version = version
-        self.statistics = ModelStatistics()
+        self._statistics = ModelStatistics()
         self.in_flight = 0
         self._backend = backend
         self._loop = loop
@@ -57,6 +58,14 @@ class LoadedModel:
         self._timer: LoopTimer | None = None
         self._stopping = False
         self._drained: list[Callable[[], object]] = []
+        self._direct: DirectRunner | None = None
+
+    @property
+    def statistics(self) -> ModelStatistics:
+        """The counters, up to date."""
+        if self._direct is not None:
+            self._direct.settle()
+        return self._statistics
 
     # Loading and unloading
 
@@ -77,6 +86,14 @@ class LoadedModel:
         except BaseException:
             self.close()
             raise
+        self._direct = self._make_direct()
+
+    def _make_direct(self) -> DirectRunner | None:
+        """The shortest way, where one instance on the loop is all there is between a request and its answer."""
+        first = self._idle[0] if self._idle else None
+        if self._batches or self._ordered is not None or not may_run_directly(self.spec):
+            return None
+        return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
 
     def _make_instance(self, group: InstanceGroupSpec, index: int) -> InstanceThread | InlineInstance:
         name = f"{group.name}_{index}"
@@ -101,6 +118,9 @@ class LoadedModel:
     def stop_accepting(self) -> None:
         """Refuse new requests; those accepted go on."""
         self._stopping = True
+        if self._direct is not None:
+            self._direct.settle()
+            self._direct = None
 
     def when_drained(self, callback: Callable[[], object]) -> None:
         """Call back as soon as no accepted request is left, at once when there is none."""
@@ -123,12 +143,15 @@ class LoadedModel:
         Raises:
             ServerStoppingError: the model no longer accepts requests.
         """
+        direct = self._direct
+        if direct is not None and direct.run(request, _not_sent):
+            return
         if self._stopping:
             raise ServerStoppingError(
                 "Server is stopping, scheduler for model has stopped accepting new inference requests"
             )
         self.in_flight += 1
-        self.statistics.pending += 1
+        self._statistics.pending += 1
         self._batcher.push(request)
         if self._ordered is not None:
             self._ordered.expect(request)
@@ -143,7 +166,7 @@ class LoadedModel:
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
         if self._batcher.discard(request):
-            self.statistics.pending -= 1
+            self._statistics.pending -= 1
             self._fail(request, CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
             self._tell_when_drained()
 
@@ -158,7 +181,7 @@ class LoadedModel:
                 if wake_ns:
                     self._wake_at(wake_ns)
                 return
-            self.statistics.pending -= len(requests)
+            self._statistics.pending -= len(requests)
             batch = Batch(requests)
             if is_small(batch):
                 # Done here without a fight for the interpreter, which would cost the instance's thread far more.
@@ -233,7 +256,7 @@ class LoadedModel:
 
     def _fail(self, request: InferRequest, error: NaiadError) -> None:
         self.in_flight -= 1
-        self.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
+        self._statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
         request_log(logger, logging.WARNING, request.id, "failed for model '%s': %s", self.name, error)
         self._respond(request, {}, error)
 
@@ -252,7 +275,7 @@ class LoadedModel:
             queued_ns += request.queued_ns
         input_ns = batch.gather_ns + batch.input_ns - batch.start_ns
         times = (input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns)
-        statistics = self.statistics
+        statistics = self._statistics
         statistics.count_execution(batch.rows, *times)
         statistics.count_success(
             count,
@@ -266,7 +289,7 @@ class LoadedModel:
     def _count_failed_execution(self, batch: Batch) -> None:
         """A run that failed is an execution all the same; the times it did not reach count as nothing."""
         done_ns = batch.infer_ns or batch.end_ns
-        self.statistics.count_execution(
+        self._statistics.count_execution(
             batch.rows,
             batch.gather_ns + batch.input_ns - batch.start_ns,
             done_ns - batch.input_ns,

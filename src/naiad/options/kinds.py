@@ -51,8 +51,12 @@ def read_boolean(text: str) -> bool:
     raise ValueError(f"invalid value for bool option: {text}")
 
 
-def integer(minimum: int, maximum: int = INT32_MAX, below: str = "") -> Kind:
-    """A whole number of a range. ``below`` is the text for one under the minimum, where the reference has its own."""
+def integer(minimum: int, maximum: int = INT32_MAX, below: str = "", above: str = "") -> Kind:
+    """A whole number of a range.
+
+    ``below`` and ``above`` are the texts for one under the minimum and over the maximum, where the reference has its
+    own.
+    """
 
     def read(text: str) -> int:
         if not _INTEGER.fullmatch(text):
@@ -61,6 +65,8 @@ def integer(minimum: int, maximum: int = INT32_MAX, below: str = "") -> Kind:
         value = int(text) if len(text) <= 20 else maximum + 1
         if value < minimum and below:
             raise ValueError(below)
+        if value > maximum and above:
+            raise ValueError(above)
         if not minimum <= value <= maximum:
             raise ValueError(f"Provided option value is out of bound. Got {text}")
         return value

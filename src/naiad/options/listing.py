@@ -17,8 +17,8 @@ _WIDTH = 100
 _SERVE = """\
 Usage: naiad serve [OPTION ...] [MODEL ...]
 
-Serves models over HTTP until it is told to stop. MODEL is a model file (model.onnx, model.pt), the folder of one
-model, or a repository: a folder with one folder per model.
+Serves models over HTTP and gRPC until it is told to stop. MODEL is a model file (model.onnx, model.pt), the folder
+of one model, or a repository: a folder with one folder per model.
 """
 
 _CHECK = """\
@@ -74,6 +74,8 @@ def _group_help(group: Group, options: Sequence[Option]) -> str:
 
 def _option_help(option: Option) -> str:
     head = f"  {_usage(option)}  [{option.variable}]"
+    if len(head) > _WIDTH:
+        head = f"  {_usage(option)}\n        [{option.variable}]"
     default = _shown(option.default)
     repeat = " May be repeated." if option.repeatable else ""
     text = option.help + repeat + (f" (default: {default})" if default else "")

@@ -17,6 +17,7 @@ class Group(Enum):
     LOGGING = "Logging"
     MODEL_REPOSITORY = "Model Repository"
     HTTP = "HTTP"
+    GRPC = "GRPC"
     METRICS = "Metrics"
     BACKEND = "Backend"
     DEPRECATED = "DEPRECATED"

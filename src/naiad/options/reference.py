@@ -7,14 +7,10 @@ from __future__ import annotations
 
 SWITCHES = frozenset(
     {
-        "allow-grpc",
         "allow-sagemaker",
         "allow-vertex-ai",
         "allow-client-shm",
         "model-namespacing",
-        "reuse-grpc-port",
-        "grpc-use-ssl",
-        "grpc-use-ssl-mutual",
     }
 )
 """Booleans whose feature is off here: they may be given as false."""
@@ -27,24 +23,8 @@ OTHERS = frozenset(
         "enable-peer-access",
         "http-header-forward-pattern",
         "http-restricted-api",
-        "grpc-address",
-        "grpc-port",
         "grpc-header-forward-pattern",
-        "grpc-infer-thread-count",
-        "grpc-infer-allocation-pool-size",
         "grpc-max-response-pool-size",
-        "grpc-server-cert",
-        "grpc-server-key",
-        "grpc-root-cert",
-        "grpc-infer-response-compression-level",
-        "grpc-keepalive-time",
-        "grpc-keepalive-timeout",
-        "grpc-keepalive-permit-without-calls",
-        "grpc-http2-max-pings-without-data",
-        "grpc-http2-min-recv-ping-interval-without-data",
-        "grpc-http2-max-ping-strikes",
-        "grpc-max-connection-age",
-        "grpc-max-connection-age-grace",
         "grpc-restricted-protocol",
         "sagemaker-port",
         "sagemaker-safe-port-range",

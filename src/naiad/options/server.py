@@ -30,12 +30,14 @@ from naiad.options.kinds import (
 from naiad.options.option import Group, Option, declare
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 _METRICS_SETTING = metrics_setting(
     {"counter_latencies": True, "summary_latencies": False, "histogram_latencies": False}, ("summary_quantiles",)
 )
+
+_INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,120 @@ class ServerOptions:
         Group.HTTP, integer(1), 10_000, "How many HTTP connections may be open; those beyond are answered 503."
     )
 
+    http_port_serves_grpc: bool = declare(
+        Group.HTTP,
+        BOOLEAN,
+        False,
+        "Whether the HTTP port serves gRPC as well: a connection that begins as HTTP/2 counts as one of gRPC. It is "
+        "never encrypted.",
+    )
+
+    allow_grpc: bool = declare(Group.GRPC, BOOLEAN, True, "Whether the server listens for gRPC requests.")
+    grpc_address: str = declare(
+        Group.GRPC, ADDRESS, "0.0.0.0", "Address to listen on for gRPC requests; ipv6:[::1] is the form for IPv6."
+    )
+    grpc_port: int = declare(Group.GRPC, PORT, 8001, "Port to listen on for gRPC requests; 0 takes any free one.")
+    reuse_grpc_port: bool = declare(
+        Group.GRPC, BOOLEAN, False, "Whether other servers may listen on the same gRPC port (SO_REUSEPORT)."
+    )
+    grpc_transport: str = declare(
+        Group.GRPC,
+        choice("naiad", "grpcio"),
+        "naiad",
+        "What carries gRPC on its port: Naiad's own HTTP/2, or the grpcio package, which has to be installed.",
+    )
+    grpc_infer_thread_count: int = declare(
+        Group.GRPC,
+        integer(2, 128, below=_INFER_THREADS, above=_INFER_THREADS),
+        2,
+        "Taken for compatibility, without effect: one event loop serves all connections.",
+        remark="has no effect: one event loop serves all gRPC connections",
+    )
+    grpc_infer_allocation_pool_size: int = declare(
+        Group.GRPC,
+        integer(-INT32_MAX - 1),
+        8,
+        "Taken for compatibility, without effect: requests and answers are not kept for reuse.",
+        remark="has no effect: requests and answers are not kept for reuse",
+    )
+    grpc_max_input_size: int = declare(
+        Group.GRPC,
+        integer(1, INT32_MAX, below="Error: --grpc-max-input-size must be greater than 0."),
+        INT32_MAX,
+        "Largest request message in bytes; larger ones end their call with RESOURCE_EXHAUSTED.",
+    )
+    grpc_max_connections: int = declare(
+        Group.GRPC, integer(1), 10_000, "How many gRPC connections may be open; those beyond are closed."
+    )
+    grpc_use_ssl: bool = declare(Group.GRPC, BOOLEAN, False, "Whether the gRPC port is encrypted (TLS 1.2 and later).")
+    grpc_use_ssl_mutual: bool = declare(
+        Group.GRPC,
+        BOOLEAN,
+        False,
+        "Whether clients have to show a certificate that --grpc-root-cert vouches for; true switches --grpc-use-ssl "
+        "on as well.",
+    )
+    grpc_server_cert: str = declare(
+        Group.GRPC,
+        FILE_NAME,
+        "",
+        "PEM file of the server's certificate, followed by those that lead from it to a root.",
+    )
+    grpc_server_key: str = declare(
+        Group.GRPC, FILE_NAME, "", "PEM file of the private key of the server's certificate, without a password."
+    )
+    grpc_root_cert: str = declare(
+        Group.GRPC,
+        FILE_NAME,
+        "",
+        "PEM file of the authorities that clients' certificates must come from, for --grpc-use-ssl-mutual.",
+    )
+    grpc_infer_response_compression_level: str = declare(
+        Group.GRPC,
+        choice("none", "low", "medium", "high", ignore_case=True),
+        "none",
+        "How much answers to inference requests are compressed, for clients that take compressed ones.",
+    )
+    grpc_keepalive_time: int = declare(
+        Group.GRPC,
+        integer(1),
+        7_200_000,
+        f"Milliseconds without any data after which a client is pinged; {INT32_MAX} for never.",
+    )
+    grpc_keepalive_timeout: int = declare(
+        Group.GRPC, integer(1), 20_000, "Milliseconds after which a client that does not answer a ping is dropped."
+    )
+    grpc_keepalive_permit_without_calls: bool = declare(
+        Group.GRPC, BOOLEAN, False, "Whether clients without an open call are pinged, and may ping, as well."
+    )
+    grpc_http2_max_pings_without_data: int = declare(
+        Group.GRPC, integer(0), 2, "How many pings are sent without data in between; 0 for any number."
+    )
+    grpc_http2_min_recv_ping_interval_without_data: int = declare(
+        Group.GRPC,
+        integer(0),
+        300_000,
+        "Milliseconds that have to lie between two pings of a client without data in between.",
+    )
+    grpc_http2_max_ping_strikes: int = declare(
+        Group.GRPC,
+        integer(0),
+        2,
+        "How many pings may come too early before the client is told to go away; 0 for any number.",
+    )
+    grpc_max_connection_age: int = declare(
+        Group.GRPC,
+        integer(1),
+        INT32_MAX,
+        f"Milliseconds after which a connection is told to take no new calls; {INT32_MAX} for never.",
+    )
+    grpc_max_connection_age_grace: int = declare(
+        Group.GRPC,
+        integer(0),
+        INT32_MAX,
+        f"Milliseconds that open calls of such a connection get to finish; {INT32_MAX} for any time.",
+    )
+
     allow_metrics: bool = declare(Group.METRICS, BOOLEAN, True, "Whether Prometheus metrics are served.")
     allow_gpu_metrics: bool = declare(
         Group.METRICS, BOOLEAN, True, "Taken for compatibility: this version has no GPU figures to serve."
@@ -197,6 +313,16 @@ class ServerOptions:
         set_field(self, "allow_gpu_metrics", self.allow_gpu_metrics and self.allow_metrics)
         if self.strict_model_config:
             set_field(self, "disable_auto_complete_config", True)
+        if self.grpc_use_ssl_mutual:
+            set_field(self, "grpc_use_ssl", True)
+        if (self.grpc_server_cert or self.grpc_server_key) and not self.grpc_use_ssl:
+            remark = "--grpc-server-cert and --grpc-server-key have no effect without --grpc-use-ssl=true"
+            set_field(self, "warnings", (*self.warnings, remark))
+
+    @property
+    def serves_grpc(self) -> bool:
+        """Whether gRPC is served on any port."""
+        return self.allow_grpc or self.http_port_serves_grpc
 
     @property
     def counter_latencies(self) -> bool:
@@ -220,10 +346,13 @@ class ServerOptions:
         """What is wrong about the options taken together; empty when nothing is."""
         listeners = (
             ("HTTP", self.allow_http, self.http_address, self.http_port),
+            ("GRPC", self.allow_grpc, self.grpc_address, self.grpc_port),
             ("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
         )
         taken: dict[tuple[str, int], str] = {}
-        found: list[str] = []
+        found = [*self._tls_problems()]
+        if self.http_port_serves_grpc and not self.allow_http:
+            found.append("--http-port-serves-grpc needs the HTTP port: leave it out, or set --allow-http=true")
         for name, allowed, address, port in listeners:
             if not allowed or port == 0:
                 continue
@@ -235,11 +364,34 @@ class ServerOptions:
                 )
         return found
 
+    def _tls_problems(self) -> Iterator[str]:
+        if self.allow_grpc and self.grpc_use_ssl and not (self.grpc_server_cert and self.grpc_server_key):
+            yield "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key: name the server's two PEM files"
+        if self.allow_grpc and self.grpc_use_ssl_mutual and not self.grpc_root_cert:
+            yield "--grpc-use-ssl-mutual needs --grpc-root-cert: name the PEM file that vouches for the clients"
+
 
 OPTIONS: tuple[Option, ...] = tuple(
     replace(f.metadata["option"], field=f.name) for f in fields(ServerOptions) if "option" in f.metadata
 )
 
 LISTENER_FIELDS = frozenset(
-    {"allow_http", "http_address", "http_port", "allow_metrics", "metrics_address", "metrics_port"}
+    {
+        "allow_http",
+        "http_address",
+        "http_port",
+        "http_port_serves_grpc",
+        "allow_grpc",
+        "grpc_address",
+        "grpc_port",
+        "grpc_use_ssl",
+        "grpc_use_ssl_mutual",
+        "grpc_server_cert",
+        "grpc_server_key",
+        "grpc_root_cert",
+        "allow_metrics",
+        "metrics_address",
+        "metrics_port",
+    }
 )
+"""What ``ServerOptions.problems`` looks at; when one could not be read, nothing is said about them together."""

@@ -85,3 +85,17 @@ class ModelStatistics:
         self.compute_input.add(requests, requests * input_ns)
         self.compute_infer.add(requests, requests * infer_ns)
         self.compute_output.add(requests, requests * output_ns)
+
+    def count_singles(self, requests: int, rows: int, request_ns: int, queue_ns: int, infer_ns: int) -> None:
+        """``requests`` requests of ``rows`` items each, every one answered by a run of its own; sums over all."""
+        self.count_execution(rows, 0, infer_ns, 0)
+        batch = self.batches[rows]
+        for duration in (batch.compute_input, batch.compute_infer, batch.compute_output):
+            duration.count += requests - 1
+        self.execution_count += requests - 1
+        self.inference_count += requests * rows
+        self.success.add(requests, request_ns)
+        self.queue.add(requests, queue_ns)
+        self.compute_infer.add(requests, infer_ns)
+        self.compute_input.add(requests, 0)
+        self.compute_output.add(requests, 0)

@@ -32,9 +32,7 @@ def decode_bytes(raw: bytes | bytearray | memoryview, elements: int, place: str)
     pos = 0
     while pos < size:
         if len(found) == elements:
-            raise InvalidArgumentError(
-                f"unexpected number of string elements {elements + 1} for {place}, expecting {elements}"
-            )
+            raise _too_many(elements, place)
         if size - pos < 4:
             raise InvalidArgumentError(
                 f"incomplete string length indicator for {place}, expecting 4 bytes but only {size - pos} bytes "
@@ -49,11 +47,24 @@ def decode_bytes(raw: bytes | bytearray | memoryview, elements: int, place: str)
             )
         found.append(bytes(raw[pos : pos + length]))
         pos += length
-    if len(found) != elements:
+    return string_array(found, elements, place)
+
+
+def string_array(found: list[bytes], elements: int, place: str) -> np.ndarray[Any, Any]:
+    """Elements as a flat object array; arguments and errors as ``decode_bytes``."""
+    if len(found) > elements:
+        raise _too_many(elements, place)
+    if len(found) < elements:
         raise InvalidArgumentError(f"expected {elements} string elements for {place}, got {len(found)}")
     array = np.empty(elements, np.object_)
     array[:] = found
     return array
+
+
+def _too_many(elements: int, place: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"unexpected number of string elements {elements + 1} for {place}, expecting {elements}"
+    )
 
 
 def encode_bytes(array: np.ndarray[Any, Any]) -> bytes:

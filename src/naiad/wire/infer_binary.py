@@ -1,25 +1,14 @@
-"""The fast way of a request whose inputs are all binary: a plan per distinct JSON part, views into the body, and answer
-heads that are kept.
-
-Clients repeat themselves: a caller sends the same JSON part with other tensors behind it. What was read and checked
-once is kept as an ``InferPlan`` under the exact bytes of that part, the request id left out, and serves until the model
-goes.
-"""
+"""The fast way of a request whose inputs are all binary: a plan per distinct JSON part, and kept heads of answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from naiad.request import Array, Parameters, RequestTerms
-from naiad.tensor.dtypes import DataType
+from naiad.request import Array
+from naiad.wire.infer_plan import InferPlan
 from naiad.wire.infer_response import model_head, output_head
 
-MAX_PLANS = 1024
-MAX_PLAN_KEY = 4096
-MAX_HEADS = 64
 MAX_KEPT_ID = 256
 _ID_OPENING = b'{"id":"'
 _HTTP_HEAD = (
@@ -27,16 +16,6 @@ _HTTP_HEAD = (
     b"Content-Length: %d\r\n\r\n"
 )
 _ONE_WRITE_BYTES = 65536
-_ndarray = np.ndarray
-
-
-class BinaryInput(NamedTuple):
-    """Where one input lies behind the JSON part: at ``offset`` bytes."""
-
-    name: str
-    dtype: np.dtype[np.generic]
-    offset: int
-    shape: tuple[int, ...]
 
 
 class AnswerHead:
@@ -64,50 +43,10 @@ class AnswerHead:
         return before + request_id + self._rest
 
 
-class InferPlan(RequestTerms):
-    """All that is known about requests with one JSON part.
+class BinaryPlan(InferPlan[AnswerHead]):
+    """A plan for requests with one JSON part."""
 
-    Attributes:
-        inputs: the binary inputs; ``size`` is their bytes together.
-        dtypes, binary: of each requested output, its datatype and whether it is wanted as binary data.
-        plain: every output is binary and of a type whose memory is its wire form: answers take the fast way.
-    """
-
-    __slots__ = ("_first", "_heads", "_single", "binary", "dtypes", "inputs", "model", "plain", "size", "version")
-
-    def __init__(
-        self,
-        model: str,
-        version: int,
-        inputs: Sequence[BinaryInput],
-        size: int,
-        outputs: tuple[str, ...],
-        dtypes: Mapping[str, DataType],
-        binary: Mapping[str, bool],
-        rows: int,
-        shape_key: object,
-        parameters: Parameters,
-        priority: int,
-        timeout_us: int,
-    ) -> None:
-        super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us)
-        self.model = model
-        self.version = version
-        self.inputs = tuple(inputs)
-        self.size = size
-        self.dtypes = dtypes
-        self.binary = binary
-        self.plain = all(binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs)
-        self._single = outputs[0] if self.plain and len(outputs) == 1 else None
-        self._first = self.inputs[0] if len(self.inputs) == 1 else None
-        self._heads: dict[object, AnswerHead] = {}
-
-    def views(self, body: bytes | bytearray | memoryview, start: int) -> dict[str, Array]:
-        """The inputs as views into ``body``, whose JSON part ends at ``start``."""
-        if self._first is not None:
-            name, dtype, offset, shape = self._first
-            return {name: _ndarray(shape, dtype, body, start + offset)}
-        return {name: _ndarray(shape, dtype, body, start + offset) for name, dtype, offset, shape in self.inputs}
+    __slots__ = ()
 
     def answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | list[Any]:
         """A whole ``plain`` answer: in one piece when it is small, else its head and its tensors as they lie.
@@ -115,13 +54,7 @@ class InferPlan(RequestTerms):
         Raises:
             BufferError, TypeError, ValueError: an array is not one row-major block of memory.
         """
-        arrays: list[Array]
-        if self._single is not None:
-            array = outputs[self._single]
-            arrays, key = [array], array.shape
-        else:
-            arrays = [outputs[name] for name in self.outputs]
-            key = tuple([array.shape for array in arrays])
+        key, arrays = self.gather(outputs)
         head = self._heads.get(key) or self._make_head(key, arrays)
         text = head.with_id(request_id.encode()) if request_id else head.without_id
         if head.is_small:
@@ -135,31 +68,7 @@ class InferPlan(RequestTerms):
             for n, a in zip(self.outputs, arrays, strict=True)
         ]
         rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
-        if len(self._heads) >= MAX_HEADS:
-            self._heads.clear()
-        head = self._heads[key] = AnswerHead(rest, sum(a.nbytes for a in arrays))
-        return head
-
-
-class PlanMemo:
-    """Plans by the exact bytes of the JSON part without its id; bounded in number and in key length."""
-
-    __slots__ = ("_plans", "get")
-
-    def __init__(self) -> None:
-        self._plans: dict[bytes, InferPlan] = {}
-        self.get = self._plans.get
-
-    def keep(self, key: bytes, plan: InferPlan) -> None:
-        """Keep a plan, unless its key is long; all others are forgotten when there are too many."""
-        if len(key) > MAX_PLAN_KEY:
-            return
-        if len(self._plans) >= MAX_PLANS:
-            self._plans.clear()
-        self._plans[key] = plan
-
-    def __len__(self) -> int:
-        return len(self._plans)
+        return self.keep_head(key, AnswerHead(rest, sum(a.nbytes for a in arrays)))
 
 
 def split_id(header: bytes) -> tuple[str, bytes]:

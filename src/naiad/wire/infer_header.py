@@ -17,6 +17,9 @@ from naiad.request import ParameterValue
 from naiad.tensor.dtypes import BY_WIRE, DataType
 
 MAX_ELEMENTS = 2**63 - 1
+RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
+NO_INPUT_REGION = "Client shared memory is not served by this version of Naiad: send the tensor itself."
+NO_OUTPUT_REGION = "Client shared memory is not served by this version of Naiad: ask for the tensor itself."
 _WIDEST_BYTES = 8
 _SEQUENCE_KEYS = ("sequence_start", "sequence_end")
 
@@ -136,9 +139,7 @@ def _read_parameters(header: InferHeader, found: Any) -> None:
         elif key == "binary_data_output":
             header.binary_default = _boolean(value, key)
         elif key.startswith("triton_"):
-            raise InvalidArgumentError(
-                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
-            )
+            raise InvalidArgumentError(RESERVED_KEY)
         elif isinstance(value, bool | int | float | str):
             header.parameters[key] = value
         else:
@@ -163,7 +164,7 @@ def _read_input(entry: Any, index: int) -> InputHeader:
     data = _array(entry["data"], "data") if "data" in entry else None
     region = isinstance(parameters, dict) and "shared_memory_region" in parameters
     _check_one_source(data is not None, size is not None, region)
-    elements = _count(shape, name)
+    elements = count_elements(shape, name)
     return InputHeader(name, dtype, shape, elements, data, size)
 
 
@@ -183,7 +184,7 @@ def _check_one_source(data: bool, binary: bool, region: bool) -> None:
             f"'shared_memory_region' in 'parameters'. But {found}"
         )
     if region:
-        raise UnsupportedError("Client shared memory is not served by this version of Naiad: send the tensor itself.")
+        raise UnsupportedError(NO_INPUT_REGION)
 
 
 def _binary_size(parameters: dict[str, Any]) -> int | None:
@@ -204,9 +205,7 @@ def _read_output(entry: Any, index: int) -> OutputHeader:
         if "classification" in parameters:
             output.classification = _unsigned(parameters["classification"], "classification")
         if "shared_memory_region" in parameters:
-            raise UnsupportedError(
-                "Client shared memory is not served by this version of Naiad: ask for the tensor itself."
-            )
+            raise UnsupportedError(NO_OUTPUT_REGION)
     return output
 
 
@@ -222,7 +221,12 @@ def _dim(value: Any, name: str) -> int:
     return value
 
 
-def _count(shape: tuple[int, ...], name: str) -> int:
+def count_elements(shape: tuple[int, ...], name: str) -> int:
+    """How many elements an input of this shape has.
+
+    Raises:
+        InvalidArgumentError: more than there can be.
+    """
     # An array without elements must have strides nevertheless, so its other dimensions are bounded too.
     limit = MAX_ELEMENTS // _WIDEST_BYTES if 0 in shape else MAX_ELEMENTS
     elements = 1

@@ -30,6 +30,8 @@ class IdentityInstance(Instance):
             time.sleep(self._delay)
         pairs, optional = self._pairs, self._optional
         try:
+            if not optional:
+                return {n: inputs[pairs[n]] for n in outputs}
             return {n: inputs[pairs[n]] for n in outputs if pairs[n] in inputs or pairs[n] not in optional}
         except KeyError as error:
             raise BackendError(f"tensor {error} is not given; an output needs the input at its own place") from None

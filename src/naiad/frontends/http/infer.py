@@ -19,7 +19,8 @@ from naiad.frontends.http.infer_read import Body, RequestReader, UnsupportedEnco
 from naiad.frontends.http.protocol import Exchange
 from naiad.request import Array, InferRequest
 from naiad.wire.http1 import encode_head
-from naiad.wire.infer_binary import MAX_PLAN_KEY, InferPlan, PlanMemo, split_id
+from naiad.wire.infer_binary import BinaryPlan, split_id
+from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_response import OutputPart, encode_answer
 
 _IN_ONE_WRITE = 65536
@@ -31,7 +32,7 @@ class HttpInferRequest(InferRequest):
     __slots__ = ("exchange", "plan")
 
     def __init__(
-        self, exchange: Exchange, plan: InferPlan, inputs: Mapping[str, Array], request_id: str, received_ns: int
+        self, exchange: Exchange, plan: BinaryPlan, inputs: Mapping[str, Array], request_id: str, received_ns: int
     ) -> None:
         # Not through super(): one call less for every request.
         self.exchange = exchange
@@ -109,10 +110,10 @@ class InferHandler:
     def _forget(self, reader: RequestReader) -> None:
         """Start anew: what was noted holds for one loaded model only."""
         self._reader = reader
-        self._memo = PlanMemo()
+        self._memo = PlanMemo[BinaryPlan]()
         self._last_header = b""
         self._last_id = ""
-        self._last_plan: InferPlan | None = None
+        self._last_plan: BinaryPlan | None = None
 
     def __call__(self, exchange: Exchange, body: Body) -> None:
         received_ns = monotonic_ns()
@@ -143,7 +144,7 @@ class InferHandler:
         except NaiadError as error:
             send_error(exchange, error)
 
-    def _look_up(self, header: bytes) -> InferPlan | None:
+    def _look_up(self, header: bytes) -> BinaryPlan | None:
         self._last_id, key = split_id(header)
         self._last_header = header if len(header) <= MAX_PLAN_KEY else b""
         self._last_plan = self._memo.get(key)

@@ -8,12 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from naiad.config.spec import ModelSpec, TensorSpec
-from naiad.engine.checks import check_inputs, check_outputs, check_size
 from naiad.errors import InvalidArgumentError, UnsupportedError
 from naiad.execution.model import LoadedModel
+from naiad.frontends.planning import Planner, read_bytes
 from naiad.request import Array, request_label
-from naiad.tensor.strings import decode_bytes
-from naiad.wire.infer_binary import MAX_PLANS, BinaryInput, InferPlan
+from naiad.wire.infer_binary import BinaryPlan
 from naiad.wire.infer_header import InferHeader, InputHeader, parse_infer_header
 from naiad.wire.infer_json import decode_data
 
@@ -28,7 +27,7 @@ class ReadRequest(NamedTuple):
     """A request that fits its model: its id, its plan (which serves the next request alike) and its tensors."""
 
     id: str
-    plan: InferPlan
+    plan: BinaryPlan
     inputs: dict[str, Array]
 
 
@@ -41,7 +40,7 @@ class RequestReader:
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
-        self._forms: dict[object, InferPlan] = {}
+        self._plans = Planner(model, BinaryPlan)
 
     def read(self, body: Body, header_length: int | None) -> ReadRequest:
         """Read and check one request.
@@ -56,26 +55,14 @@ class RequestReader:
             UnsupportedError: it asks for an extension that is not served.
         """
         if header_length == 0 or not body:
-            return _read_raw(self._model, body)
+            return _read_raw(self._model, self._plans, body)
         header, start = _read_header(body, header_length)
         spec = self._model.spec
         offsets = _locate(header, spec, len(body) - start)
-        form = header.form()
-        plan = self._forms.get(form)
-        if plan is None:
-            plan = _make_plan(header, self._model, offsets)
-            self._keep(form, plan, header)
+        plan = self._plans.plan(header, offsets)
         inputs = plan.views(body, start)
         _read_others(header, spec, offsets, body, start, inputs)
         return ReadRequest(header.id, plan, inputs)
-
-    def _keep(self, form: object, plan: InferPlan, header: InferHeader) -> None:
-        # Inputs were found to be the model's; outputs may be named any number of times.
-        if form is None or len(header.outputs or ()) > len(plan.outputs):
-            return
-        if len(self._forms) >= MAX_PLANS:
-            self._forms.clear()
-        self._forms[form] = plan
 
 
 def _read_header(body: Body, header_length: int | None) -> tuple[InferHeader, int]:
@@ -111,40 +98,6 @@ def _locate(header: InferHeader, spec: ModelSpec, available: int) -> dict[str, i
     return offsets
 
 
-def _make_plan(header: InferHeader, model: LoadedModel, offsets: Mapping[str, int]) -> InferPlan:
-    """Check the request against its model and note all that the next one with the same JSON part needs."""
-    spec = model.spec
-    fit = check_inputs(spec, header.inputs, header.id)
-    wanted = header.outputs or []
-    names = check_outputs(spec, [o.name for o in wanted])
-    if any(o.classification for o in wanted):
-        raise UnsupportedError("The classification extension is not served by this version of Naiad.")
-    asked = {o.name: o.binary for o in wanted}
-    inputs: list[BinaryInput] = []
-    size = 0
-    for given in header.inputs:
-        if given.binary_size is None:
-            continue
-        size += given.binary_size
-        if not given.dtype.is_bytes:
-            check_size(spec, given.name, given.elements * given.dtype.itemsize, given.binary_size, header.id)
-            inputs.append(BinaryInput(given.name, given.dtype.numpy, offsets[given.name], given.shape))
-    return InferPlan(
-        spec.name,
-        model.version,
-        inputs,
-        size,
-        names,
-        {n: spec.outputs[n].dtype for n in names},
-        {n: asked.get(n, header.binary_default) if asked else header.binary_default for n in names},
-        fit.rows,
-        fit.shape_key,
-        header.parameters,
-        header.priority,
-        header.timeout_us,
-    )
-
-
 def _read_others(
     header: InferHeader, spec: ModelSpec, offsets: Mapping[str, int], body: Body, start: int, inputs: dict[str, Array]
 ) -> None:
@@ -153,19 +106,12 @@ def _read_others(
         if given.binary_size is None:
             inputs[given.name] = decode_data(given)
         elif given.dtype.is_bytes:
-            inputs[given.name] = _read_bytes(given, spec, offsets[given.name], body, start, header.id)
+            begin = start + offsets[given.name]
+            raw = memoryview(body)[begin : begin + given.binary_size]
+            inputs[given.name] = read_bytes(given, spec, raw, header.id)
 
 
-def _read_bytes(given: InputHeader, spec: ModelSpec, offset: int, body: Body, start: int, request_id: str) -> Array:
-    raw = memoryview(body)[start + offset : start + offset + (given.binary_size or 0)]
-    try:
-        elements = decode_bytes(raw, given.elements, f"inference input '{given.name}' for model '{spec.name}'")
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(request_label(request_id) + str(error)) from None
-    return elements.reshape(given.shape)
-
-
-def _read_raw(model: LoadedModel, body: Body) -> ReadRequest:
+def _read_raw(model: LoadedModel, plans: Planner[BinaryPlan], body: Body) -> ReadRequest:
     """The raw single-input request: the whole body is the tensor, its shape follows from the model and the size."""
     spec = model.spec
     label = request_label("")
@@ -181,7 +127,7 @@ def _read_raw(model: LoadedModel, body: Body) -> ReadRequest:
         elements *= dim
     given = InputHeader(tensor.name, tensor.dtype, shape, elements, None, len(body))
     header = InferHeader(binary_default=True, inputs=[given])
-    plan = _make_plan(header, model, {tensor.name: 0})
+    plan = plans.make(header, {tensor.name: 0})
     inputs = plan.views(body, 0)
     if tensor.dtype.is_bytes:
         if elements != 1:

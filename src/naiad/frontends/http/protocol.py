@@ -17,7 +17,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from naiad.errors import InternalError
-from naiad.frontends.http.body import SizedBody
 from naiad.frontends.http.exchange import Application, Exchange, Handler
 from naiad.frontends.http.service import HttpLimits, HttpService
 from naiad.tensor.memory import BufferPool
@@ -31,6 +30,7 @@ from naiad.wire.http1 import (
     adapt_response,
     check_head_start,
 )
+from naiad.wire.sized_body import SizedBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ MAX_REFUSED: Final = 1024
 """How many connections over the limit are told so before they are closed; further ones are just dropped."""
 
 # What the next bytes are.
-_HEADS, _PARTIAL, _BODY, _CHUNKED, _DISCARD = range(5)
+_HEADS, _PARTIAL, _BODY, _CHUNKED, _DISCARD, _HTTP2 = range(6)
 # Why no further request is read: the peer does not take its answers; this connection ends after its answers.
 _CHOKED, _FINAL = 1, 2
 
@@ -59,6 +59,8 @@ _NO_BODY: Final = SizedBody(BufferPool(0), 0, _NOTHING)
 _NO_CHUNKS: Final = ChunkedDecoder(0)
 _INTERIM_HEAD: Final = RequestHead("", "", "", (1, 1), {})
 _REFUSED_HEAD: Final = RequestHead("", "", "", (1, 1), {"connection": "close"})
+_UNKEPT_HEAD: Final = RequestHead("", "", "", (1, 1), {})
+_HTTP2_START: Final = b"PRI * HTTP/2.0\r\n\r\n"
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -195,10 +197,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             raw = bytes(buffer[position:start])
             head = self._known.get(raw) or self._read_head(raw)
             if head is None:
+                if self._state == _HTTP2:
+                    self._hand_over(bytes(buffer[position:size]))
+                    return
                 position = searched = start
                 continue
-            if len(raw) <= MAX_KEPT_HEAD_BYTES:
-                self._last = head
+            self._last = head if len(raw) <= MAX_KEPT_HEAD_BYTES else _UNKEPT_HEAD
             end = start + head.request_bytes - len(head.raw)
             if end > size:
                 position = searched = self._begin_body(head, buffer, start, size)
@@ -214,7 +218,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._keep(buffer, position, size)
 
     def _read_head(self, raw: bytes) -> RequestHead | None:
-        """The head with its handler; None for an empty line between requests and for a head that was refused."""
+        """The head with its handler; None for an empty line between requests, a head that was refused, and HTTP/2."""
         raw = raw.removeprefix(b"\r\n")
         if raw == b"\r\n":
             return None
@@ -224,7 +228,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             if head.content_length is not None and head.content_length > limit:
                 raise too_large(head.content_length, limit)
         except HttpError as error:
-            self._fail(error.status, error.message)
+            if raw == _HTTP2_START and self._may_hand_over():
+                self._state = _HTTP2
+            else:
+                self._fail(error.status, error.message)
             return None
         if head.handler is None:
             head.handler = self._service.application(head)
@@ -278,6 +285,20 @@ class HttpConnection(asyncio.BufferedProtocol):
                 raise HttpError(431, f"request head is larger than {MAX_HEAD_BYTES} bytes")
         except HttpError as error:
             self._fail(error.status, error.message)
+
+    # Connections that turn out to be HTTP/2.
+
+    def _may_hand_over(self) -> bool:
+        """Whether somebody takes HTTP/2 and this connection has had no request yet."""
+        return self._service.take_http2 is not None and self._last is _REFUSED_HEAD and not self.pending
+
+    def _hand_over(self, data: bytes) -> None:
+        take = self._service.take_http2
+        self.lost = True
+        self._read_no_more()
+        self._service.forget(self)
+        if take is not None:
+            take(self._transport, data)
 
     # Bodies that have not arrived yet.
 

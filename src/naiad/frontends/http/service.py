@@ -9,10 +9,14 @@ from naiad.tensor.memory import BufferPool
 from naiad.wire.http1 import HeadMemo
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from naiad.frontends.http.exchange import Application
     from naiad.frontends.http.protocol import HttpConnection
+
+    TakeHttp2 = Callable[[asyncio.Transport, bytes], None]
+    """Takes over a connection that begins as HTTP/2, with all the bytes that have arrived."""
 
 RECEIVE_BYTES: Final = 65_536
 
@@ -51,6 +55,7 @@ class HttpService:
             releases of Python 3.12 and 3.13 (CVE-2024-12254).
         on_empty: called when the last connection is gone.
         pool: memory for bodies that do not fit the buffer.
+        take_http2: who takes connections that begin as HTTP/2; None: they are refused.
     """
 
     __slots__ = (
@@ -64,9 +69,10 @@ class HttpService:
         "on_empty",
         "pool",
         "shared_buffer",
+        "take_http2",
     )
 
-    def __init__(self, application: Application, limits: HttpLimits) -> None:
+    def __init__(self, application: Application, limits: HttpLimits, take_http2: TakeHttp2 | None = None) -> None:
         self.application = application
         self.limits = limits
         self.memo = HeadMemo()
@@ -77,10 +83,15 @@ class HttpService:
         self.connections: set[HttpConnection] = set()
         self.draining = False
         self.on_empty: Callable[[], None] | None = None
+        self.take_http2 = take_http2
 
     def receive_buffer(self) -> bytearray:
         """Where a new connection receives."""
         return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
+
+    def age(self, seconds: int) -> None:
+        """Note that time has passed."""
+        self.pool.age(seconds)
 
     def forget(self, connection: HttpConnection) -> None:
         """Called by a connection that was lost."""

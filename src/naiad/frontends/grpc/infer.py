@@ -1,0 +1,79 @@
+"""``ModelInfer``: a message becomes a request, outputs become an answer. The hot path of gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic_ns
+
+from naiad.engine.engine import Engine
+from naiad.errors import NaiadError
+from naiad.execution.model import LoadedModel
+from naiad.frontends.grpc.call import Body, Call, fail
+from naiad.frontends.grpc.infer_read import RequestDecoder
+from naiad.request import Array, InferRequest
+from naiad.wire.infer_proto import ProtoPlan
+
+
+class GrpcInferRequest(InferRequest):
+    """A request that answers on its call, and that the caller can give up."""
+
+    __slots__ = ("call", "model", "plan")
+
+    def __init__(
+        self,
+        call: Call,
+        model: LoadedModel,
+        plan: ProtoPlan,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        received_ns: int,
+    ) -> None:
+        # Not through super(): one call less for every request.
+        self.call = call
+        self.model = model
+        self.plan = self.terms = plan
+        self.inputs = inputs
+        self.id = request_id
+        self.received_ns = received_ns
+        self.queued_ns = received_ns
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is None:
+            try:
+                parts, size = self.plan.answer(self.id, outputs)
+            except NaiadError as unsendable:
+                error = unsendable
+            else:
+                self.call.reply(parts, size)
+                return
+        fail(self.call, error)
+
+    def cancel(self) -> None:
+        """The caller gave up: leave the queue."""
+        self.model.cancel(self)
+
+
+class InferHandler:
+    """Handles the calls of ``ModelInfer``."""
+
+    __slots__ = ("_decoder",)
+
+    def __init__(self, engine: Engine) -> None:
+        self._decoder = RequestDecoder(engine, serves_decoupled=False)
+
+    def __call__(self, call: Call, message: Body) -> None:
+        received_ns = monotonic_ns()
+        try:
+            found = self._decoder.recall(message)
+            if found is not None:
+                model, plan, inputs, request_id = found
+                request = GrpcInferRequest(call, model, plan, inputs, request_id, received_ns)
+            else:
+                model, plan, inputs, request_id = self._decoder.read(message)
+                request = GrpcInferRequest(call, model, plan, inputs, request_id, received_ns)
+                # Reading took a while, and was no wait in a queue.
+                request.queued_ns = monotonic_ns()
+            call.owner = request
+            model.submit(request)
+        except NaiadError as error:
+            fail(call, error)

@@ -1,0 +1,167 @@
+"""Reading inference requests that come as protobuf messages: by what is remembered of one like it, or in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from naiad.config.messages import message_class
+from naiad.config.spec import ModelSpec
+from naiad.engine.checks import check_size
+from naiad.engine.engine import Engine
+from naiad.errors import InternalError, InvalidArgumentError, UnsupportedError
+from naiad.execution.model import LoadedModel
+from naiad.frontends.grpc.answers import UNPARSABLE
+from naiad.frontends.grpc.call import Body
+from naiad.frontends.grpc.infer_memo import Remembered, memo_key, memo_key_size
+from naiad.frontends.planning import Planner, read_bytes
+from naiad.request import Array
+from naiad.wire.infer_contents import Contents, decode_contents
+from naiad.wire.infer_header import InputHeader
+from naiad.wire.infer_message import MAX_ENTRIES, Raw, read_message
+from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
+from naiad.wire.infer_proto import Layout, ProtoPlan, raw_offsets, scan
+from naiad.wire.proto_fields import has_more_fields
+
+MAX_FIELDS: Final = 4 * MAX_ENTRIES
+"""A large message of a form that clients do not write is refused when it has more fields than this."""
+
+_LARGE_BYTES: Final = 1 << 20
+
+Decoded = tuple[LoadedModel, ProtoPlan, dict[str, Array], str]
+"""A request that fits its model: the model, the plan, the inputs and the id."""
+
+
+class UnparsableRequestError(InternalError):
+    """Bytes that are no message of the kind they should be. The protocol answers this with INTERNAL."""
+
+
+class RequestDecoder:
+    """Reads and checks the inference requests for all models.
+
+    Args:
+        engine: finds the models.
+        serves_decoupled: models that send any number of answers are served too.
+    """
+
+    def __init__(self, engine: Engine, serves_decoupled: bool) -> None:
+        self._engine = engine
+        self._serves_decoupled = serves_decoupled
+        self._last: Remembered | None = None
+        self._memo = PlanMemo[Remembered]()
+        self._planners: dict[tuple[str, int], Planner[ProtoPlan]] = {}
+        self._class = message_class("ModelInferRequest")
+
+    def recall(self, message: Body) -> Decoded | None:
+        """Read a request that is like one that was read before; None when there was none.
+
+        Raises:
+            NaiadError: as ``Engine.find``; or a BYTES tensor is wrong.
+        """
+        like = self._last
+        found = like.match(message) if like is not None else None
+        if like is None or found is None:
+            return self._look_up(message)
+        model = self._engine.find(like.plan.model, like.version)
+        if model is not like.model:
+            return None
+        return model, like.plan, like.plan.views(message, found[0]), found[1]
+
+    def _look_up(self, message: Body) -> Decoded | None:
+        layout = scan(message)
+        if layout is None or memo_key_size(layout) > MAX_PLAN_KEY:
+            return None
+        like = self._memo.get(memo_key(message, layout))
+        if like is None or not like.fits(layout.sizes()):
+            return None
+        try:
+            request_id = layout.read_id(message)
+        except UnicodeDecodeError:
+            return None
+        model = self._engine.find(like.plan.model, like.version)
+        if model is not like.model:
+            return None
+        if not like.varies:
+            self._last = like
+        inputs = {
+            given.name: _read_raw(given, raw, model.spec, request_id)
+            for given, raw in zip(like.inputs, _views(message, layout), strict=True)
+        }
+        return model, like.plan, inputs, request_id
+
+    def read(self, message: Body) -> Decoded:
+        """Read and check a request in full; what was found is remembered where the next one may be like it.
+
+        Raises:
+            UnparsableRequestError: it is no ``ModelInferRequest``.
+            NaiadError: what else is wrong with it.
+        """
+        layout = scan(message)
+        parsed = self._parse(message, layout)
+        model = self._engine.find(parsed.model_name, parsed.model_version)
+        spec = model.spec
+        if spec.decoupled and not self._serves_decoupled:
+            raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
+        raws: Sequence[Raw] = parsed.raw_input_contents if layout is None else _views(message, layout)
+        header, sources = read_message(parsed, raws, spec.name)
+        offsets = raw_offsets([i.binary_size or 0 for i in header.inputs])
+        names = [i.name for i in header.inputs]
+        plan = self._planner(model).plan(header, dict(zip(names, offsets, strict=True)))
+        inputs = {
+            given.name: _read_input(given, source, spec, header.id)
+            for given, source in zip(header.inputs, sources, strict=True)
+        }
+        if layout is not None and len(layout.raws) == len(header.inputs) and memo_key_size(layout) <= MAX_PLAN_KEY:
+            like = Remembered(message, layout, model, parsed.model_version, plan, header.inputs)
+            self._memo.keep(memo_key(message, layout), like)
+        return model, plan, inputs, header.id
+
+    def read_id(self, message: Body) -> str:
+        """The id of a request, whatever else is wrong with it; "" when it cannot be read."""
+        try:
+            return str(self._parse(message, scan(message)).id)
+        except (InvalidArgumentError, UnparsableRequestError):
+            return ""
+
+    def _parse(self, message: Body, layout: Layout | None) -> Any:
+        """The message; without its tensors where it is known where they lie."""
+        if layout is None and len(message) > _LARGE_BYTES and has_more_fields(message, MAX_FIELDS):
+            raise InvalidArgumentError(
+                f"the request has more than {MAX_FIELDS} fields, counting each input, output, parameter and tensor: "
+                "send fewer"
+            )
+        try:
+            return self._class.FromString(message if layout is None else message[: layout.raw_at])
+        except DecodeError:
+            raise UnparsableRequestError(UNPARSABLE) from None
+
+    def _planner(self, model: LoadedModel) -> Planner[ProtoPlan]:
+        key = (model.name, model.version)
+        found = self._planners.get(key)
+        if found is None or found.model is not model:
+            found = self._planners[key] = Planner(model, ProtoPlan)
+        return found
+
+
+def _views(message: Body, layout: Layout) -> list[Raw]:
+    flat = memoryview(message)
+    return [flat[begin:end] for begin, end in layout.raws]
+
+
+def _read_input(given: InputHeader, source: Raw | Contents, spec: ModelSpec, request_id: str) -> Array:
+    if not isinstance(source, Contents):
+        return _read_raw(given, source, spec, request_id)
+    if not given.dtype.is_bytes:
+        itemsize = given.dtype.itemsize
+        check_size(spec, given.name, given.elements * itemsize, source.size * itemsize, request_id)
+    return decode_contents(source, given, f"inference input '{given.name}' for model '{spec.name}'")
+
+
+def _read_raw(given: InputHeader, raw: Raw, spec: ModelSpec, request_id: str) -> Array:
+    """A raw tensor whose size was found to be right."""
+    if given.dtype.is_bytes:
+        return read_bytes(given, spec, raw, request_id)
+    return np.ndarray(given.shape, given.dtype.numpy, raw)

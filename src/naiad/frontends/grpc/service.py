@@ -1,0 +1,137 @@
+"""What the connections of one gRPC listener share: the methods, the limits and the receive buffer."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from naiad.clock import Clock, SystemClock
+from naiad.frontends.grpc.deadlines import Deadlines
+from naiad.tensor.memory import BufferPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from naiad.frontends.grpc.call import Methods
+    from naiad.frontends.grpc.h2_call import H2Call
+    from naiad.frontends.grpc.protocol import GrpcConnection
+
+RECEIVE_BYTES: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcLimits:
+    """Bounds and times of one listener and its connections. Times in ms have a resolution of one second.
+
+    Attributes:
+        max_message_bytes: largest request message, also once decompressed.
+        max_partial_bytes: of all messages together that have begun and are not whole yet.
+        max_connections: further ones are told so and closed.
+        max_streams: open calls per connection.
+        keepalive_time_ms: a connection that was quiet for so long is pinged.
+        keepalive_timeout_ms: and closed when it does not answer the ping within this time.
+        keepalive_permit_without_calls: connections without an open call are pinged too, and may ping more often.
+        max_pings_without_data: how many pings are sent while nothing else is.
+        min_ping_interval_ms: a client that pings more often than this, more than ``max_ping_strikes`` times, is sent
+            away.
+        max_connection_age_ms: a connection is asked to end after this time; 0 for never.
+        max_connection_age_grace_ms: and closed after this time more; 0 for never.
+        compression_level: of the answers to inference requests: ``none``, ``low``, ``medium`` or ``high``.
+        start_s: how long a connection may take for its preface and its first settings.
+        stall_s: how long a peer that has begun a frame, or takes no data, may stand still.
+        message_grace_s, min_message_bytes_per_s: a message may take the grace time, and longer at this rate or more.
+        drain_linger_s: how long a connection without calls may stay open while the server stops.
+    """
+
+    max_message_bytes: int = 2**31 - 1
+    max_partial_bytes: int = 2**31 + (1 << 20)
+    max_connections: int = 10_000
+    max_streams: int = 4096
+    keepalive_time_ms: int = 7_200_000
+    keepalive_timeout_ms: int = 20_000
+    keepalive_permit_without_calls: bool = False
+    max_pings_without_data: int = 2
+    min_ping_interval_ms: int = 300_000
+    max_ping_strikes: int = 2
+    max_connection_age_ms: int = 0
+    max_connection_age_grace_ms: int = 0
+    compression_level: str = "none"
+    start_s: int = 30
+    stall_s: int = 120
+    message_grace_s: int = 30
+    min_message_bytes_per_s: int = 65_536
+    drain_linger_s: int = 2
+
+
+class GrpcService:
+    """The common part of a listener's connections.
+
+    Attributes:
+        shared_buffer: all connections receive into ``buffer``, because the loop reads and delivers in one step.
+        draining: new connections and new calls are turned away.
+        gathers_writes: the loop's ``writelines`` takes part in back-pressure.
+        deadlines: of all open calls.
+        on_empty: called when the last connection is gone.
+        worker: one thread for what would hold the loop up: large messages are compressed and decompressed one by one,
+            so that many small ones that grow large cannot fill the memory together.
+        pool: memory for messages that do not lie in the buffer as a whole.
+        partial_bytes: what has arrived of messages that are not whole yet.
+        partial_calls: the calls that these belong to, and for how many seconds.
+    """
+
+    __slots__ = (
+        "buffer",
+        "clock",
+        "connections",
+        "deadlines",
+        "draining",
+        "gathers_writes",
+        "limits",
+        "methods",
+        "on_empty",
+        "partial_bytes",
+        "partial_calls",
+        "pool",
+        "shared_buffer",
+        "worker",
+    )
+
+    def __init__(self, methods: Methods, limits: GrpcLimits, clock: Clock | None = None) -> None:
+        self.methods = methods
+        self.limits = limits
+        self.clock = clock or SystemClock()
+        self.buffer = bytearray(RECEIVE_BYTES)
+        self.pool = BufferPool()
+        self.shared_buffer = True
+        self.gathers_writes = True
+        self.connections: set[GrpcConnection] = set()
+        self.draining = False
+        self.on_empty: Callable[[], None] | None = None
+        self.partial_bytes = 0
+        self.partial_calls: dict[H2Call, int] = {}
+        self.deadlines = Deadlines(self.clock)
+        self.worker = ThreadPoolExecutor(1, "naiad-grpc")
+
+    def receive_buffer(self) -> bytearray:
+        """Where a new connection receives."""
+        return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
+
+    def age(self, seconds: int) -> None:
+        """Called by the sweep: note that time has passed, and give up calls whose message comes too slowly."""
+        self.pool.age(seconds)
+        for call, waited_s in list(self.partial_calls.items()):
+            self.partial_calls[call] = waited_s + seconds
+            if not call.check_rate(waited_s + seconds) and call in self.partial_calls:
+                self.partial_calls[call] = 0
+
+    def forget(self, connection: GrpcConnection) -> None:
+        """Called by a connection that was lost."""
+        self.connections.discard(connection)
+        if not self.connections and self.on_empty is not None:
+            self.on_empty()
+
+    def close(self) -> None:
+        """Give back the timer and the thread; the last call."""
+        self.deadlines.close()
+        self.worker.shutdown(wait=False, cancel_futures=True)

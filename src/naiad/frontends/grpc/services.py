@@ -1,0 +1,52 @@
+"""Everything that is served over gRPC: one table of methods by path, whichever transport carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from naiad.engine.engine import Engine
+from naiad.frontends.grpc.answers import not_served, protobuf_method
+from naiad.frontends.grpc.call import Method, Streaming, Unary
+from naiad.frontends.grpc.describe import Description
+from naiad.frontends.grpc.health import HealthService
+from naiad.frontends.grpc.infer import InferHandler
+from naiad.frontends.grpc.reflection import reflection_methods
+from naiad.frontends.grpc.stream import StreamService
+from naiad.wire.grpc.paths import HEALTH, INFERENCE, path
+
+NOT_SERVED = (
+    *("RepositoryModelLoad", "RepositoryModelUnload"),
+    *("SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister"),
+    *("CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"),
+    *("TraceSetting", "LogSettings"),
+)
+"""Methods of the protocol that are answered with UNIMPLEMENTED for now."""
+
+
+def make_methods(engine: Engine) -> dict[str, Method]:
+    """All methods by path, such as ``/inference.GRPCInferenceService/ModelInfer``, on one engine."""
+    methods: dict[str, Method] = {
+        path(INFERENCE, "ModelInfer"): Unary(InferHandler(engine), compressed=True),
+        path(INFERENCE, "ModelStreamInfer"): Streaming(StreamService(engine).open, compressed=True),
+    }
+    for name, answer in _described(Description(engine)).items():
+        methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", answer)
+    for name in NOT_SERVED:
+        methods[path(INFERENCE, name)] = not_served(path(INFERENCE, name))
+    methods.update(HealthService(engine).methods())
+    methods.update(reflection_methods((INFERENCE, HEALTH)))
+    return methods
+
+
+def _described(description: Description) -> dict[str, Callable[[Any], Any]]:
+    return {
+        "ServerLive": description.server_live,
+        "ServerReady": description.server_ready,
+        "ModelReady": description.model_ready,
+        "ServerMetadata": description.server_metadata,
+        "ModelMetadata": description.model_metadata,
+        "ModelConfig": description.model_config,
+        "ModelStatistics": description.model_statistics,
+        "RepositoryIndex": description.repository_index,
+    }

@@ -1,0 +1,84 @@
+"""From the server's options to what serves gRPC."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from naiad.frontends.grpc.listener import GrpcListener
+from naiad.frontends.grpc.service import GrpcLimits
+from naiad.frontends.tls import ssl_context
+from naiad.options import INT32_MAX
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from naiad.frontends.grpc.call import Methods
+    from naiad.frontends.grpc.grpcio_transport import GrpcioTransport
+    from naiad.options import ServerOptions
+
+
+def grpc_listener(options: ServerOptions, methods: Methods) -> GrpcListener:
+    """Our own HTTP/2, not started; it has no port of its own where grpcio has that, or nobody wants one.
+
+    Raises:
+        OptionError: a TLS file cannot be used.
+    """
+    own_port = options.allow_grpc and options.grpc_transport == "naiad"
+    return GrpcListener(
+        methods,
+        options.grpc_address,
+        options.grpc_port if own_port else None,
+        limits=grpc_limits(options),
+        reuse_port=options.reuse_grpc_port,
+        ssl=_tls(options) if own_port else None,
+    )
+
+
+def grpcio_transport(options: ServerOptions, methods: Methods) -> GrpcioTransport:
+    """The gRPC port served by grpcio, not started.
+
+    Raises:
+        OptionError: a TLS file cannot be used.
+    """
+    # Imported here: few servers use it.
+    from naiad.frontends.grpc.grpcio_transport import GrpcioTransport, TlsFiles
+
+    tls = None
+    if _tls(options):  # which says better than grpcio what is wrong about the files
+        root = options.grpc_root_cert if options.grpc_use_ssl_mutual else ""
+        tls = TlsFiles(options.grpc_server_cert, options.grpc_server_key, root)
+    return GrpcioTransport(
+        methods,
+        options.grpc_address,
+        options.grpc_port,
+        limits=grpc_limits(options),
+        reuse_port=options.reuse_grpc_port,
+        tls=tls,
+    )
+
+
+def grpc_limits(options: ServerOptions) -> GrpcLimits:
+    """The limits that the options set."""
+    age_ms, grace_ms = options.grpc_max_connection_age, options.grpc_max_connection_age_grace
+    return GrpcLimits(
+        max_message_bytes=options.grpc_max_input_size,
+        max_connections=options.grpc_max_connections,
+        keepalive_time_ms=options.grpc_keepalive_time,
+        keepalive_timeout_ms=options.grpc_keepalive_timeout,
+        keepalive_permit_without_calls=options.grpc_keepalive_permit_without_calls,
+        max_pings_without_data=options.grpc_http2_max_pings_without_data,
+        min_ping_interval_ms=options.grpc_http2_min_recv_ping_interval_without_data,
+        max_ping_strikes=options.grpc_http2_max_ping_strikes,
+        max_connection_age_ms=0 if age_ms == INT32_MAX else age_ms,
+        # The option's 0 is no time at all, the limit's is any time.
+        max_connection_age_grace_ms=0 if grace_ms == INT32_MAX else max(1, grace_ms),
+        compression_level=options.grpc_infer_response_compression_level,
+    )
+
+
+def _tls(options: ServerOptions) -> SSLContext | None:
+    if not options.grpc_use_ssl:
+        return None
+    return ssl_context(
+        options.grpc_server_cert, options.grpc_server_key, options.grpc_root_cert, options.grpc_use_ssl_mutual
+    )

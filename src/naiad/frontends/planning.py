@@ -1,0 +1,102 @@
+"""From the description of an inference request to a plan: the checks against the model, the same for every protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from naiad.config.spec import ModelSpec
+from naiad.engine.checks import check_inputs, check_outputs, check_size
+from naiad.errors import InvalidArgumentError, UnsupportedError
+from naiad.execution.model import LoadedModel
+from naiad.request import Array, request_label
+from naiad.tensor.strings import decode_bytes
+from naiad.wire.infer_header import InferHeader, InputHeader
+from naiad.wire.infer_plan import MAX_PLANS, BinaryInput, InferPlan
+
+_Plan = TypeVar("_Plan", bound=InferPlan[Any])
+
+
+class Planner(Generic[_Plan]):
+    """Makes plans of the class ``kind`` for one loaded model, which stands in ``model``.
+
+    Requests that carry their data in the description never have the same bytes twice, but mostly the same form: what
+    was checked once is kept by form.
+    """
+
+    def __init__(self, model: LoadedModel, kind: type[_Plan]) -> None:
+        self.model = model
+        self._kind = kind
+        self._forms: dict[object, _Plan] = {}
+
+    def plan(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:
+        """The plan for a request, a kept one if there is one; arguments and errors as ``make``."""
+        form = header.form()
+        plan = self._forms.get(form)
+        if plan is None:
+            plan = self.make(header, offsets)
+            self._keep(form, plan, header)
+        return plan
+
+    def _keep(self, form: object, plan: _Plan, header: InferHeader) -> None:
+        # Inputs were found to be the model's; outputs may be named any number of times.
+        if form is None or len(header.outputs or ()) > len(plan.outputs):
+            return
+        if len(self._forms) >= MAX_PLANS:
+            self._forms.clear()
+        self._forms[form] = plan
+
+    def make(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:
+        """Check a request against its model and note all that the next one with the same description needs.
+
+        Args:
+            header: the description.
+            offsets: of each binary input, where it lies behind the description.
+
+        Raises:
+            InvalidArgumentError: the request does not fit the model.
+            UnsupportedError: it asks for an extension that is not served.
+        """
+        spec = self.model.spec
+        fit = check_inputs(spec, header.inputs, header.id)
+        wanted = header.outputs or []
+        names = check_outputs(spec, [o.name for o in wanted])
+        if any(o.classification for o in wanted):
+            raise UnsupportedError("The classification extension is not served by this version of Naiad.")
+        asked = {o.name: o.binary for o in wanted}
+        inputs: list[BinaryInput] = []
+        size = 0
+        for given in header.inputs:
+            if given.binary_size is None:
+                continue
+            size += given.binary_size
+            if not given.dtype.is_bytes:
+                check_size(spec, given.name, given.elements * given.dtype.itemsize, given.binary_size, header.id)
+                inputs.append(BinaryInput(given.name, given.dtype.numpy, offsets[given.name], given.shape))
+        return self._kind(
+            spec.name,
+            self.model.version,
+            inputs,
+            size,
+            names,
+            {n: spec.outputs[n].dtype for n in names},
+            {n: asked.get(n, header.binary_default) if asked else header.binary_default for n in names},
+            fit.rows,
+            fit.shape_key,
+            header.parameters,
+            header.priority,
+            header.timeout_us,
+        )
+
+
+def read_bytes(given: InputHeader, spec: ModelSpec, raw: bytes | memoryview, request_id: str) -> Array:
+    """A BYTES input from its serialised form.
+
+    Raises:
+        InvalidArgumentError: a length runs past the end, or the number of elements is not that of the shape.
+    """
+    try:
+        elements = decode_bytes(raw, given.elements, f"inference input '{given.name}' for model '{spec.name}'")
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(request_label(request_id) + str(error)) from None
+    return elements.reshape(given.shape)

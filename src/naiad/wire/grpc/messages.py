@@ -1,0 +1,120 @@
+"""Length-prefixed messages: one byte for "compressed", four for the length, then the message.
+
+Source: gRPC's "gRPC over HTTP/2", section Length-Prefixed-Message.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from naiad.errors import InternalError
+from naiad.tensor.memory import BufferPool
+from naiad.wire.grpc.compression import MessageTooLargeError
+from naiad.wire.sized_body import SizedBody
+
+PREFIX_BYTES: Final = 5
+prefix = struct.Struct(">BI")
+
+
+class BadPrefixError(InternalError):
+    """What should be the prefix of a message is none."""
+
+
+class MessageReader:
+    """Cuts the data of one call into messages, one at a time.
+
+    A message that does not lie in one piece gets memory of its own, into which the rest may be received directly. Its
+    end is aligned there: in inference requests the last tensor lies at the end.
+
+    Attributes:
+        compressed: the flag of the message that ``take`` gave last.
+        waiting_bytes: what has come of a message that is not whole.
+    """
+
+    __slots__ = ("_body", "_limit", "_pool", "_prefix", "compressed", "waiting_bytes")
+
+    def __init__(self, pool: BufferPool, limit: int) -> None:
+        self._pool = pool
+        self._limit = limit
+        self._prefix = bytearray()
+        self._body: SizedBody | None = None
+        self.compressed = False
+        self.waiting_bytes = 0
+
+    @property
+    def is_within_message(self) -> bool:
+        """A message has begun and is not whole."""
+        return bool(self._prefix)
+
+    def feed(self, data: memoryview) -> tuple[int, bytearray | memoryview | None]:
+        """Use ``data`` up to the end of one message; gives back how many bytes that was, and the message if whole.
+
+        Raises:
+            BadPrefixError: the data do not begin as a message does.
+            MessageTooLargeError: the message is longer than the limit.
+            MemoryError: there is no room for it.
+        """
+        if self._body is not None:
+            return self._fill(self._body, data)
+        used = min(PREFIX_BYTES - len(self._prefix), len(data))
+        self._prefix += data[:used]
+        if len(self._prefix) < PREFIX_BYTES:
+            return used, None
+        flag, length = prefix.unpack(self._prefix)
+        if flag > 1:
+            raise BadPrefixError(f"a request message begins with the byte {flag}, expected 0 or 1")
+        self.compressed = bool(flag)
+        if length > self._limit:
+            raise MessageTooLargeError(
+                f"the request message has {length} bytes, the server takes {self._limit}; see --grpc-max-input-size"
+            )
+        rest = data[used : used + length]
+        if len(rest) == length:
+            self._prefix.clear()
+            return used + length, bytearray(rest)
+        self._body = SizedBody(self._pool, length, rest, length)
+        self.waiting_bytes = len(rest)
+        return used + len(rest), None
+
+    def append(self, buffer: bytearray, start: int, end: int) -> bool:
+        """The short way for the middle of a long message: True when ``buffer[start:end]`` was taken."""
+        body = self._body
+        size = end - start
+        if body is None or len(body.target) <= size:
+            return False
+        body.target[:size] = memoryview(buffer)[start:end]
+        body.advance(size)
+        self.waiting_bytes += size
+        return True
+
+    def _fill(self, body: SizedBody, data: memoryview) -> tuple[int, memoryview | None]:
+        used = 0
+        while used < len(data):
+            size = min(len(body.target), len(data) - used)
+            body.target[:size] = data[used : used + size]
+            used += size
+            if message := self.advance(size):
+                return used, message
+        return used, None
+
+    def target(self) -> memoryview | None:
+        """Memory that the next bytes of the present message go to; None when it has none of its own."""
+        return None if self._body is None else self._body.target
+
+    def advance(self, size: int) -> memoryview | None:
+        """Note that ``size`` bytes were put into ``target``; gives back the message once it is whole.
+
+        Raises:
+            MemoryError: there is no room for the rest.
+        """
+        body = self._body
+        if body is None:
+            return None
+        self.waiting_bytes += size
+        if not body.advance(size):
+            return None
+        self._body = None
+        self._prefix.clear()
+        self.waiting_bytes = 0
+        return body.memory

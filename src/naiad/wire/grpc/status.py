@@ -1,0 +1,62 @@
+"""The status codes of gRPC and how a status text travels.
+
+Source: gRPC's "Status codes and their use" and "gRPC over HTTP/2" (Status-Message is percent-encoded UTF-8).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+_UNSAFE = re.compile(rb"[^ -$&-~]|\A | \Z")
+MAX_TEXT_BYTES = 4096
+"""Longer texts are cut: with the other trailers they must fit the header lists that clients take (8 KiB)."""
+STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
+"""What new calls are told, beside UNAVAILABLE, once the server stops. Source: the reference's text."""
+INTERNAL_FAILURE = "internal error while the request was handled; the server's log has the details"
+NO_MESSAGE = "the request has no message"
+
+
+class Status(IntEnum):
+    """The codes, by their names in gRPC."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+def shorten_text(text: str) -> str:
+    """A status text that UTF-8 can carry, cut so that ``encode_text`` of it has at most ``MAX_TEXT_BYTES`` bytes."""
+    text = text.encode("utf-8", "replace").decode()
+    if len(_escape(text)) <= MAX_TEXT_BYTES:
+        return text
+    room = MAX_TEXT_BYTES - len("...")
+    for position, character in enumerate(text):
+        room -= len(_escape(character))
+        if room < 0:
+            return text[:position] + "..."
+    return text
+
+
+def encode_text(text: str) -> bytes:
+    """A status text as the value of ``grpc-message``: percent-encoded UTF-8, cut when it is too long."""
+    encoded = _escape(text)
+    return encoded if len(encoded) <= MAX_TEXT_BYTES else _escape(shorten_text(text))
+
+
+def _escape(text: str) -> bytes:
+    return _UNSAFE.sub(lambda found: b"%%%02X" % found[0][0], text.encode("utf-8", "replace"))

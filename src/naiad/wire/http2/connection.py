@@ -1,0 +1,498 @@
+"""The server's side of one HTTP/2 connection, without a socket: received bytes become streams and their data.
+
+The way of a small request is ``received`` -> ``_parse`` -> ``Stream.data``: two frames, one look-up of the header
+block. Everything unusual takes the slower methods below. Source: RFC 9113; section numbers stand beside the rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from naiad.wire.http2.control import Control
+from naiad.wire.http2.frames import (
+    CONTINUATION,
+    DATA,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    HAS_PRIORITY,
+    HEADERS,
+    MAX_STREAM_ID,
+    PADDED,
+    PREFACE,
+    SETTINGS,
+    ErrorCode,
+    Http2ConnectionError,
+    Http2StreamError,
+    Setting,
+    encode_settings,
+    encode_window_update,
+    frame_head,
+)
+from naiad.wire.http2.headers import MAX_BLOCK_BYTES, MAX_HEADER_LIST_BYTES, HeaderReader, RequestHead
+from naiad.wire.http2.stream import BUSY, LOCAL_CLOSED, PAUSED, REMOTE_CLOSED, Stream
+
+MAX_FRAME_BYTES: Final = 1 << 22
+STREAM_WINDOW: Final = 1 << 23
+CONNECTION_WINDOW: Final = 1 << 26
+MAX_CONTINUATIONS: Final = 32
+_DIRECT_BYTES: Final = 1 << 15
+_HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
+
+OpenStream = Callable[["Connection", int, RequestHead], Stream]
+
+
+class _Partial:
+    """A DATA frame of which a part is missing: ``left`` bytes of data, then ``skip`` bytes of padding.
+
+    Frames of unknown types are skipped as ones with no data.
+    """
+
+    __slots__ = ("ended", "left", "skip", "stream")
+
+    def __init__(self, stream: Stream | None, left: int, skip: int, ended: bool) -> None:
+        self.stream = stream
+        self.left = left
+        self.skip = skip
+        self.ended = ended
+
+
+class _Block:
+    """A header block that goes on in CONTINUATION frames."""
+
+    __slots__ = ("ended", "frames", "raw", "stream_id")
+
+    def __init__(self, stream_id: int, ended: bool, raw: bytes) -> None:
+        self.stream_id = stream_id
+        self.ended = ended
+        self.raw = bytearray(raw)
+        self.frames = 1
+
+
+class Connection(Control):
+    """Give it bytes by ``target`` and ``received``; take what it writes from ``out``.
+
+    Attributes:
+        unread: bytes that could not be used yet.
+        refused: the peer spoke HTTP/1; it was told so by ``http1_answer``.
+        closed_to_new: the peer was told that this side takes no further streams.
+    """
+
+    __slots__ = (
+        "_block",
+        "_buffer",
+        "_direct",
+        "_http1_answer",
+        "_max_streams",
+        "_open",
+        "_partial",
+        "_reader",
+        "_started",
+        "_unacknowledged",
+        "_view",
+        "closed_to_new",
+        "refused",
+        "unread",
+    )
+
+    def __init__(
+        self,
+        buffer: bytearray,
+        open_stream: OpenStream,
+        find_route: Callable[[RequestHead], Any],
+        wake: Callable[[], None],
+        max_streams: int,
+        http1_answer: bytes = b"",
+    ) -> None:
+        super().__init__(wake)
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._open = open_stream
+        self._reader = HeaderReader(find_route)
+        self._max_streams = max_streams
+        self._started = False
+        self._block: _Block | None = None
+        self._partial: _Partial | None = None
+        self._direct = False
+        self._unacknowledged = 0
+        self.unread = bytearray()
+        self.closed_to_new = False
+        self.refused = False
+        self._http1_answer = http1_answer
+
+    @property
+    def is_within_frame(self) -> bool:
+        """The peer has begun something that it has not finished: a frame, a header block, its preface."""
+        return bool(self.unread) or self._partial is not None or self._block is not None or not self.settled
+
+    # Receiving
+
+    def target(self, sizehint: int = -1) -> memoryview:
+        """Where the next bytes are to go: the shared buffer, or straight into a message."""
+        partial = self._partial
+        self._direct = False
+        if partial is not None and partial.left >= _DIRECT_BYTES and partial.stream is not None:
+            memory = partial.stream.target()
+            if memory is not None:
+                self._direct = True
+                return memory[: partial.left]
+        return self._view
+
+    def received(self, size: int) -> None:
+        """``size`` bytes were put into ``target``."""
+        if self.failed:
+            return
+        self.inside = True
+        try:
+            if self._partial is None and not self.unread:
+                used = self._parse(self._buffer, 0, size)
+                if used < size:
+                    self.unread = self._buffer[used:size]
+            else:
+                self._go_on_reading(size)
+        except Http2ConnectionError as error:
+            self.fail(error.code, str(error))
+        if self._unacknowledged >= CONNECTION_WINDOW >> 1:
+            self.out.append(encode_window_update(0, self._unacknowledged))
+            self._unacknowledged = 0
+        if self.unfinished:
+            self.stop_unfinished()
+        self.inside = False
+
+    def _go_on_reading(self, size: int) -> None:
+        """Take bytes in that continue what came before them."""
+        partial = self._partial
+        if partial is None:
+            unread = self.unread + self._view[:size]
+            self.unread = unread[self._parse(unread, 0, len(unread)) :]
+            return
+        if self._direct:
+            self._count_part(partial, size)
+            if partial.stream is not None:
+                partial.stream.advance(size)
+            return
+        start = self._feed(partial, self._buffer, 0, size)
+        if start < size:
+            used = self._parse(self._buffer, start, size)
+            if used < size:
+                self.unread = self._buffer[used:size]
+
+    def _parse(self, buffer: bytearray, position: int, size: int) -> int:
+        """Take every frame out of ``buffer[position:size]``; gives back how far it came."""
+        if not self._started:
+            position = self._read_preface(buffer, size)
+            if not self._started:
+                return position
+        streams = self.streams
+        known = self._reader.known
+        while size - position >= 9:
+            word, flags, stream_id = frame_head.unpack_from(buffer, position)
+            start = position + 9
+            end = start + (word >> 8)
+            if end > size:
+                return self._begin_frame(buffer, position, size)
+            kind = word & 0xFF
+            position = end
+            if self._block is not None or not self.settled:
+                self._check_order(kind, stream_id)
+            if kind == DATA:
+                self._unacknowledged += end - start
+                stream = streams.get(stream_id)
+                if stream is None or stream.flags & (REMOTE_CLOSED | LOCAL_CLOSED) or flags & PADDED or end == start:
+                    self._unusual_data(buffer, start, end, flags, stream_id)
+                elif flags & END_STREAM:
+                    stream.flags |= REMOTE_CLOSED
+                    stream.data(buffer, start, end, True)
+                elif self._count(stream, end - start):
+                    stream.data(buffer, start, end, False)
+            elif kind == HEADERS and flags & (END_HEADERS | PADDED | HAS_PRIORITY) == END_HEADERS:
+                block = bytes(buffer[start:end])
+                head = known.get(block)
+                if head is None or flags & END_STREAM or not self._is_new(stream_id):
+                    self._headers(stream_id & MAX_STREAM_ID, bool(flags & END_STREAM), block)
+                else:
+                    self.last_stream_id = stream_id
+                    streams[stream_id] = self._open(self, stream_id, head)
+            else:
+                self._unusual_frame(kind, flags, stream_id & MAX_STREAM_ID, buffer[start:end])
+        return position
+
+    def _is_new(self, stream_id: int) -> bool:
+        """A stream that may be opened without further questions."""
+        return (
+            self.last_stream_id < stream_id <= MAX_STREAM_ID
+            and stream_id & 1 == 1
+            and len(self.streams) < self._max_streams
+            and not self.closed_to_new
+        )
+
+    def _read_preface(self, buffer: bytearray, size: int) -> int:
+        if size < len(PREFACE) and PREFACE.startswith(buffer[:size]):
+            return 0
+        if not buffer.startswith(PREFACE):
+            if self._http1_answer and _HTTP1_REQUEST.match(buffer, 0, size):
+                self.refused = self.failed = True
+                self.out.append(self._http1_answer)
+                return size
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "the connection does not begin with HTTP/2's preface")
+        self._started = True
+        self.out.append(_greeting(self._max_streams))
+        return len(PREFACE)
+
+    def _check_order(self, kind: int, stream_id: int) -> None:
+        """Rules that hold at certain times: settings come first (3.4), a header block is not interrupted (4.3)."""
+        if not self.settled and kind != SETTINGS:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} before the first SETTINGS")
+        if self._block is not None and (kind != CONTINUATION or stream_id & MAX_STREAM_ID != self._block.stream_id):
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} within a header block")
+
+    # Frames that have not arrived whole
+
+    def _begin_frame(self, buffer: bytearray, position: int, size: int) -> int:
+        """Look at a frame of which a part is missing. DATA is used as it comes, other frames are kept for later."""
+        word, flags, stream_id = frame_head.unpack_from(buffer, position)
+        length, kind, start = word >> 8, word & 0xFF, position + 9
+        if length > MAX_FRAME_BYTES:
+            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"frame of {length} bytes")
+        if self._block is not None or not self.settled:
+            self._check_order(kind, stream_id)
+        if kind == DATA:
+            if flags & PADDED and start == size:
+                return position
+            partial = self._partial = self._begin_data(buffer, start, length, flags, stream_id & MAX_STREAM_ID)
+            if not partial.left and partial.stream is not None:
+                # Nothing but padding.
+                self.spend()
+                if partial.ended:
+                    self._end_request(partial.stream)
+            return self._feed(partial, buffer, start + (flags & PADDED == PADDED), size)
+        if kind > CONTINUATION:
+            self.spend()
+            self._partial = _Partial(None, 0, length, False)
+            return self._feed(self._partial, buffer, start, size)
+        if length > MAX_BLOCK_BYTES:
+            raise _too_long(kind, length)
+        return position
+
+    def _begin_data(self, buffer: bytearray, start: int, length: int, flags: int, stream_id: int) -> _Partial:
+        self._unacknowledged += length
+        stream = self._find_for_data(stream_id)
+        padding = 0
+        if flags & PADDED:
+            padding = buffer[start]
+            if padding >= length:
+                raise _too_much_padding(padding, length)
+            length -= 1
+            if stream is not None:
+                # The padding counts too; what is data counts when it comes.
+                self._count(stream, padding + 1)
+        return _Partial(stream, length - padding, padding, bool(flags & END_STREAM))
+
+    def _feed(self, partial: _Partial, buffer: bytearray, start: int, size: int) -> int:
+        """Pass on the next part of an incomplete frame, then skip its padding; gives back how far that went."""
+        have = min(partial.left, size - start)
+        if have:
+            stream = partial.stream
+            ended = self._count_part(partial, have)
+            if stream is not None and stream.id in self.streams and not stream.flags & LOCAL_CLOSED:
+                stream.data(buffer, start, start + have, ended)
+            start += have
+        skipped = min(partial.skip, size - start)
+        partial.skip -= skipped
+        if not partial.left and not partial.skip:
+            self._partial = None
+        return start + skipped
+
+    def _count_part(self, partial: _Partial, size: int) -> bool:
+        """Count a part of a frame's data; True when it was the last of the request."""
+        partial.left -= size
+        stream = partial.stream
+        if not partial.left and not partial.skip:
+            self._partial = None
+        if stream is None or stream.id not in self.streams:
+            return False
+        if partial.left or not partial.ended:
+            self._count(stream, size)
+            return False
+        self._close_remote(stream)
+        return True
+
+    # Data
+
+    def _count(self, stream: Stream, size: int) -> bool:
+        """Count data of a request that goes on, and let the peer send more of it; False when it sent too much."""
+        stream.received += size
+        self.data_frames += 1
+        open_window = STREAM_WINDOW + stream.granted - stream.received
+        if open_window < 0:
+            self.reset(stream.id, ErrorCode.FLOW_CONTROL_ERROR)
+            return False
+        if open_window <= STREAM_WINDOW >> 1 and not stream.flags & (PAUSED | BUSY | LOCAL_CLOSED):
+            self.grant(stream)
+        return True
+
+    def grant(self, stream: Stream) -> None:
+        """Open a stream's window fully again."""
+        increment = stream.received - stream.granted
+        if increment:
+            stream.granted = stream.received
+            self.write(encode_window_update(stream.id, increment))
+
+    def _end_request(self, stream: Stream) -> None:
+        """The request has ended without more data."""
+        dropped = stream.flags & LOCAL_CLOSED
+        self._close_remote(stream)
+        if not dropped:
+            stream.end()
+
+    def _close_remote(self, stream: Stream) -> None:
+        stream.flags |= REMOTE_CLOSED
+        if stream.flags & LOCAL_CLOSED and not stream.queue:
+            self.streams.pop(stream.id, None)
+
+    def _find_for_data(self, stream_id: int) -> Stream | None:
+        """The stream that data belong to; None when they are to be dropped."""
+        stream = self.streams.get(stream_id)
+        if stream is not None and not stream.flags & REMOTE_CLOSED:
+            return stream
+        if self.is_idle(stream_id) or not stream_id:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"DATA on idle stream {stream_id}")
+        if stream_id not in self.reset_here:
+            self.reset(stream_id, ErrorCode.STREAM_CLOSED)
+        self.spend()
+        return None
+
+    def _unusual_data(self, buffer: bytearray, start: int, end: int, flags: int, stream_id: int) -> None:
+        """A whole DATA frame that is padded or empty, or whose stream does not wait for data."""
+        stream = self._find_for_data(stream_id & MAX_STREAM_ID)
+        length = end - start
+        if flags & PADDED:
+            padding = buffer[start] if length else 0
+            if padding >= length:
+                raise _too_much_padding(padding, length)
+            start += 1
+            end -= padding
+        if start == end and not flags & END_STREAM:
+            self.spend()
+        if stream is None or not self._count(stream, length):
+            return
+        if start < end and not stream.flags & LOCAL_CLOSED:
+            if flags & END_STREAM:
+                self._close_remote(stream)
+            stream.data(buffer, start, end, bool(flags & END_STREAM))
+        elif flags & END_STREAM:
+            self._end_request(stream)
+
+    # Headers
+
+    def _unusual_frame(self, kind: int, flags: int, stream_id: int, payload: bytearray) -> None:
+        """Any frame but DATA and plain HEADERS."""
+        if kind == HEADERS:
+            self._begin_block(flags, stream_id, payload)
+        elif kind == CONTINUATION and self._block is not None:
+            self._continue_block(self._block, flags, payload)
+        else:
+            if len(payload) > MAX_BLOCK_BYTES and kind < CONTINUATION:
+                raise _too_long(kind, len(payload))
+            try:
+                self.control_frame(kind, flags, stream_id, bytes(payload))
+            except Http2StreamError as error:
+                self.spend()
+                self.reset(stream_id, error.code)
+
+    def _begin_block(self, flags: int, stream_id: int, payload: bytearray) -> None:
+        begin, end = 0, len(payload)
+        if flags & PADDED:
+            if not payload or payload[0] >= end:
+                raise _too_much_padding(payload[0] if payload else 0, end)
+            begin = 1
+            end -= payload[0]
+        if flags & HAS_PRIORITY:
+            begin += 5
+        if begin > end:
+            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"HEADERS of {len(payload)} bytes")
+        block = bytes(payload[begin:end])
+        if flags & END_HEADERS:
+            self._headers(stream_id, bool(flags & END_STREAM), block)
+        else:
+            self._block = _Block(stream_id, bool(flags & END_STREAM), block)
+
+    def _continue_block(self, block: _Block, flags: int, payload: bytearray) -> None:
+        block.raw += payload
+        block.frames += 1
+        if len(block.raw) > MAX_BLOCK_BYTES or block.frames > MAX_CONTINUATIONS:
+            raise Http2ConnectionError(
+                ErrorCode.ENHANCE_YOUR_CALM, f"header block of {len(block.raw)} bytes in {block.frames} frames"
+            )
+        if flags & END_HEADERS:
+            self._block = None
+            self._headers(block.stream_id, block.ended, bytes(block.raw))
+
+    def _headers(self, stream_id: int, ended: bool, block: bytes) -> None:
+        """A whole header block: a new stream, or the end of one."""
+        if len(block) > MAX_BLOCK_BYTES:
+            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, f"header block of {len(block)} bytes")
+        if stream_id & 1 == 0:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"the peer may not open stream {stream_id}")
+        if stream_id <= max(self.last_stream_id, self.refused_id):
+            self._trailers(stream_id, ended, block)
+            return
+        try:
+            head = self._reader.known.get(block) or self._reader.read(block)
+        except Http2StreamError as error:
+            self.last_stream_id = stream_id
+            self.spend()
+            self.reset(stream_id, error.code)
+            return
+        if not self._is_new(stream_id):
+            self.spend()
+            self.reset(stream_id, ErrorCode.REFUSED_STREAM)
+            if self.closed_to_new:
+                self.refused_id = stream_id
+            else:
+                self.last_stream_id = stream_id
+            return
+        self.last_stream_id = stream_id
+        stream = self.streams[stream_id] = self._open(self, stream_id, head)
+        if ended:
+            self._end_request(stream)
+
+    def _trailers(self, stream_id: int, ended: bool, block: bytes) -> None:
+        """A header block behind a request's data."""
+        stream = self.streams.get(stream_id)
+        if stream is None and stream_id not in self.reset_here:
+            raise Http2ConnectionError(ErrorCode.STREAM_CLOSED, f"HEADERS on closed stream {stream_id}")
+        try:
+            self._reader.read_trailers(block)
+        except Http2StreamError as error:
+            self.reset(stream_id, error.code)
+            return
+        if stream is None:
+            self.spend()
+        elif stream.flags & REMOTE_CLOSED:
+            self.reset(stream_id, ErrorCode.STREAM_CLOSED)
+        elif not ended:
+            self.reset(stream_id, ErrorCode.PROTOCOL_ERROR)
+        else:
+            self._end_request(stream)
+
+
+def _greeting(max_streams: int) -> bytes:
+    """What the server says first."""
+    settings = {
+        Setting.MAX_CONCURRENT_STREAMS: max_streams,
+        Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+        Setting.MAX_FRAME_SIZE: MAX_FRAME_BYTES,
+        Setting.MAX_HEADER_LIST_SIZE: MAX_HEADER_LIST_BYTES,
+    }
+    return encode_settings(settings) + encode_window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW)
+
+
+def _too_long(kind: int, length: int) -> Http2ConnectionError:
+    return Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, f"frame of type {kind} with {length} bytes")
+
+
+def _too_much_padding(padding: int, length: int) -> Http2ConnectionError:
+    return Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"padding of {padding} bytes in a frame of {length}")

@@ -1,0 +1,253 @@
+"""The sending half of an HTTP/2 connection: windows, frames and the data that waits for room.
+
+Nothing is copied to be cut into frames: a frame's payload is a view of what it was given.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from naiad.wire.http2.frames import (
+    DATA,
+    DEFAULT_FRAME_BYTES,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    MAX_WINDOW,
+    ErrorCode,
+    Http2ConnectionError,
+    Http2StreamError,
+    encode_frame,
+    encode_reset,
+    frame_head,
+)
+from naiad.wire.http2.stream import HEADERS_SENT, LOCAL_CLOSED, REMOTE_CLOSED, STALLED, Stream
+
+_SHARE_BYTES = 1 << 18
+_STALE_STREAMS = 64
+_EMPTY_TABLE = b"\x20"
+_NOTHING = memoryview(b"")
+
+
+class Outbound:
+    """What leaves one connection. The owner takes ``out`` and writes it, in its order.
+
+    Attributes:
+        out: encoded pieces that are due; views among them must not change until they are written.
+        streams: the open ones, by id.
+        window: bytes that the peer takes on this connection now.
+        initial_window: what a new stream begins with; a stream may send this plus its ``credit``.
+        frame_bytes: the largest frame that the peer takes.
+        waiting: streams with data to send, in turn; those whose own window is used up come back when it grows.
+        waiting_bytes: the data of all streams that was not sent yet.
+        pumped: frames that left late, as a sign of life.
+        plain: header blocks may be sent as they are. If not, the peer has shrunk its header table, and the next block
+            must say that this side uses none of it (RFC 7541, section 4.2).
+        inside: the connection is reading; whoever makes it read looks at ``out`` afterwards.
+        wake: called when there is something in ``out`` or ``waiting`` and the connection is not reading.
+    """
+
+    __slots__ = (
+        "frame_bytes",
+        "initial_window",
+        "inside",
+        "out",
+        "plain",
+        "pumped",
+        "streams",
+        "unfinished",
+        "waiting",
+        "waiting_bytes",
+        "wake",
+        "window",
+    )
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.out: list[Any] = []
+        self.streams: dict[int, Stream] = {}
+        self.window = DEFAULT_WINDOW
+        self.initial_window = DEFAULT_WINDOW
+        self.frame_bytes = DEFAULT_FRAME_BYTES
+        self.waiting: deque[Stream] = deque()
+        self.waiting_bytes = 0
+        self.pumped = 0
+        self.plain = True
+        self.inside = False
+        self.unfinished: list[Stream] = []
+        self.wake = wake
+
+    def write(self, piece: bytes) -> None:
+        """Send encoded frames that need no window."""
+        self.out.append(piece)
+        if not self.inside:
+            self.wake()
+
+    def send_headers(self, stream: Stream, block: bytes) -> None:
+        """Begin the answer on a stream."""
+        stream.flags |= HEADERS_SENT
+        self.write(self._headers_frame(stream, END_HEADERS, block))
+
+    def _headers_frame(self, stream: Stream, flags: int, block: bytes) -> bytes:
+        if not self.plain:
+            self.plain = True
+            block = _EMPTY_TABLE + block
+        return encode_frame(HEADERS, flags, stream.id, block)
+
+    def send_data(self, stream: Stream, parts: Sequence[Any], size: int) -> None:
+        """Send ``size`` bytes of data, the flat buffers ``parts``, as soon as there is room for them."""
+        queue = stream.queue
+        if queue is None:
+            queue = stream.queue = deque()
+        if not queue:
+            self.waiting.append(stream)
+        queue += [part for part in map(_flat, parts) if part.nbytes]
+        stream.queued_bytes += size
+        self.waiting_bytes += size
+        if not self.inside:
+            self.wake()
+
+    def end(self, stream: Stream, trailers: bytes) -> None:
+        """End the answer on a stream with a last header block, behind its data."""
+        stream.flags |= LOCAL_CLOSED
+        if stream.queue:
+            stream.trailers = trailers
+        else:
+            self._close(stream, trailers)
+
+    def _close(self, stream: Stream, trailers: bytes) -> None:
+        frame = self._headers_frame(stream, END_HEADERS | END_STREAM, trailers)
+        if stream.flags & REMOTE_CLOSED:
+            self.streams.pop(stream.id, None)
+        elif self.inside:
+            # The rest of the request may be the very next bytes.
+            self.unfinished.append(stream)
+        else:
+            frame += self._stop_request(stream)
+        self.write(frame)
+
+    def _stop_request(self, stream: Stream) -> bytes:
+        """The frame that tells the peer to send no more of a request that was answered."""
+        self.streams.pop(stream.id, None)
+        self.closed_here(stream.id)
+        return encode_reset(stream.id, ErrorCode.NO_ERROR)
+
+    def stop_unfinished(self) -> None:
+        """Stop the requests that were answered before they had arrived whole and still have not."""
+        for stream in self.unfinished:
+            if stream.id in self.streams and not stream.flags & REMOTE_CLOSED:
+                self.out.append(self._stop_request(stream))
+        self.unfinished.clear()
+
+    def closed_here(self, stream_id: int) -> None:
+        """A stream was closed by this side; the peer may not know yet."""
+
+    def drop(self, stream: Stream) -> None:
+        """Forget what a stream has not sent."""
+        if stream.queue:
+            self.waiting_bytes -= stream.queued_bytes
+            stream.queued_bytes = 0
+            stream.queue.clear()
+            if len(self.waiting) > 2 * len(self.streams) + _STALE_STREAMS:
+                self.waiting = deque(other for other in self.waiting if other.queue)
+
+    def pump(self, limit: int) -> bool:
+        """Put up to about ``limit`` bytes of waiting data into ``out``, in fair shares; False when there was nothing
+        that may be sent."""
+        waiting = self.waiting
+        sent = 0
+        while waiting and sent < limit and self.window > 0:
+            stream = waiting.popleft()
+            if not stream.queue:
+                # It was dropped meanwhile.
+                continue
+            sent += self._send_share(stream)
+            if not stream.queue:
+                self._sent_all(stream)
+            elif self.initial_window + stream.credit <= 0:
+                stream.flags |= STALLED
+            else:
+                waiting.append(stream)
+        return sent > 0
+
+    def _sent_all(self, stream: Stream) -> None:
+        if stream.trailers is not None:
+            trailers, stream.trailers = stream.trailers, None
+            self._close(stream, trailers)
+        else:
+            stream.drained()
+
+    def _send_share(self, stream: Stream) -> int:
+        """Put one stream's next frames into ``out``; the bytes of data in them."""
+        queue, out = stream.queue, self.out
+        if not queue:
+            return 0
+        # A window may be below zero, by SETTINGS.
+        total = left = max(0, min(stream.queued_bytes, self.window, self.initial_window + stream.credit, _SHARE_BYTES))
+        part, position = queue[0], 0
+        while left > 0:
+            size = min(left, self.frame_bytes)
+            left -= size
+            self.pumped += 1
+            out.append(frame_head.pack(size << 8 | DATA, 0, stream.id))
+            while size:
+                have = len(part) - position
+                if have > size:
+                    out.append(part[position : position + size])
+                    position += size
+                    break
+                out.append(part[position:] if position else part)
+                size -= have
+                position = 0
+                queue.popleft()
+                if queue:
+                    part = queue[0]
+        if position:
+            queue[0] = part[position:]
+        self.window -= total
+        stream.credit -= total
+        stream.queued_bytes -= total
+        self.waiting_bytes -= total
+        return total
+
+    def grow_window(self, increment: int) -> None:
+        """The peer takes more on this connection."""
+        if not increment:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0 for the connection")
+        self.window += increment
+        if self.window > MAX_WINDOW:
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is above 2^31-1")
+
+    def set_initial_window(self, size: int) -> None:
+        """The peer changed what every stream begins with, those that are open included."""
+        if size == self.initial_window:
+            return
+        if any(size + stream.credit > MAX_WINDOW for stream in self.streams.values()):
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is above 2^31-1")
+        self.initial_window = size
+        for stream in self.streams.values():
+            if stream.flags & STALLED and size + stream.credit > 0:
+                self._go_on(stream)
+
+    def grow_stream_window(self, stream: Stream, increment: int) -> None:
+        """The peer takes more on one stream."""
+        if not increment:
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+        stream.credit += increment
+        if self.initial_window + stream.credit > MAX_WINDOW:
+            raise Http2StreamError(ErrorCode.FLOW_CONTROL_ERROR, "the stream's window is above 2^31-1")
+        if stream.flags & STALLED and self.initial_window + stream.credit > 0:
+            self._go_on(stream)
+
+    def _go_on(self, stream: Stream) -> None:
+        stream.flags &= ~STALLED
+        self.waiting.append(stream)
+
+
+def _flat(part: Any) -> memoryview:
+    view = memoryview(part)
+    if not view.nbytes:
+        return _NOTHING
+    return view if view.ndim == 1 and view.itemsize == 1 else view.cast("B")

@@ -1,0 +1,171 @@
+"""A ``ModelInferRequest`` that protobuf has parsed, read like the JSON part of a request over HTTP: into one header.
+
+Source: the protocol's gRPC section: the types of parameters, and where the data of each input is. Nothing here knows
+more of the model than its name, which errors give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from naiad.errors import InvalidArgumentError, UnsupportedError
+from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.wire.infer_contents import Contents, find_contents
+from naiad.wire.infer_header import (
+    NO_INPUT_REGION,
+    NO_OUTPUT_REGION,
+    RESERVED_KEY,
+    InferHeader,
+    InputHeader,
+    OutputHeader,
+    count_elements,
+)
+
+MAX_ENTRIES: Final = 4096
+"""How many inputs, outputs and parameters a request may have of each: far more than a model has."""
+
+MAX_RANK: Final = 64
+EMPTY_FINAL: Final = "triton_enable_empty_final_response"
+INVALID: Final = DataType("<invalid>", "TYPE_INVALID", np.dtype(np.void), 1)
+"""Stands for a datatype that is none; it fits no model."""
+
+Raw = bytes | memoryview
+_CUSTOM: Final = ("bool_param", "int64_param", "string_param", "double_param")
+_INT64: Final = ("int64_param",)
+_BOOL: Final = ("bool_param",)
+
+
+class ReadMessage(NamedTuple):
+    """A request: its ``header``, and for each input its raw bytes or its typed contents."""
+
+    header: InferHeader
+    sources: Sequence[Raw | Contents]
+
+
+def read_message(message: Any, raws: Sequence[Raw], model: str) -> ReadMessage:
+    """Read a request.
+
+    Args:
+        message: the ``ModelInferRequest``.
+        raws: its raw tensors in order; those in the message are not looked at.
+        model: the model's name.
+
+    Raises:
+        InvalidArgumentError: a value is of the wrong type or not allowed, or the data of an input is missing.
+        UnsupportedError: the request asks for shared memory, which is not served.
+    """
+    for name in ("inputs", "outputs", "parameters"):
+        _check_number(len(getattr(message, name)), name)
+    header = InferHeader(id=message.id, binary_default=True)
+    _read_parameters(header, message.parameters)
+    sources = _read_inputs(header, message.inputs, raws, model)
+    header.outputs = [_read_output(output) for output in message.outputs] or None
+    return ReadMessage(header, sources)
+
+
+def _check_number(found: int, name: str) -> None:
+    if found > MAX_ENTRIES:
+        raise InvalidArgumentError(f"the request has {found} entries in '{name}', expected at most {MAX_ENTRIES}")
+
+
+def _read_parameters(header: InferHeader, found: Mapping[str, Any]) -> None:
+    for key, parameter in found.items():
+        if key == "sequence_id":
+            header.sequence_id = _sequence_id(_value(key, parameter, ("int64_param", "string_param")))
+        elif key in ("sequence_start", "sequence_end"):
+            setattr(header, key, _value(key, parameter, _BOOL))
+        elif key == "priority":
+            header.priority = _not_negative(key, _value(key, parameter, ("int64_param", "uint64_param")))
+        elif key == "timeout":
+            header.timeout_us = _not_negative(key, _value(key, parameter, _INT64))
+        elif key == EMPTY_FINAL:
+            _value(key, parameter, _BOOL)
+        elif key.startswith("triton_"):
+            raise InvalidArgumentError(RESERVED_KEY)
+        else:
+            header.parameters[key] = _custom(key, parameter)
+
+
+def _sequence_id(value: int | str) -> int | str:
+    # The reference takes the 64 bits of a number as an unsigned one.
+    return value if isinstance(value, str) else value % 2**64
+
+
+def _value(key: str, parameter: Any, kinds: Sequence[str]) -> Any:
+    """The value of a parameter, which must be of one of the kinds."""
+    kind = parameter.WhichOneof("parameter_choice")
+    if kind not in kinds:
+        raise InvalidArgumentError(f"invalid value type for '{key}' parameter, expected {' or '.join(kinds)}.")
+    return getattr(parameter, kind)
+
+
+def _not_negative(key: str, value: int) -> int:
+    if value < 0:
+        raise InvalidArgumentError(f"invalid value for '{key}' parameter, expected 0 or more, found {value}.")
+    return value
+
+
+def _custom(key: str, parameter: Any) -> Any:
+    kind = parameter.WhichOneof("parameter_choice")
+    if kind not in _CUSTOM:
+        raise InvalidArgumentError(
+            f"invalid value type for '{key}' parameter, expected int64_param, bool_param, or string_param."
+        )
+    return getattr(parameter, kind)
+
+
+def _read_inputs(header: InferHeader, inputs: Any, raws: Sequence[Raw], model: str) -> list[Raw | Contents]:
+    sources: list[Raw | Contents] = []
+    for position, found in enumerate(inputs):
+        given = _describe(found)
+        source = _source(found, given, raws, position, model)
+        if not isinstance(source, Contents):
+            given.binary_size = len(source)
+        header.inputs.append(given)
+        sources.append(source)
+    return sources
+
+
+def _describe(found: Any) -> InputHeader:
+    name = found.name
+    if len(found.shape) > MAX_RANK:
+        raise InvalidArgumentError(
+            f"invalid shape for input '{name}': {len(found.shape)} dimensions, expected at most {MAX_RANK}"
+        )
+    shape = tuple(found.shape)
+    # Negative sizes fit no model: the check against the model says so.
+    elements = 0 if min(shape, default=0) < 0 else count_elements(shape, name)
+    return InputHeader(name, BY_WIRE.get(found.datatype, INVALID), shape, elements, None, None)
+
+
+def _source(found: Any, given: InputHeader, raws: Sequence[Raw], position: int, model: str) -> Raw | Contents:
+    if "shared_memory_region" in found.parameters:
+        _value("shared_memory_region", found.parameters["shared_memory_region"], ("string_param",))
+        raise UnsupportedError(NO_INPUT_REGION)
+    if found.HasField("contents"):
+        if raws:
+            raise InvalidArgumentError(
+                f"contents field must not be specified when using raw_input_contents for '{given.name}' for model "
+                f"'{model}'"
+            )
+        return find_contents(found.contents, given, model)
+    if position >= len(raws):
+        raise InvalidArgumentError(
+            f"unable to find data for input tensor '{given.name}' for model '{model}' in request."
+        )
+    return raws[position]
+
+
+def _read_output(found: Any) -> OutputHeader:
+    parameters = found.parameters
+    output = OutputHeader(found.name, True)
+    if "classification" in parameters:
+        value = _value("classification", parameters["classification"], _INT64)
+        output.classification = _not_negative("classification", value)
+    if "shared_memory_region" in parameters:
+        _value("shared_memory_region", parameters["shared_memory_region"], ("string_param",))
+        raise UnsupportedError(NO_OUTPUT_REGION)
+    return output

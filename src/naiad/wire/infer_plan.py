@@ -1,0 +1,119 @@
+"""Plans: all that is known about requests with one head, noted once and used for every request alike.
+
+Clients repeat themselves: a caller sends the same description with other tensors behind it. What was read and checked
+once is kept as an ``InferPlan`` under the exact bytes of the description, the request id left out, and serves until the
+model goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from naiad.request import Array, Parameters, RequestTerms
+from naiad.tensor.dtypes import DataType
+
+MAX_PLANS = 1024
+MAX_PLAN_KEY = 4096
+MAX_HEADS = 64
+_ndarray = np.ndarray
+_Head = TypeVar("_Head")
+_Kept = TypeVar("_Kept")
+
+
+class BinaryInput(NamedTuple):
+    """Where one input lies behind the description: at ``offset`` bytes."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    offset: int
+    shape: tuple[int, ...]
+
+
+class InferPlan(RequestTerms, Generic[_Head]):
+    """All that is known about requests with one description; each protocol adds how they are answered, with heads of
+    its own kind that are kept by the shapes of the outputs.
+
+    Attributes:
+        inputs: the binary inputs; ``size`` is their bytes together.
+        dtypes, binary: of each requested output, its datatype and whether it is wanted as binary data.
+        plain: every output is binary and of a type whose memory is its wire form: answers take the fast way.
+    """
+
+    __slots__ = ("_first", "_heads", "_single", "binary", "dtypes", "inputs", "model", "plain", "size", "version")
+
+    def __init__(
+        self,
+        model: str,
+        version: int,
+        inputs: Sequence[BinaryInput],
+        size: int,
+        outputs: tuple[str, ...],
+        dtypes: Mapping[str, DataType],
+        binary: Mapping[str, bool],
+        rows: int,
+        shape_key: object,
+        parameters: Parameters,
+        priority: int,
+        timeout_us: int,
+    ) -> None:
+        super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us)
+        self.model = model
+        self.version = version
+        self.inputs = tuple(inputs)
+        self.size = size
+        self.dtypes = dtypes
+        self.binary = binary
+        self.plain = all(binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs)
+        self._single = outputs[0] if self.plain and len(outputs) == 1 else None
+        self._first = self.inputs[0] if len(self.inputs) == 1 else None
+        self._heads: dict[object, _Head] = {}
+
+    def views(self, body: bytes | bytearray | memoryview, start: int) -> dict[str, Array]:
+        """The inputs as views into ``body``, whose description ends at ``start``."""
+        if self._first is not None:
+            name, dtype, offset, shape = self._first
+            return {name: _ndarray(shape, dtype, body, start + offset)}
+        return {name: _ndarray(shape, dtype, body, start + offset) for name, dtype, offset, shape in self.inputs}
+
+    def gather(self, outputs: Mapping[str, Array]) -> tuple[object, list[Array]]:
+        """What the head of a ``plain`` answer depends on (the shapes), and the requested outputs in order.
+
+        Raises:
+            KeyError: an output is missing.
+        """
+        if self._single is not None:
+            array = outputs[self._single]
+            return array.shape, [array]
+        arrays = [outputs[name] for name in self.outputs]
+        return tuple([array.shape for array in arrays]), arrays
+
+    def keep_head(self, key: object, head: _Head) -> _Head:
+        """Keep the head of answers whose ``gather`` gave ``key``; there are few at a time."""
+        if len(self._heads) >= MAX_HEADS:
+            self._heads.clear()
+        self._heads[key] = head
+        return head
+
+
+class PlanMemo(Generic[_Kept]):
+    """Plans by the exact bytes of a description without its id; bounded in number and in key length."""
+
+    __slots__ = ("_plans", "get")
+
+    def __init__(self) -> None:
+        self._plans: dict[bytes, _Kept] = {}
+        self.get = self._plans.get
+
+    def keep(self, key: bytes, plan: _Kept) -> None:
+        """Keep a plan, unless its key is long; all others are forgotten when there are too many."""
+        if len(key) > MAX_PLAN_KEY:
+            return
+        if len(self._plans) >= MAX_PLANS:
+            self._plans.clear()
+        self._plans[key] = plan
+
+    def __len__(self) -> int:
+        return len(self._plans)

@@ -1,0 +1,544 @@
+"""Clients of a ``GrpcConnection`` in memory: one that speaks through the library ``h2``, one that writes raw frames.
+
+Neither shares code with the server: frames are read by ``hyperframe``, header blocks by ``hpack``, and ``h2`` raises
+when the server breaks the protocol or sends more than the windows allow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import hpack
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    InformationalResponseReceived,
+    ResponseReceived,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+)
+from hyperframe.frame import Frame
+
+from naiad.clock import ManualClock
+from naiad.frontends.grpc.call import Body, Call, Methods, Receiver, Streaming, Unary
+from naiad.frontends.grpc.protocol import GrpcConnection
+from naiad.frontends.grpc.service import GrpcLimits, GrpcService
+
+WAIT_S = 20.0
+SECOND_NS = 1_000_000_000
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+START = PREFACE + EMPTY_SETTINGS
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run a test on a loop of its own, within a time limit."""
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(asyncio.wait_for(test, WAIT_S))
+
+
+def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"", length: int | None = None) -> bytes:
+    """A frame; ``length`` lies about the payload when it is given."""
+    size = len(payload) if length is None else length
+    return struct.pack(">I", size)[1:] + bytes((kind, flags)) + struct.pack(">I", stream_id) + payload
+
+
+def message(body: bytes = b"", flag: int = 0) -> bytes:
+    """A length-prefixed message."""
+    return struct.pack(">BI", flag, len(body)) + body
+
+
+def call_headers(path: str, *more: tuple[str, str]) -> list[tuple[str, str]]:
+    """The header fields of a call."""
+    return [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "a"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        *more,
+    ]
+
+
+def plain_block(fields: Iterable[tuple[str | bytes, str | bytes]]) -> bytes:
+    """A header block of literals that use no table."""
+    block = b""
+    for pair in fields:
+        name, value = (text.encode("latin-1") if isinstance(text, str) else text for text in pair)
+        block += b"\x00" + _length(name) + name + _length(value) + value
+    return block
+
+
+def _length(text: bytes) -> bytes:
+    size = len(text)
+    if size < 127:
+        return bytes((size,))
+    size -= 127
+    encoded = b"\x7f"
+    while size >= 128:
+        encoded += bytes((size & 127 | 128,))
+        size >>= 7
+    return encoded + bytes((size,))
+
+
+class MemoryTransport(asyncio.Transport):
+    """A peer in memory that keeps what is written.
+
+    Attributes:
+        unsent: what it says that waits in its buffer.
+        closing, aborted: ``close`` and ``abort`` were called.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.unsent = 0
+        self.reading = True
+        self.closing = False
+        self.aborted = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.closing, "written after the end"
+        self.written += data
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        for data in list_of_data:
+            self.write(data)
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+
+class Counted:
+    """An owner that counts how often it was told to give up; raises then, if asked to."""
+
+    def __init__(self, raises: bool = False) -> None:
+        self.cancelled = 0
+        self.raises = raises
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+        if self.raises:
+            raise RuntimeError("boom in cancel")
+
+
+class Conversation(Counted):
+    """The service's side of a streaming call: keeps what comes; ``on_message`` reacts."""
+
+    def __init__(self, call: Call, on_message: Callable[[Conversation, bytes], None] | None = None) -> None:
+        super().__init__()
+        self.call = call
+        self.messages: list[bytes] = []
+        self.ended = False
+        self.on_message = on_message
+
+    def receive(self, message: Body) -> None:
+        assert not self.ended and not self.cancelled
+        self.messages.append(bytes(message))
+        if self.on_message is not None:
+            self.on_message(self, self.messages[-1])
+
+    def end(self) -> None:
+        assert not self.ended
+        self.ended = True
+
+
+@dataclass
+class Waiting:
+    """A unary call that is not answered yet."""
+
+    call: Call
+    body: bytes
+    owner: Counted
+
+
+class Application:
+    """Methods to call, and what came in.
+
+    ``/Echo`` answers with the message, ``/Big`` with as many bytes as the message's number says, ``/Later`` keeps the
+    call in ``waiting``, ``/Fail`` raises. ``/Talk`` streams every message back and finishes when the caller ends,
+    ``/Listen`` only keeps what comes in ``conversations``, ``/FailOpen`` and ``/FailReceive`` raise.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bytes]] = []
+        self.waiting: list[Waiting] = []
+        self.conversations: list[Conversation] = []
+        self.on_message: Callable[[Conversation, bytes], None] | None = None
+
+    def methods(self) -> Methods:
+        return {
+            "/Echo": Unary(self.echo),
+            "/Packed": Unary(self.echo, compressed=True),
+            "/Big": Unary(self.big),
+            "/Later": Unary(self.later),
+            "/Fail": Unary(self.fail),
+            "/Talk": Streaming(self.talk),
+            "/Listen": Streaming(self.listen),
+            "/FailOpen": Streaming(self.fail_open),
+            "/FailReceive": Streaming(self.fail_receive),
+        }
+
+    def echo(self, call: Call, body: Body) -> None:
+        self.seen.append(("/Echo", bytes(body)))
+        call.reply((body,), len(body))
+
+    def big(self, call: Call, body: Body) -> None:
+        size = int(bytes(body))
+        call.reply((memoryview(numbered(size)),), size)
+
+    def later(self, call: Call, body: Body) -> None:
+        owner = Counted()
+        call.owner = owner
+        self.waiting.append(Waiting(call, bytes(body), owner))
+
+    def fail(self, call: Call, body: Body) -> None:
+        raise RuntimeError("boom")
+
+    def talk(self, call: Call) -> Receiver:
+        talking = Talking(call)
+        self.conversations.append(talking)
+        return talking
+
+    def listen(self, call: Call) -> Receiver:
+        listening = Conversation(call, self.on_message)
+        self.conversations.append(listening)
+        return listening
+
+    def fail_open(self, call: Call) -> Receiver:
+        raise RuntimeError("boom")
+
+    def fail_receive(self, call: Call) -> Receiver:
+        return Raising(call)
+
+
+class Talking(Conversation):
+    """Sends every message back and finishes after the last."""
+
+    def receive(self, message: Body) -> None:
+        super().receive(message)
+        self.call.send((message,), len(message))
+
+    def end(self) -> None:
+        super().end()
+        self.call.finish()
+
+
+class Raising(Conversation):
+    def receive(self, message: Body) -> None:
+        raise RuntimeError("boom")
+
+
+def numbered(size: int) -> bytes:
+    """Bytes of which no two places look alike for long, to see what is lost or doubled."""
+    return b"".join(struct.pack(">I", n) for n in range(size // 4 + 1))[:size]
+
+
+@dataclass
+class Answer:
+    """What came back on one stream."""
+
+    headers: dict[str, str] = field(default_factory=dict)
+    data: bytearray = field(default_factory=bytearray)
+    trailers: dict[str, str] = field(default_factory=dict)
+    ended: bool = False
+    reset: int | None = None
+
+    @property
+    def status(self) -> int:
+        """The gRPC status; it must have come, once."""
+        found = [block["grpc-status"] for block in (self.headers, self.trailers) if "grpc-status" in block]
+        assert len(found) == 1, f"{self!r:.300}"
+        return int(found[0])
+
+    @property
+    def text(self) -> str:
+        return self.trailers.get("grpc-message", self.headers.get("grpc-message", ""))
+
+    @property
+    def messages(self) -> list[bytes]:
+        """The messages of the answer, which must be whole."""
+        found, rest = [], bytes(self.data)
+        while rest:
+            _, size = struct.unpack_from(">BI", rest)
+            assert len(rest) >= 5 + size, "a message is cut off"
+            found.append(rest[5 : 5 + size])
+            rest = rest[5 + size :]
+        return found
+
+
+class Side:
+    """The server's side of a connection in memory, and the time it sees."""
+
+    def __init__(
+        self,
+        limits: GrpcLimits | None = None,
+        service: GrpcService | None = None,
+        application: Application | None = None,
+        own_buffer: bool = False,
+    ) -> None:
+        self.application = application or Application()
+        self.clock = ManualClock(1000 * SECOND_NS)
+        if service is None:
+            service = GrpcService(self.application.methods(), limits or GrpcLimits(), self.clock)
+            service.shared_buffer = not own_buffer
+        self.service = service
+        self.transport = MemoryTransport()
+        self.connection = GrpcConnection(service)
+        self.core = self.connection.core
+        self.connection.connection_made(self.transport)
+
+    def deliver(self, data: bytes, chunk: int | None = None) -> None:
+        """Hand over bytes the way a loop does, at most ``chunk`` at a time, as long as the connection reads."""
+        position = 0
+        while position < len(data) and self.transport.reading and not self.transport.closing:
+            target = memoryview(self.connection.get_buffer(-1))
+            assert len(target), "no room to receive into"
+            taken = min(len(target), len(data) - position, chunk or len(data))
+            target[:taken] = data[position : position + taken]
+            target.release()
+            self.connection.buffer_updated(taken)
+            position += taken
+
+    async def turn(self) -> None:
+        """Let the loop do what is due."""
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let the loop turn until ``condition`` holds."""
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    def pass_time(self, seconds: int) -> None:
+        """Turn the clock second by second, as the listener's sweep would see it."""
+        for _ in range(seconds):
+            self.clock.advance(SECOND_NS)
+            self.service.age(1)
+            for connection in list(self.service.connections):
+                connection.quiet += 1
+                if connection.quiet >= connection.patience:
+                    connection.check_time()
+
+    def lose(self) -> None:
+        """The transport is gone."""
+        if not self.connection.lost:
+            self.connection.connection_lost(None)
+
+
+class Peer(Side):
+    """A client that speaks through ``h2``.
+
+    Attributes:
+        grants: gives data back to the server's windows as soon as it came.
+        chunk: how many bytes are delivered at a time; None for all.
+        terminated: codes of the GOAWAY frames that came.
+    """
+
+    def __init__(self, *args: Any, grants: bool = True, chunk: int | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self.grants = grants
+        self.chunk = chunk
+        self.answers: dict[int, Answer] = {}
+        self.events: list[Event] = []
+        self.terminated: list[int] = []
+        self.h2.initiate_connection()
+
+    def call(self, path: str, *more: tuple[str, str], body: bytes | None = None, end: bool = False) -> int:
+        """Open a call; with ``body`` its only message is sent and the request ended."""
+        stream_id = self.h2.get_next_available_stream_id()
+        self.answers[stream_id] = Answer()
+        self.h2.send_headers(stream_id, call_headers(path, *more), end_stream=end)
+        if body is not None:
+            self.data(stream_id, message(body), end=True)
+        else:
+            self.push()
+        return stream_id
+
+    def data(
+        self, stream_id: int, data: bytes, end: bool = False, size: int | None = None, pad: int | None = None
+    ) -> None:
+        """Send data in frames of at most ``size`` bytes, as the windows allow."""
+        size = size or self.h2.max_outbound_frame_size
+        position = 0
+        while position < len(data) or (end and not data):
+            self.push()
+            overhead = 0 if pad is None else pad + 1
+            room = min(self.h2.local_flow_control_window(stream_id), self.h2.max_outbound_frame_size) - overhead
+            part = data[position : position + max(0, min(size, room))]
+            assert part or not data, "the server grants no room"
+            position += len(part)
+            last = end and position == len(data)
+            self.h2.send_data(stream_id, part, end_stream=last, pad_length=pad)
+            if not data:
+                break
+        self.push()
+
+    def push(self) -> None:
+        """Deliver what ``h2`` has to send, and take what the server wrote at once."""
+        while data := self.h2.data_to_send():
+            self.deliver(data, self.chunk)
+            self.pull()
+
+    def pull(self) -> None:
+        """Take what the server has written."""
+        data = bytes(self.transport.written)
+        self.transport.written.clear()
+        for event in self.h2.receive_data(data):
+            self._note(event)
+        for data in iter(self.h2.data_to_send, b""):
+            self.deliver(data, self.chunk)
+
+    def _note(self, event: Event) -> None:
+        self.events.append(event)
+        match event:
+            case ResponseReceived() | InformationalResponseReceived():
+                self.answers[event.stream_id].headers = _merged(event.headers)
+            case TrailersReceived():
+                self.answers[event.stream_id].trailers = _merged(event.headers)
+            case DataReceived():
+                self.answers[event.stream_id].data += event.data
+                if self.grants:
+                    self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            case StreamEnded():
+                self.answers[event.stream_id].ended = True
+            case StreamReset():
+                self.answers[event.stream_id].reset = int(event.error_code)
+            case ConnectionTerminated():
+                self.terminated.append(int(event.error_code))
+
+    async def settle(self) -> None:
+        """Until both sides have nothing more to say."""
+        quiet = 0
+        while quiet < 3:
+            await asyncio.sleep(0)
+            busy = bool(self.transport.written)
+            self.pull()
+            self.push()
+            quiet = 0 if busy else quiet + 1
+
+    async def answer(self, stream_id: int) -> Answer:
+        """Wait for the end of an answer."""
+        answer = self.answers[stream_id]
+        async with asyncio.timeout(WAIT_S):
+            while not answer.ended and answer.reset is None:
+                await asyncio.sleep(0)
+                self.pull()
+                self.push()
+        return answer
+
+    async def ask(self, path: str, body: bytes, *more: tuple[str, str]) -> Answer:
+        """A whole unary call."""
+        return await self.answer(self.call(path, *more, body=body))
+
+    async def works(self) -> None:
+        """The connection still serves."""
+        answer = await self.ask("/Echo", b"still there?")
+        assert (answer.status, answer.messages) == (0, [b"still there?"])
+
+
+def _merged(headers: Iterable[tuple[Any, Any]]) -> dict[str, str]:
+    found = dict(headers)
+    assert len(found) == len(list(headers)), f"a field came twice: {headers}"
+    return found
+
+
+@dataclass
+class Written:
+    """A frame that the server wrote: type by its name, without the suffix ``Frame``."""
+
+    kind: str
+    stream_id: int
+    flags: frozenset[str]
+    frame: Any
+
+
+class RawPeer(Side):
+    """A client that writes what it likes. The server's frames are kept in ``frames``."""
+
+    def __init__(self, *args: Any, start: bytes = START, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.frames: list[Written] = []
+        self.decoder = hpack.Decoder()
+        self._rest = b""
+        if start:
+            self.deliver(start)
+            self.read()
+
+    def send(self, data: bytes, chunk: int | None = None) -> list[Written]:
+        """Deliver bytes; gives back the frames that the server wrote meanwhile."""
+        before = len(self.frames)
+        self.deliver(data, chunk)
+        return self.read()[before:]
+
+    def read(self) -> list[Written]:
+        """All frames that the server has written so far."""
+        raw = self._rest + bytes(self.transport.written)
+        self.transport.written.clear()
+        position = 0
+        while len(raw) - position >= 9:
+            found, size = Frame.parse_frame_header(memoryview(raw)[position : position + 9])
+            if len(raw) - position - 9 < size:
+                break
+            found.parse_body(memoryview(raw)[position + 9 : position + 9 + size])
+            position += 9 + size
+            flags = frozenset(str(flag) for flag in found.flags)
+            self.frames.append(Written(type(found).__name__.removesuffix("Frame"), found.stream_id, flags, found))
+        self._rest = raw[position:]
+        return self.frames
+
+    async def read_all(self) -> list[Written]:
+        await self.turn()
+        return self.read()
+
+    def of(self, kind: str, stream_id: int | None = None) -> list[Any]:
+        """The server's frames of one type, as ``hyperframe`` has them."""
+        return [w.frame for w in self.read() if w.kind == kind and stream_id in (None, w.stream_id)]
+
+    def open(self, stream_id: int, path: str = "/Later", flags: int = 4, more: Sequence[tuple[str, str]] = ()) -> bytes:
+        """The frame that opens a call."""
+        return frame(1, flags, stream_id, plain_block(call_headers(path, *more)))
+
+    def status(self, stream_id: int) -> tuple[int, str]:
+        """Code and text of the end of an answer. Header blocks are decoded in their order, all of them."""
+        decoder, found = hpack.Decoder(), {}
+        for written in self.read():
+            if written.kind == "Headers":
+                fields = dict(decoder.decode(written.frame.data))
+                if written.stream_id == stream_id:
+                    found.update(fields)
+        return int(found["grpc-status"]), found.get("grpc-message", "")
+
+    def serves(self, stream_id: int) -> bool:
+        """A call on ``stream_id`` is answered."""
+        self.send(self.open(stream_id, "/Echo") + frame(0, 1, stream_id, message(b"ok")))
+        data = b"".join(bytes(one.data) for one in self.of("Data", stream_id))
+        return data == message(b"ok") and self.status(stream_id)[0] == 0

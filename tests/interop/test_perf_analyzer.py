@@ -1,0 +1,92 @@
+"""The official load generator. It is no package: ``NAIAD_PERF_ANALYZER`` names it, or it is on the path."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from server.running import RunningServer
+
+REQUESTS = 2000
+RUN_S = 15
+ATTEMPTS = 3
+REQUEST_COUNT = re.compile(r"^\s*Request count: (\d+)", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def tool() -> str:
+    found = os.environ.get("NAIAD_PERF_ANALYZER") or shutil.which("perf_analyzer")
+    if not found:
+        pytest.skip("perf_analyzer was not found: name it in NAIAD_PERF_ANALYZER or put it on PATH")
+    return found
+
+
+def analyze(tool: str, server: RunningServer, model: str, *arguments: str) -> None:
+    """Let it send its requests, four at a time; all of them must succeed."""
+    before = server.statistics(model)
+    fixed = ("-m", model, "-u", server.grpc_url, "-i", "grpc", "--request-count", str(REQUESTS))
+    printed = run([tool, *fixed, "--concurrency-range", "4", *arguments])
+    counted = REQUEST_COUNT.search(printed)
+    assert counted, printed
+    assert int(counted[1]) >= REQUESTS, printed
+    after = server.statistics(model)
+    assert successes(after) - successes(before) >= REQUESTS
+    assert after["inference_stats"]["fail"] == before["inference_stats"]["fail"]
+
+
+def run(command: list[str]) -> str:
+    """What it printed. Now and then all its threads wait for each other after the last answer: then it runs again."""
+    for _ in range(ATTEMPTS):
+        try:
+            finished = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
+        except subprocess.TimeoutExpired:
+            continue
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+        return finished.stdout
+    raise AssertionError(f"{ATTEMPTS} times not done within {RUN_S} s: {command}")
+
+
+def successes(statistics: dict[str, dict[str, dict[str, int]]]) -> int:
+    return statistics["inference_stats"]["success"]["count"]
+
+
+WAYS = {
+    "sync": ("--sync",),
+    "async": ("--async",),
+    "streaming": ("--async", "--streaming"),
+    "gzip": ("--async", "--grpc-compression-algorithm", "gzip"),
+    "deflate": ("--async", "--streaming", "--grpc-compression-algorithm", "deflate"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_whose_shape_is_given(tool: str, server: RunningServer, way: str) -> None:
+    analyze(tool, server, "id_FP32", "--shape", "INPUT0:64", *WAYS[way])
+
+
+@pytest.mark.parametrize("way", ["sync", "async", "streaming"])
+def test_batches(tool: str, server: RunningServer, way: str) -> None:
+    analyze(tool, server, "sum", "-b", "2", *WAYS[way])
+
+
+def test_strings(tool: str, server: RunningServer) -> None:
+    analyze(tool, server, "id_BYTES", "--shape", "INPUT0:3", "--string-length", "20", "--async")
+
+
+@pytest.mark.parametrize("way", ["sync", "streaming"])
+def test_answers_are_what_it_expects(tool: str, server: RunningServer, tmp_path: Path, way: str) -> None:
+    """It compares the outputs with those in a file."""
+    rows = [[float(i), -0.5, 3e38] for i in range(10)]
+    data = {
+        "data": [{"INPUT0": {"content": row, "shape": [3]}} for row in rows],
+        "validation_data": [{"OUTPUT0": {"content": row, "shape": [3]}} for row in rows],
+    }
+    file = tmp_path / "data.json"
+    file.write_text(json.dumps(data))
+    analyze(tool, server, "fixed", "--input-data", str(file), *WAYS[way])
