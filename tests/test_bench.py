@@ -242,3 +242,152 @@ def test_the_slope_of_memory_sees_a_leak_and_not_a_step() -> None:
     counts = list(range(10_000, 210_000, 10_000))
     assert growth.typical_slope(counts, [1_000_000 + 5 * n for n in counts]) == 5
     assert growth.typical_slope(counts, [1_000_000 + (700_000 if n > 120_000 else 0) for n in counts]) == 0
+
+
+# ---- gRPC
+
+
+@contextmanager
+def grpc_peer(kind: str, work: Path) -> Iterator[Any]:
+    with part("servers").peer(kind, work) as server:
+        yield server
+
+
+def identity_call(**changes: Any) -> Any:
+    request, callers = part("grpc_request"), part("grpc_callers")
+    message = request.infer_message("identity", {"INPUT0": np.arange(16, dtype=np.float32)}, "OUTPUT0")
+    given = {"kind": "good", "path": request.INFER, "message": message} | changes
+    return callers.GrpcCall(**given)
+
+
+@pytest.mark.parametrize("kind", ["aio", "sync"])
+def test_grpc_peers_answer_and_are_measured(kind: str, tmp_path: Path) -> None:
+    if not shutil.which("h2load"):
+        pytest.skip("h2load is not installed")
+    h2load, request = part("h2load"), part("grpc_request")
+    x = np.random.default_rng(1).random(16, np.float32)
+    message = request.infer_message("identity", {"INPUT0": x}, "OUTPUT0")
+    with grpc_peer(kind, tmp_path) as server:
+        size = request.check_infer(server.port, message, "OUTPUT0", x)
+        with pytest.raises(part("figures").CaseError, match="gave a wrong OUTPUT0"):
+            request.check_infer(server.port, message, "OUTPUT0", x + 1)
+        load = h2load.measure_grpc(h2load.GrpcContender(server, message, size), h2load.Fan(2, 4), 1, tmp_path)
+        assert load.calls > 50
+        assert load.cpu_us > 0
+        refused = h2load.GrpcContender(server, b"", size)
+        with pytest.raises(part("figures").CaseError, match="refused calls"):
+            h2load.measure_grpc(refused, h2load.Fan(2, 4), 1, tmp_path)
+
+
+H2LOAD_PRINTED = """\
+requests: 100 total, 104 started, 100 done, {succeeded} succeeded, {failed} failed, 0 errored, 0 timeout
+status codes: 100 2xx, 0 3xx, {refused} 4xx, 0 5xx
+traffic: 32.76MB (34352631) total, 5.89MB (6175744) headers (space savings 15.79%), 19.14MB ({data}) data
+"""
+GOOD_PRINT = {"succeeded": 100, "failed": 0, "refused": 0, "data": 10_400}
+
+
+@pytest.mark.parametrize("data", [10_400, 10_816])
+def test_whole_answers_are_counted(data: int) -> None:
+    printed = H2LOAD_PRINTED.format(**(GOOD_PRINT | {"data": data}))
+    assert part("h2load").answered_calls(printed, 104, "x") == 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"data": 10_399}, "refused calls"),
+        ({"data": 10_817}, "refused calls"),
+        ({"refused": 1}, "not all are good"),
+        ({"succeeded": 99, "failed": 1}, "not all are good"),
+    ],
+)
+def test_answers_that_are_not_whole_fail_the_case(changes: dict[str, int], problem: str) -> None:
+    printed = H2LOAD_PRINTED.format(**(GOOD_PRINT | changes))
+    with pytest.raises(part("figures").CaseError, match=problem):
+        part("h2load").answered_calls(printed, 104, "x")
+
+
+def test_the_fan_reads_as_connections_by_streams() -> None:
+    assert str(part("h2load").Fan(4, 16)) == "4x16"
+
+
+def test_grpc_callers_judge_every_status(tmp_path: Path) -> None:
+    service = part("grpc_request").SERVICE
+    calls = [
+        *[identity_call(close=number % 3 == 0) for number in range(12)],
+        identity_call(kind="metadata", metadata=(("x-number", "7"), ("grpc-timeout", "20S"))),
+        identity_call(kind="two frames", message=identity_call().message + b"\x1a\xd0\x8c\x01" + b"i" * 18_000),
+        identity_call(kind="cancelled", cancel=True),
+        identity_call(kind="unknown method", path=f"{service}/Nothing", codes=(12,)),
+        identity_call(kind="broken", message=b"\x0a"),
+        identity_call(),
+    ]
+    with grpc_peer("sync", tmp_path) as server:
+        tally = part("grpc_callers").run_grpc_calls(server.port, iter(calls), 3, SECONDS_LIMIT)
+    assert tally.right == {"good": 13, "metadata": 1, "two frames": 1, "cancelled": 1, "unknown method": 1}
+    assert tally.wrong == {"broken": 1}
+    assert "1 x broken: answered grpc-status 13, expected 0: " in tally.summary()
+
+
+def test_grpc_callers_name_a_connection_that_is_lost() -> None:
+    with echo() as port:
+        tally = part("grpc_callers").run_grpc_calls(port, iter([identity_call()]), 1, SECONDS_LIMIT)
+    assert tally.right == {}
+    assert tally.wrong == {"good": 1}
+
+
+def test_the_grpc_growth_mix_does_not_repeat_what_it_varies() -> None:
+    calls = list(islice(part("cases.grpc_growth").mixed_calls(), 2000))
+    varied = [(call.path, call.message) for call in calls if call.kind in {"id", "unknown model", "unknown method"}]
+    assert len(set(varied)) == len(varied) == 2000 * 4 // 20
+    assert {call.kind for call in calls} >= {"infer", "stream", "cancelled", "typed contents", "ModelStatistics"}
+    assert max(len(call.message) for call in calls) < 60_000
+
+
+def test_the_slope_of_grpc_memory_sees_a_leak_and_neither_a_step_nor_a_sawtooth() -> None:
+    growth = part("cases.grpc_growth")
+    counts = list(range(25_000, 525_000, 25_000))
+    leak = [5 * n for n in counts]
+    assert growth.kept_slope(counts, leak) == pytest.approx(5)
+    assert growth.kept_slope(counts, [700_000 * (n > 250_000) for n in counts]) == 0
+    sawtooth = [n % 150_000 * 5 for n in counts]
+    assert growth.typical_slope(counts, sawtooth) == 5
+    assert growth.kept_slope(counts, sawtooth) < 1
+    assert growth.kept_slope(counts, [a + b for a, b in zip(leak, sawtooth, strict=True)]) > 4.5
+
+
+@pytest.mark.slow
+def test_quick_run_of_the_mixed_grpc_calls(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    result = tmp_path / "figures.json"
+    finished = bench("--quick", "--only", "grpc_growth", "--json", str(result))
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    (case,) = json.loads(result.read_text())["cases"]
+    assert case["outcome"] == "measured", case
+
+
+def test_perf_analyzer_is_asked_for_and_read(tmp_path: Path) -> None:
+    perf, servers = part("perf_analyzer"), part("servers")
+    printed = "Request concurrency: 4\n  Client: \n    Request count: 8\n"
+    table = "Concurrency,Inferences/Second,p99 latency,Avg latency\\n4,8,300,200\\n"
+    tool = tmp_path / "perf_analyzer"
+    tool.write_text(
+        f"#!/bin/bash\nwhile [ \"$1\" != -f ]; do shift; done\nprintf '{table}' > \"$2\"\nprintf '%s' '{printed}'\n"
+    )
+    tool.chmod(0o755)
+    server = servers.Server("any", part("machine").psutil.Process().pid, 1, 0.0)
+    analysis = perf.analyze(tool, server, perf.Plan(16, 4, 8), 1, tmp_path)
+    assert (analysis.rate, analysis.p99_us) == (20_000, 300)
+    with pytest.raises(part("figures").CaseError, match="asked for 9 inferences"):
+        perf.analyze(tool, server, perf.Plan(16, 4, 9), 1, tmp_path)
+
+
+def test_the_case_is_skipped_where_perf_analyzer_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    perf, settings, figures = part("perf_analyzer"), part("settings"), part("figures")
+    monkeypatch.delenv("PERF_ANALYZER", raising=False)
+    monkeypatch.setattr(perf.shutil, "which", lambda name: None)
+    with pytest.raises(figures.CaseSkippedError, match="--perf-analyzer"):
+        perf.find_tool(settings.Settings(tmp_path))
+    with pytest.raises(figures.CaseError, match="not an executable file"):
+        perf.find_tool(settings.Settings(tmp_path, perf_analyzer=tmp_path / "missing"))

@@ -13,13 +13,11 @@ import re
 import sys
 import time
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import uvloop
-
+from .crew import Crew, Tally, run_crew
 from .figures import CaseError
 
 LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
@@ -50,28 +48,6 @@ class Call:
     close: bool = False
 
 
-@dataclass(slots=True)
-class Tally:
-    """What came back: right and wrong answers by kind, each kind's first problem in words, latencies in seconds."""
-
-    right: Counter[str] = field(default_factory=Counter)
-    wrong: Counter[str] = field(default_factory=Counter)
-    problems: dict[str, str] = field(default_factory=dict)
-    latencies: array[float] = field(default_factory=lambda: array("d"))
-
-    def count(self, call: Call, problem: str) -> None:
-        """Count one call as right, or as wrong with its problem."""
-        if not problem:
-            self.right[call.kind] += 1
-            return
-        self.wrong[call.kind] += 1
-        self.problems.setdefault(call.kind, problem)
-
-    def summary(self) -> str:
-        """Every kind that went wrong: how often, and the first time in words; "" when nothing did."""
-        return "; ".join(f"{number} x {kind}: {self.problems[kind]}" for kind, number in self.wrong.items())
-
-
 def expect_status(*statuses: int) -> Callable[[Answer], str]:
     """A judge that asks for one of ``statuses`` and nothing else."""
 
@@ -95,56 +71,13 @@ def run_calls(port: int, calls: Iterator[Call], connections: int, limit_seconds:
     Raises:
         CaseError: calls were still unanswered after ``limit_seconds``.
     """
-    tally: Tally = uvloop.run(_Crew(port, calls).run(connections, limit_seconds))
-    return tally
-
-
-class _Crew:
-    def __init__(self, port: int, calls: Iterator[Call]) -> None:
-        self.port = port
-        self.calls = calls
-        self.tally = Tally()
-        self.callers: set[_Caller] = set()
-        self.connecting: set[asyncio.Task[None]] = set()
-        self.done = asyncio.Event()
-
-    async def run(self, connections: int, limit_seconds: float) -> Tally:
-        for _ in range(connections):
-            self.connect()
-        try:
-            await asyncio.wait_for(self.done.wait(), limit_seconds)
-        except TimeoutError:
-            waiting = Counter(caller.call.kind for caller in self.callers if caller.call)
-            raise CaseError(f"not answered after {limit_seconds:g} s: {dict(waiting)}") from None
-        finally:
-            for caller in self.callers:
-                caller.transport.abort()
-        return self.tally
-
-    def connect(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._connect())
-        self.connecting.add(task)
-        task.add_done_callback(self._connected)
-
-    async def _connect(self) -> None:
-        await asyncio.get_running_loop().create_connection(lambda: _Caller(self), "127.0.0.1", self.port)
-
-    def _connected(self, task: asyncio.Task[None]) -> None:
-        self.connecting.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            self.tally.wrong["connection"] += 1
-            self.tally.problems.setdefault("connection", f"cannot connect: {error}")
-        self.check_done()
-
-    def check_done(self) -> None:
-        if not self.callers and not self.connecting:
-            self.done.set()
+    return run_crew(port, calls, _Caller, connections, limit_seconds)
 
 
 class _Caller(asyncio.Protocol):
     transport: asyncio.Transport
 
-    def __init__(self, crew: _Crew) -> None:
+    def __init__(self, crew: Crew) -> None:
         self.crew = crew
         self.call: Call | None = None
         self.received = bytearray()
@@ -186,7 +119,7 @@ class _Caller(asyncio.Protocol):
 
     def take(self, call: Call, answer: Answer, *, closes: bool) -> None:
         self.crew.tally.latencies.append(time.perf_counter() - self.sent)
-        self.crew.tally.count(call, self.judged(call, answer))
+        self.crew.tally.count(call.kind, self.judged(call, answer))
         self.call = None
         if closes:
             self.transport.close()
@@ -202,7 +135,8 @@ class _Caller(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.crew.callers.discard(self)
         if self.call is not None:
-            self.crew.tally.count(self.call, f"connection lost without an answer ({exc or 'closed by the server'})")
+            problem = f"connection lost without an answer ({exc or 'closed by the server'})"
+            self.crew.tally.count(self.call.kind, problem)
             self.call = None
         if not self.finished:
             self.crew.connect()

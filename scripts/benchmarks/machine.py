@@ -11,7 +11,7 @@ from importlib import metadata
 import psutil
 
 MIB = 1024 * 1024
-PACKAGES = ("naiad", "numpy", "onnxruntime", "torch", "uvloop", "httptools", "orjson")
+PACKAGES = ("naiad", "numpy", "onnxruntime", "torch", "uvloop", "httptools", "orjson", "hpack", "protobuf", "grpcio")
 
 
 def cores() -> list[int]:

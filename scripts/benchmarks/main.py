@@ -45,13 +45,19 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", type=_cases, metavar="NAME[,NAME]", help=f"run only these of: {', '.join(CASES)}")
     made.add_argument("--quick", action="store_true", help="one short round: shows that everything works, no more")
     made.add_argument("--rounds", type=_positive, help="repetitions, of which medians are printed (default 5)")
-    made.add_argument("--seconds", type=_positive, default=3, help="length of one measurement (default 5)")
+    made.add_argument("--seconds", type=_positive, default=3, help="length of one measurement (default 3)")
     made.add_argument("--json", type=Path, metavar="FILE", help="also write the figures and the machine to FILE")
     made.add_argument(
         "--yardstick",
         type=_folder,
         metavar="DIR",
         help="also measure the sketches in DIR, in turns, and print the ratios",
+    )
+    made.add_argument(
+        "--perf-analyzer",
+        type=Path,
+        metavar="PATH",
+        help="the official perf_analyzer (default: $PERF_ANALYZER, or the one on PATH)",
     )
     return made
 
@@ -87,9 +93,10 @@ def exit_code(settings: Settings, results: Sequence[Result]) -> int:
 
 
 def _settings(options: argparse.Namespace, work: Path) -> Settings:
+    given = {"yardstick": options.yardstick, "perf_analyzer": options.perf_analyzer}
     if options.quick:
-        return Settings(work, options.rounds or 1, QUICK_SECONDS, True, options.yardstick)
-    return Settings(work, options.rounds or 5, options.seconds, False, options.yardstick)
+        return Settings(work, options.rounds or 1, QUICK_SECONDS, True, **given)
+    return Settings(work, options.rounds or 5, options.seconds, False, **given)
 
 
 def _introduce(settings: Settings) -> None:

@@ -12,12 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from . import machine
 from .figures import CaseError
 from .infer import Request, ask
 
-STARTED = re.compile(r"Started HTTPService at 127\.0\.0\.1:(\d+)")
+SCRIPTS = Path(__file__).resolve().parent.parent
+HTTP = "HTTPService"
+GRPC = "GRPCInferenceService"
+LISTEN = (
+    *("--http-address", "127.0.0.1", "--http-port", "0", "--metrics-port", "0"),
+    *("--grpc-address", "127.0.0.1", "--grpc-port", "0"),
+)
 READY = Request("/v2/health/ready", {}, b"", method="GET")
 START_SECONDS = 120.0
 STOP_SECONDS = 20.0
@@ -35,20 +42,38 @@ class Server:
 
 
 @contextmanager
-def naiad(repository: Path, work: Path, core: int | None = None, options: Sequence[str] = ()) -> Iterator[Server]:
-    """Naiad on ``repository`` and a port of its own choice, ready for requests.
+def naiad(
+    repository: Path, work: Path, core: int | None = None, options: Sequence[str] = (), service: str = HTTP
+) -> Iterator[Server]:
+    """Naiad on ``repository`` and ports of its own choice, ready for requests; ``port`` is that of ``service``.
 
     Raises:
         CaseError: it ended or did not become ready; the text carries the end of its log.
     """
-    command = [sys.executable, "-m", "naiad", "serve", "--model-repository", str(repository)]
-    command += ["--http-address", "127.0.0.1", "--http-port", "0", "--metrics-port", "0", *options]
+    command = [sys.executable, "-m", "naiad", "serve", "--model-repository", str(repository), *LISTEN, *options]
     log = work / f"naiad-{time.monotonic_ns()}.log"
     began = time.perf_counter()
     with _process(machine.on_core(command, core), log, {}) as process:
-        port = _await(process, log, lambda: _printed_port(log))
-        _await(process, log, lambda: _answers_ready(port) or None)
-        yield Server("naiad", process.pid, port, time.perf_counter() - began)
+        http_port = _await(process, log, lambda: _printed_port(log, HTTP))
+        _await(process, log, lambda: _answers_ready(http_port) or None)
+        ready_seconds = time.perf_counter() - began
+        port = _await(process, log, lambda: _printed_port(log, service))
+        yield Server("naiad", process.pid, port, ready_seconds)
+
+
+@contextmanager
+def peer(kind: Literal["aio", "sync"], work: Path, core: int | None = None) -> Iterator[Server]:
+    """The identity model on grpcio's own servers (``grpc_peers``).
+
+    Raises:
+        CaseError: it ended or does not listen; the text carries the end of its log.
+    """
+    log = work / f"peer-{kind}-{time.monotonic_ns()}.log"
+    command = machine.on_core([sys.executable, "-m", "benchmarks.grpc_peers", kind], core)
+    began = time.perf_counter()
+    with _process(command, log, {"PYTHONPATH": str(SCRIPTS)}) as process:
+        port = _await(process, log, lambda: _printed_port(log, GRPC))
+        yield Server(f"grpc {kind}", process.pid, port, time.perf_counter() - began)
 
 
 @contextmanager
@@ -109,8 +134,8 @@ def _await(process: subprocess.Popen[bytes], log: Path, look: Callable[[], int |
     return found
 
 
-def _printed_port(log: Path) -> int | None:
-    match = STARTED.search(log.read_text(errors="replace"))
+def _printed_port(log: Path, service: str) -> int | None:
+    match = re.search(rf"Started {service} at 127\.0\.0\.1:(\d+)", log.read_text(errors="replace"))
     return int(match[1]) if match else None
 
 

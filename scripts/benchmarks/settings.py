@@ -16,6 +16,7 @@ class Settings:
         seconds: length of one measurement under load.
         quick: everything is cut short: it shows that a case works, not how fast the server is.
         yardstick: folder of sketches to measure in the same run, or None.
+        perf_analyzer: the official perf_analyzer, or None to look for it in the environment.
     """
 
     work: Path
@@ -23,6 +24,7 @@ class Settings:
     seconds: int = 3
     quick: bool = False
     yardstick: Path | None = None
+    perf_analyzer: Path | None = None
 
     def sketch(self, script: str) -> Path | None:
         """The path of one sketch, or None when the run has no yardstick."""

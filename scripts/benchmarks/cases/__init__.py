@@ -6,7 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ..figures import Figure
 from ..settings import Settings
-from . import growth, heavy, large, linear_model, mixed, mlp, start, tail
+from . import (
+    growth,
+    grpc_growth,
+    grpc_peers,
+    grpc_perf_analyzer,
+    grpc_unary,
+    heavy,
+    large,
+    linear_model,
+    mixed,
+    mlp,
+    start,
+    tail,
+)
 
 Case = Callable[[Settings], Iterator[Figure]]
 
@@ -21,4 +34,8 @@ CASES: Mapping[str, Case] = {
     "import_time": start.import_time,
     "growth": growth.measure,
     "errors_beside_good": mixed.measure,
+    "grpc": grpc_unary.measure,
+    "grpc_peers": grpc_peers.measure,
+    "grpc_perf_analyzer": grpc_perf_analyzer.measure,
+    "grpc_growth": grpc_growth.measure,
 }

@@ -8,7 +8,8 @@ from itertools import count, islice, pairwise
 import numpy as np
 
 from .. import machine, models
-from ..closed_loop import Call, Tally, expect_status, run_calls
+from ..closed_loop import Call, expect_status, run_calls
+from ..crew import Tally
 from ..figures import Bound, CaseError, Figure
 from ..infer import Array, Request, binary_request, infer_path, json_request
 from ..servers import Server, naiad

@@ -9,7 +9,8 @@ from itertools import cycle, islice
 import numpy as np
 
 from .. import models
-from ..closed_loop import Answer, Call, Tally, expect_status, run_calls, shown
+from ..closed_loop import Answer, Call, expect_status, run_calls, shown
+from ..crew import Tally
 from ..figures import Bound, CaseError, Figure
 from ..infer import Array, Request, ask, binary_request, infer_path, json_request, read_outputs, with_header
 from ..servers import naiad

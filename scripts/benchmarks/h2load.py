@@ -1,0 +1,129 @@
+"""One measurement of gRPC calls by h2load: rate and the server's processor time, with every answer accounted for."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from . import machine
+from .figures import CaseError, CaseSkippedError
+from .grpc_request import INFER, framed
+from .rounds import alternate
+from .servers import Server
+from .settings import Settings
+
+GRACE_SECONDS = 60
+# Windows of 1 GiB for each stream and each connection: no answer of 600 KB waits for the client's leave.
+WINDOWS = ("-w", "30", "-W", "30")
+HEADERS = ("-H", "content-type: application/grpc", "-H", "te: trailers")
+REQUESTS = re.compile(
+    r"^requests: \d+ total, (\d+) started, (\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout",
+    re.MULTILINE,
+)
+STATUSES = re.compile(r"^status codes: \d+ 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", re.MULTILINE)
+BODY_BYTES = re.compile(r"^traffic: .*\((\d+)\) data$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Fan:
+    """How calls are spread: so many connections with so many calls in flight on each. As text ``4x16``."""
+
+    connections: int
+    streams: int
+
+    def __str__(self) -> str:
+        return f"{self.connections}x{self.streams}"
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcLoad:
+    """What one server did under load: answered calls, the seconds they took, processor time of a call in us."""
+
+    calls: int
+    seconds: float
+    cpu_us: float
+
+    @property
+    def rate(self) -> float:
+        """Answered calls per second."""
+        return self.calls / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcContender:
+    """A server with the message of its calls; ``answer_bytes`` is how long a right answer is, prefix included."""
+
+    server: Server
+    message: bytes
+    answer_bytes: int
+
+
+def compare_grpc(settings: Settings, contenders: dict[str, GrpcContender], fan: Fan) -> dict[str, list[GrpcLoad]]:
+    """Measure the contenders in alternating rounds, after one second of warm-up each; the client has its own core."""
+
+    def take(contender: GrpcContender, seconds: int) -> GrpcLoad:
+        return measure_grpc(contender, fan, seconds, settings.work)
+
+    measures: dict[str, Callable[[], GrpcLoad]] = {}
+    for name, contender in contenders.items():
+        take(contender, 1)
+        measures[name] = partial(take, contender, settings.seconds)
+    return alternate(settings.rounds, measures)
+
+
+def measure_grpc(contender: GrpcContender, fan: Fan, seconds: int, work: Path) -> GrpcLoad:
+    """Repeat one ModelInfer call for ``seconds``.
+
+    Raises:
+        CaseError: a call failed, an answer was refused or too short, or nothing was answered.
+        CaseSkippedError: h2load is not installed.
+    """
+    command = _command(contender, fan, seconds, work)
+    before = machine.cpu_seconds(contender.server.pid)
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=seconds + GRACE_SECONDS, check=False)
+    cpu = machine.cpu_seconds(contender.server.pid) - before
+    if finished.returncode:
+        raise CaseError(f"{' '.join(command)} ended with code {finished.returncode}: {finished.stderr[-2000:]}")
+    calls = answered_calls(finished.stdout, contender.answer_bytes, f"{contender.server.name} under {fan}")
+    return GrpcLoad(calls, seconds, cpu / calls * 1e6)
+
+
+def _command(contender: GrpcContender, fan: Fan, seconds: int, work: Path) -> list[str]:
+    if not shutil.which("h2load"):
+        raise CaseSkippedError("h2load is not installed (apt-get install nghttp2-client)")
+    file = work / f"message-{hashlib.sha256(contender.message).hexdigest()[:16]}.grpc"
+    file.write_bytes(framed(contender.message))
+    spread = ["-t", "1", "-c", str(fan.connections), "-m", str(fan.streams), "-D", str(seconds)]
+    address = f"http://127.0.0.1:{contender.server.port}{INFER}"
+    return machine.on_core(["h2load", *spread, *WINDOWS, "-d", str(file), *HEADERS, address], machine.client_core())
+
+
+def answered_calls(printed: str, answer_bytes: int, what: str) -> int:
+    """How many calls h2load counted, all of them with a whole answer.
+
+    h2load does not know ``grpc-status``, which stands in the trailers. A refused call has no message, so the bytes of
+    all messages tell: they must be those of as many whole answers as there are answered calls.
+
+    Raises:
+        CaseError: they are not, a call failed, or nothing was answered.
+    """
+    counts, statuses, body = REQUESTS.search(printed), STATUSES.search(printed), BODY_BYTES.search(printed)
+    if not counts or not statuses or not body:
+        raise CaseError(f"{what}: h2load printed no result: {printed[-2000:]}")
+    started, done, succeeded, *failures = map(int, counts.groups())
+    refused = sum(map(int, statuses.groups()))
+    if not done or succeeded != done or any(failures) or refused:
+        raise CaseError(f"{what}: {done} answers, of which not all are good: {counts[0]}; {statuses[0]}")
+    received = int(body[1])
+    if not done * answer_bytes <= received <= started * answer_bytes:
+        mean = received / done
+        raise CaseError(
+            f"{what}: {done} answers of {mean:.1f} bytes on average, expected {answer_bytes}: refused calls?"
+        )
+    return done

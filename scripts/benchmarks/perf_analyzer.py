@@ -1,0 +1,127 @@
+"""One measurement by the official perf_analyzer: its own rate and latencies, and the server's processor time."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import machine
+from .figures import CaseError, CaseSkippedError
+from .servers import Server
+from .settings import Settings
+
+ENVIRONMENT = "PERF_ANALYZER"
+CALIBRATION_CALLS = 2_000
+GRACE_SECONDS = 15
+ATTEMPTS = 4
+REQUEST_COUNT = re.compile(r"^\s*Request count: (\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Inferences per second and their p99 in us as perf_analyzer saw them; the server's processor time of one in us."""
+
+    rate: float
+    p99_us: float
+    cpu_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to ask of the model ``identity``: ``calls`` inferences of ``elements`` FP32 values, ``concurrency`` at once.
+
+    A fixed number of calls, since processor time can only be divided by what is known to have been asked.
+    """
+
+    elements: int
+    concurrency: int
+    calls: int
+
+
+def find_tool(settings: Settings) -> Path:
+    """The perf_analyzer to run: the one the run was given, the environment's, or the one on the path.
+
+    Raises:
+        CaseSkippedError: there is none.
+    """
+    named = settings.perf_analyzer or os.environ.get(ENVIRONMENT) or shutil.which("perf_analyzer")
+    if named is None:
+        raise CaseSkippedError(
+            f"perf_analyzer was not found: give its path with --perf-analyzer or in {ENVIRONMENT}, or put it on PATH"
+        )
+    if not os.access(named, os.X_OK):
+        raise CaseError(f"{named} is not an executable file, expected the path of perf_analyzer")
+    return Path(named)
+
+
+def plan(tool: Path, server: Server, elements: int, concurrency: int, seconds: int, work: Path) -> Plan:
+    """The plan that takes about ``seconds``; the short run that tells is also the warm-up."""
+    trial = analyze(tool, server, Plan(elements, concurrency, CALIBRATION_CALLS), 1, work)
+    return Plan(elements, concurrency, max(CALIBRATION_CALLS, round(trial.rate * seconds)))
+
+
+def analyze(tool: Path, server: Server, plan: Plan, seconds: int, work: Path) -> Analysis:
+    """Carry out a plan that should take about ``seconds``.
+
+    The rate is the calls in flight over the mean latency: for a fixed number of calls perf_analyzer's own rate counts
+    whole seconds only. Now and then it stops for good after the last answer, all its threads waiting for each other;
+    then it is ended and the measurement repeated.
+
+    Raises:
+        CaseError: perf_analyzer failed, never got done or counted another number of inferences.
+    """
+    what = f"{server.name} under perf_analyzer at {plan.concurrency}"
+    for _ in range(ATTEMPTS):
+        table = work / f"perf-{time.monotonic_ns()}.csv"
+        before = machine.cpu_seconds(server.pid)
+        printed = _run(_command(tool, server, plan, table), GRACE_SECONDS + 3 * seconds, what)
+        if printed is not None:
+            cpu = machine.cpu_seconds(server.pid) - before
+            return _analysis(printed, _last_row(table, what), plan, cpu, what)
+    raise CaseError(f"{what}: not done in {ATTEMPTS} attempts of {GRACE_SECONDS + 3 * seconds} s")
+
+
+def _command(tool: Path, server: Server, plan: Plan, table: Path) -> list[str]:
+    command = [str(tool), "-m", "identity", "-u", f"127.0.0.1:{server.port}", "-i", "grpc", "--verbose-csv"]
+    command += ["--shape", f"INPUT0:{plan.elements}", "--concurrency-range", str(plan.concurrency)]
+    return machine.on_core([*command, "--request-count", str(plan.calls), "-f", str(table)], machine.client_core())
+
+
+def _analysis(printed: str, row: dict[str, str], plan: Plan, cpu: float, what: str) -> Analysis:
+    counted = REQUEST_COUNT.search(printed)
+    if not counted or int(counted[1]) < plan.calls:
+        raise CaseError(f"{what}: asked for {plan.calls} inferences, got: {printed[-2000:]}")
+    rate = plan.concurrency / float(row["Avg latency"]) * 1e6
+    return Analysis(rate, float(row["p99 latency"]), cpu / int(counted[1]) * 1e6)
+
+
+def _run(command: list[str], limit_seconds: int, what: str) -> str | None:
+    """What it printed; None when it had to be ended."""
+    try:
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=limit_seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    printed = finished.stdout + finished.stderr
+    if finished.returncode:
+        raise CaseError(f"{what}: ended with code {finished.returncode}: {printed[-2000:]}")
+    return printed
+
+
+def _last_row(table: Path, what: str) -> dict[str, str]:
+    rows = list(_rows(table))
+    if not rows:
+        raise CaseError(f"{what}: it wrote no figures to {table.name}")
+    return rows[-1]
+
+
+def _rows(table: Path) -> Iterator[dict[str, str]]:
+    if table.exists():
+        with table.open(newline="") as file:
+            yield from csv.DictReader(file)
