@@ -248,7 +248,7 @@ async def _serve(options: ServerOptions) -> int:
 
 
 def _allow_open_files(wanted: int, needed: int) -> None:
-    """Raise this process's own limit of open files to ``wanted``, as far as it may; warn when it stays below ``needed``.
+    """Raise the process's own limit of open files to ``wanted``, as far as it may; warn when it stays below ``needed``.
 
     Beyond the limit connections are dropped unheard.
     """

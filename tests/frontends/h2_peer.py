@@ -27,67 +27,24 @@ from h2.events import (
 )
 from hyperframe.frame import Frame
 
+from frontends.h2_application import Application
+from frontends.h2_frames import PING, RST, START, WINDOW, call_headers, frame, message, plain_block
 from naiad.clock import ManualClock
-from naiad.frontends.grpc.call import Body, Call, Methods, Receiver, Streaming, Unary
 from naiad.frontends.grpc.protocol import GrpcConnection
 from naiad.frontends.grpc.service import GrpcLimits, GrpcService
 
 WAIT_S = 20.0
 SECOND_NS = 1_000_000_000
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-START = PREFACE + EMPTY_SETTINGS
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    """Run a test on a loop of its own, within a time limit."""
+    """Run a test on a loop of its own, within a time limit; nothing may be raised in a callback of the loop."""
+    failures: list[dict[str, Any]] = []
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.get_loop().set_exception_handler(lambda loop, context: failures.append(context))
         runner.run(asyncio.wait_for(test, WAIT_S))
-
-
-def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"", length: int | None = None) -> bytes:
-    """A frame; ``length`` lies about the payload when it is given."""
-    size = len(payload) if length is None else length
-    return struct.pack(">I", size)[1:] + bytes((kind, flags)) + struct.pack(">I", stream_id) + payload
-
-
-def message(body: bytes = b"", flag: int = 0) -> bytes:
-    """A length-prefixed message."""
-    return struct.pack(">BI", flag, len(body)) + body
-
-
-def call_headers(path: str, *more: tuple[str, str]) -> list[tuple[str, str]]:
-    """The header fields of a call."""
-    return [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", path),
-        (":authority", "a"),
-        ("te", "trailers"),
-        ("content-type", "application/grpc"),
-        *more,
-    ]
-
-
-def plain_block(fields: Iterable[tuple[str | bytes, str | bytes]]) -> bytes:
-    """A header block of literals that use no table."""
-    block = b""
-    for pair in fields:
-        name, value = (text.encode("latin-1") if isinstance(text, str) else text for text in pair)
-        block += b"\x00" + _length(name) + name + _length(value) + value
-    return block
-
-
-def _length(text: bytes) -> bytes:
-    size = len(text)
-    if size < 127:
-        return bytes((size,))
-    size -= 127
-    encoded = b"\x7f"
-    while size >= 128:
-        encoded += bytes((size & 127 | 128,))
-        size >>= 7
-    return encoded + bytes((size,))
+    for context in failures:
+        raise AssertionError(context["message"]) from context.get("exception")
 
 
 class MemoryTransport(asyncio.Transport):
@@ -107,8 +64,9 @@ class MemoryTransport(asyncio.Transport):
         self.aborted = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        assert not self.closing, "written after the end"
-        self.written += data
+        if not self.aborted:
+            assert not self.closing, "written after the end"
+            self.written += data
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         for data in list_of_data:
@@ -133,131 +91,6 @@ class MemoryTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         assert not self.reading
         self.reading = True
-
-
-class Counted:
-    """An owner that counts how often it was told to give up; raises then, if asked to."""
-
-    def __init__(self, raises: bool = False) -> None:
-        self.cancelled = 0
-        self.raises = raises
-
-    def cancel(self) -> None:
-        self.cancelled += 1
-        if self.raises:
-            raise RuntimeError("boom in cancel")
-
-
-class Conversation(Counted):
-    """The service's side of a streaming call: keeps what comes; ``on_message`` reacts."""
-
-    def __init__(self, call: Call, on_message: Callable[[Conversation, bytes], None] | None = None) -> None:
-        super().__init__()
-        self.call = call
-        self.messages: list[bytes] = []
-        self.ended = False
-        self.on_message = on_message
-
-    def receive(self, message: Body) -> None:
-        assert not self.ended and not self.cancelled
-        self.messages.append(bytes(message))
-        if self.on_message is not None:
-            self.on_message(self, self.messages[-1])
-
-    def end(self) -> None:
-        assert not self.ended
-        self.ended = True
-
-
-@dataclass
-class Waiting:
-    """A unary call that is not answered yet."""
-
-    call: Call
-    body: bytes
-    owner: Counted
-
-
-class Application:
-    """Methods to call, and what came in.
-
-    ``/Echo`` answers with the message, ``/Big`` with as many bytes as the message's number says, ``/Later`` keeps the
-    call in ``waiting``, ``/Fail`` raises. ``/Talk`` streams every message back and finishes when the caller ends,
-    ``/Listen`` only keeps what comes in ``conversations``, ``/FailOpen`` and ``/FailReceive`` raise.
-    """
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, bytes]] = []
-        self.waiting: list[Waiting] = []
-        self.conversations: list[Conversation] = []
-        self.on_message: Callable[[Conversation, bytes], None] | None = None
-
-    def methods(self) -> Methods:
-        return {
-            "/Echo": Unary(self.echo),
-            "/Packed": Unary(self.echo, compressed=True),
-            "/Big": Unary(self.big),
-            "/Later": Unary(self.later),
-            "/Fail": Unary(self.fail),
-            "/Talk": Streaming(self.talk),
-            "/Listen": Streaming(self.listen),
-            "/FailOpen": Streaming(self.fail_open),
-            "/FailReceive": Streaming(self.fail_receive),
-        }
-
-    def echo(self, call: Call, body: Body) -> None:
-        self.seen.append(("/Echo", bytes(body)))
-        call.reply((body,), len(body))
-
-    def big(self, call: Call, body: Body) -> None:
-        size = int(bytes(body))
-        call.reply((memoryview(numbered(size)),), size)
-
-    def later(self, call: Call, body: Body) -> None:
-        owner = Counted()
-        call.owner = owner
-        self.waiting.append(Waiting(call, bytes(body), owner))
-
-    def fail(self, call: Call, body: Body) -> None:
-        raise RuntimeError("boom")
-
-    def talk(self, call: Call) -> Receiver:
-        talking = Talking(call)
-        self.conversations.append(talking)
-        return talking
-
-    def listen(self, call: Call) -> Receiver:
-        listening = Conversation(call, self.on_message)
-        self.conversations.append(listening)
-        return listening
-
-    def fail_open(self, call: Call) -> Receiver:
-        raise RuntimeError("boom")
-
-    def fail_receive(self, call: Call) -> Receiver:
-        return Raising(call)
-
-
-class Talking(Conversation):
-    """Sends every message back and finishes after the last."""
-
-    def receive(self, message: Body) -> None:
-        super().receive(message)
-        self.call.send((message,), len(message))
-
-    def end(self) -> None:
-        super().end()
-        self.call.finish()
-
-
-class Raising(Conversation):
-    def receive(self, message: Body) -> None:
-        raise RuntimeError("boom")
-
-
-def numbered(size: int) -> bytes:
-    """Bytes of which no two places look alike for long, to see what is lost or doubled."""
-    return b"".join(struct.pack(">I", n) for n in range(size // 4 + 1))[:size]
 
 
 @dataclass
@@ -346,6 +179,27 @@ class Side:
                 connection.quiet += 1
                 if connection.quiet >= connection.patience:
                     connection.check_time()
+
+    async def live(self, seconds: int) -> None:
+        """Let time pass, with a turn of the loop each second."""
+        for _ in range(seconds):
+            self.pass_time(1)
+            await self.turn()
+
+    def leaves_nothing(self) -> None:
+        """No call is open and nothing is accounted for.
+
+        One that was answered before its request was whole waits for the rest until the next sweep.
+        """
+        if self.core.streams:
+            assert set(self.core.streams) == self.core.unfinished
+            self.pass_time(1)
+        assert not self.core.streams
+        assert not self.core.unfinished
+        assert self.core.waiting_bytes == 0
+        assert self.service.partial_bytes == 0
+        assert not self.service.partial_calls
+        assert len(self.service.deadlines) == 0
 
     def lose(self) -> None:
         """The transport is gone."""
@@ -542,3 +396,31 @@ class RawPeer(Side):
         self.send(self.open(stream_id, "/Echo") + frame(0, 1, stream_id, message(b"ok")))
         data = b"".join(bytes(one.data) for one in self.of("Data", stream_id))
         return data == message(b"ok") and self.status(stream_id)[0] == 0
+
+
+# Ways in which a call on stream 1 is given up
+
+
+def reset(peer: RawPeer) -> None:
+    peer.send(frame(RST, 0, 1, b"\0\0\0\x08"))
+
+
+def protocol_error(peer: RawPeer) -> None:
+    peer.send(frame(PING, 0, 1, b"12345678"))
+
+
+def stream_error(peer: RawPeer) -> None:
+    peer.send(frame(WINDOW, 0, 1, b"\0\0\0\0"))
+
+
+def deadline(peer: RawPeer) -> None:
+    peer.clock.advance(3601 * SECOND_NS)
+    peer.service.deadlines.expire()
+
+
+def lost(peer: RawPeer) -> None:
+    peer.lose()
+
+
+ENDINGS: list[Callable[[RawPeer], None]] = [reset, protocol_error, stream_error, deadline, lost]
+HOUR = [("grpc-timeout", "1H")]

@@ -23,9 +23,6 @@ from server.running import RunningServer, read_answer, request_bytes
 
 GRPC = ("-H", "content-type: application/grpc", "-H", "te: trailers")
 CALLS = 5000
-STREAM_CLOSED = 92
-"""How curl ends when the whole answer has come before it could send all of its request, and takes no notice of it."""
-ATTEMPTS = 20
 
 
 def framed(message: bytes) -> bytes:
@@ -85,10 +82,7 @@ def curl() -> str:
 def ask(curl: str, server: RunningServer, path: str, *arguments: str) -> tuple[str, bytes]:
     """The fields of an answer, trailers included, as curl shows them with -v, and its body."""
     command = [curl, "--silent", "--verbose", "--max-time", str(CALL_S), "--http2-prior-knowledge", *arguments]
-    for _ in range(ATTEMPTS):
-        finished = subprocess.run([*command, f"http://{server.grpc_url}{path}"], capture_output=True, check=False)
-        if finished.returncode != STREAM_CLOSED or b"not closed cleanly" in finished.stderr:
-            break
+    finished = subprocess.run([*command, f"http://{server.grpc_url}{path}"], capture_output=True, check=False)
     fields = [line[2:] for line in finished.stderr.decode().splitlines() if line.startswith("< ")]
     return "\n".join(field.rstrip() for field in fields), finished.stdout
 
@@ -113,13 +107,13 @@ def test_curl_reads_an_error(curl: str, server: RunningServer, tmp_path: Path) -
 
 
 NO_CALLS = {
-    "a form": (("--data", "{}"), 415),
-    "JSON": (("--data", "{}", "-H", "content-type: application/json"), 415),
-    "no type": (("--data", "{}", "-H", "content-type:"), 415),
-    "a large upload": (("--data", "x" * 100_000), 415),
+    "a POST": (("--request", "POST"), 415),
+    "JSON": (("--request", "POST", "-H", "content-type: application/json"), 415),
+    "a longer name": (("--request", "POST", "-H", "content-type: application/grpcx"), 415),
     "GET": ((), 405),
-    "PUT": (("--request", "PUT", "--data", "{}", *GRPC), 405),
+    "PUT": (("--request", "PUT", *GRPC), 405),
 }
+"""None has a body: curl stumbles over an answer that comes before it has sent all of its request."""
 
 
 @pytest.mark.parametrize("what", NO_CALLS)
@@ -131,19 +125,21 @@ def test_curl_with_something_that_is_no_call(transport: str, server: RunningServ
     else:
         # grpcio resets most of them.
         assert "grpc-status: 0" not in fields
-    fields, _ = ask(curl, server, LIVE, "--data", "", *GRPC)
+    fields, _ = ask(curl, server, LIVE, "--request", "POST", *GRPC)
     assert "grpc-status: 13" in fields
 
 
 def test_http1_on_the_port_of_grpc(transport: str, server: RunningServer) -> None:
-    if transport != "naiad":
-        pytest.skip("grpcio just closes such a connection")
     with server.connect(server.grpc) as peer:
         peer.sendall(request_bytes("GET", "/v2/health/live", None))
-        answer = read_answer(peer)
-        assert answer.status == 400
-        assert b"gRPC" in answer.body and b"HTTP/2" in answer.body
-        assert peer.recv(1) == b""
+        if transport == "naiad":
+            answer = read_answer(peer)
+            assert answer.status == 400
+            assert b"gRPC" in answer.body and b"HTTP/2" in answer.body
+            assert peer.recv(1) == b""
+        else:
+            # grpcio hangs up, after frames of its own.
+            assert b"HTTP/1.1" not in b"".join(iter(lambda: peer.recv(4096), b""))
 
 
 # The h2 library

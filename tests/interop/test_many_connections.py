@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,11 +20,10 @@ from server.grpc_peers import INFER, LIVE
 from server.models import identity, write_model
 from server.running import ANSWER_S, RunningServer, request_bytes, serving, until
 
-CONNECTIONS = 10_000
-WARM_UP = 2_000
 AT_ONCE = 100
-GROWTH_BYTES = 8 << 20
-"""Ten thousand lost connections of one KB each would be more."""
+GROWTH_BYTES = {"naiad": 8 << 20, "grpcio": 64 << 20}
+"""How much more memory is no leak: ten thousand lost connections of one KB each would be more than the first figure.
+grpcio keeps what its largest crowd of calls needed, and when it gets to them is its own affair."""
 SEED = 5
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -72,8 +71,11 @@ def openings() -> list[bytes]:
 
 
 def come_and_go(server: RunningServer, count: int) -> None:
-    """So many connections, some of them at once. Every second one ends in order, the others by a reset."""
-    sent = openings()
+    """So many connections, some of them at once. Every second one ends in order, the others by a reset.
+
+    The next ones wait until the server has done with these: what it needs for a crowd is not looked at here.
+    """
+    sent, files = openings(), open_files(server)
     for begin in range(0, count, AT_ONCE):
         peers = [server.connect(server.grpc) for _ in range(AT_ONCE)]
         for i, peer in enumerate(peers, begin):
@@ -84,6 +86,7 @@ def come_and_go(server: RunningServer, count: int) -> None:
                 # The server has begun to serve it, and says so.
                 assert peer.recv(1)
             leave(peer, in_order=i % 2 == 0)
+        wait_until_alone(server, files)
 
 
 def leave(peer: socket.socket, in_order: bool) -> None:
@@ -107,27 +110,21 @@ def answers(server: RunningServer) -> bool:
         return bool(stub(opened).ServerReady(pb.ServerReadyRequest(), timeout=CALL_S).ready)
 
 
-def check(server: RunningServer, warm_up: int, count: int, work: Callable[[RunningServer, int], None]) -> None:
-    """Do the work twice; the second time must leave no more behind than the first."""
-    files = open_files(server)
-    work(server, warm_up)
-    wait_until_alone(server, files)
-    before = server.memory_bytes()
-    work(server, count)
-    wait_until_alone(server, files)
-    assert answers(server)
-    wait_until_alone(server, files + 1)
-    grown = server.memory_bytes() - before
-    assert grown < GROWTH_BYTES, f"{count} connections left {grown / 1e6:.1f} MB behind"
+COUNTS = [pytest.param(1_000, id="1,000"), pytest.param(10_000, id="10,000", marks=pytest.mark.slow)]
 
 
-@pytest.mark.slow
-def test_ten_thousand_connections(alone: RunningServer) -> None:
-    check(alone, WARM_UP, CONNECTIONS, come_and_go)
-
-
-def test_connections_that_come_and_go(alone: RunningServer) -> None:
-    check(alone, AT_ONCE, 5 * AT_ONCE, come_and_go)
+@pytest.mark.parametrize("count", COUNTS)
+def test_connections_come_and_go(transport: str, alone: RunningServer, count: int) -> None:
+    files = open_files(alone)
+    come_and_go(alone, count // 5)
+    assert answers(alone)
+    wait_until_alone(alone, files)
+    before = alone.memory_bytes()
+    come_and_go(alone, count)
+    assert answers(alone)
+    wait_until_alone(alone, files)
+    grown = alone.memory_bytes() - before
+    assert grown < GROWTH_BYTES[transport], f"{count} connections left {grown / 1e6:.1f} MB behind"
 
 
 def test_a_thousand_connections_at_once(alone: RunningServer) -> None:

@@ -27,7 +27,7 @@ class TlsAcceptor:
     """Accepts on a listening socket, which it owns from now on, and makes a protocol of each finished handshake.
 
     The loops' own TLS servers neither bound nor show the handshakes under way, and a peer that opens many and says
-    nothing would cost a file each. Here the oldest one has to go, which is never that of a client that keeps talking.
+    nothing would cost a file each. Here the oldest one has to go: clients that keep talking are done sooner.
     """
 
     def __init__(
@@ -98,4 +98,4 @@ class TlsAcceptor:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._next_log_s:
             self._next_log_s = now_s + _LOG_GAP_S
-            log.info("a TLS handshake failed: %s", error or type(error).__name__)
+            log.info("a TLS handshake failed: %s", str(error) or type(error).__name__)

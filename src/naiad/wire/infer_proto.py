@@ -125,17 +125,22 @@ class AnswerHead:
     Attributes:
         before, after: the fields before the id and those after it, up to the content of the first tensor.
         between: for each further tensor, the head of its field.
+        whole: ``before`` and ``after``, for an answer without an id.
+
+    Raises:
+        InvalidArgumentError: such an answer is too large to be sent.
         size: bytes of the whole answer without an id.
     """
 
-    __slots__ = ("after", "before", "between", "size")
+    __slots__ = ("after", "before", "between", "size", "whole")
 
     def __init__(self, before: bytes, outputs: bytes, sizes: Sequence[int]) -> None:
         heads = [field_head(_RAW_OUTPUT, size) for size in sizes]
         self.before = before
         self.after = outputs + b"".join(heads[:1])
         self.between = heads[1:]
-        self.size = len(before) + len(outputs) + sum(map(len, heads)) + sum(sizes)
+        self.whole = before + self.after
+        self.size = _checked(len(before) + len(outputs) + sum(map(len, heads)) + sum(sizes))
 
     def parts(self, head: bytes, tensors: Sequence[Any]) -> Sequence[Any]:
         """An answer in parts: ``head`` is all of it before the content of the first tensor."""
@@ -147,11 +152,8 @@ class AnswerHead:
         return parts
 
 
-class Answer(NamedTuple):
-    """One message: its ``parts``, which are ``size`` bytes together."""
-
-    parts: Sequence[Any]
-    size: int
+Answer = tuple[Sequence[Any], int]
+"""One message: its parts, and how many bytes they are together."""
 
 
 class ProtoPlan(InferPlan[AnswerHead]):
@@ -165,12 +167,19 @@ class ProtoPlan(InferPlan[AnswerHead]):
         Raises:
             InvalidArgumentError: it is too large to be sent.
         """
+        single = self._single
+        if single is not None and not request_id:
+            # One tensor and no id is what most answers are.
+            array = outputs.get(single)
+            kept = self._heads.get(array.shape) if array is not None and array.flags.c_contiguous else None
+            if kept is not None:
+                return (kept.whole, array), kept.size
         head, tensors = self._head(outputs)
         if not request_id:
-            return Answer(head.parts(head.before + head.after, tensors), _checked(head.size))
+            return head.parts(head.whole, tensors), head.size
         id_field = _id_field(request_id)
         text = head.before + id_field + head.after
-        return Answer(head.parts(text, tensors), _checked(head.size + len(id_field)))
+        return head.parts(text, tensors), _checked(head.size + len(id_field))
 
     def streamed(self, request_id: str, outputs: Mapping[str, Array], final: bool = True) -> Answer:
         """A ``ModelStreamInferResponse`` with the same in it; ``final``: no further answer follows for the request.
@@ -183,7 +192,7 @@ class ProtoPlan(InferPlan[AnswerHead]):
         size = head.size + len(own)
         opening = field_head(_STREAMED_ANSWER, size)
         text = b"".join((opening, head.before, own, head.after))
-        return Answer(head.parts(text, tensors), _checked(len(opening) + size))
+        return head.parts(text, tensors), _checked(len(opening) + size)
 
     def _head(self, outputs: Mapping[str, Array]) -> tuple[AnswerHead, Sequence[Any]]:
         """The head for these outputs, and their contents as they are sent."""

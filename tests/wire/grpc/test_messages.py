@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontends.h2_peer import message, numbered
+from frontends.h2_frames import message, numbered
 from naiad.tensor.memory import BufferPool
 from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.messages import BadPrefixError, MessageReader

@@ -10,12 +10,11 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontends.h2_peer import Peer, RawPeer, frame, message, numbered, run
+from frontends.h2_frames import DATA, HEADERS, SETTINGS, WINDOW, frame, message, numbered
+from frontends.h2_peer import Peer, RawPeer, run
 from naiad.wire.http2.connection import CONNECTION_WINDOW, STREAM_WINDOW
 from naiad.wire.http2.outbound import Outbound
 from naiad.wire.http2.stream import Stream
-
-DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 
 
 def growth(stream_id: int, increment: int) -> bytes:

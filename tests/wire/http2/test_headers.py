@@ -9,7 +9,7 @@ from hpack import Decoder, Encoder, NeverIndexedHeaderTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontends.h2_peer import call_headers, plain_block
+from frontends.h2_frames import call_headers, plain_block
 from naiad.wire.http2.frames import ErrorCode, Http2ConnectionError, Http2StreamError
 from naiad.wire.http2.headers import MAX_HEADER_LIST_BYTES, MAX_KEPT_HEADS, HeaderReader, RequestHead
 
@@ -63,7 +63,9 @@ def test_blocks_mean_the_same_with_and_without_the_memo(
     for step, which, more, huffman in steps:
         if step == "size":
             assert isinstance(which, int)
-            encoder.header_table_size = which
+            # Equal sizes confuse this encoder, and it would announce each of several changes in a row.
+            if not encoder.header_table.resized and which != encoder.header_table_size:
+                encoder.header_table_size = which
             continue
         extra = [
             NeverIndexedHeaderTuple(name, value) if sensitive else (name, value) for name, value, sensitive in more

@@ -7,18 +7,26 @@ from dataclasses import dataclass
 
 import pytest
 
-from frontends.h2_peer import (
+from frontends.h2_frames import (
+    CONTINUATION,
+    DATA,
     EMPTY_SETTINGS,
+    GOAWAY,
+    HEADERS,
+    PING,
     PREFACE,
-    RawPeer,
+    PRIORITY,
+    PUSH,
+    RST,
+    SETTINGS,
+    WINDOW,
     call_headers,
     frame,
     message,
     plain_block,
-    run,
 )
+from frontends.h2_peer import RawPeer, run
 
-DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 END_STREAM, END_HEADERS, PADDED, HAS_PRIORITY = 1, 4, 8, 0x20
 PROTOCOL, FLOW, CLOSED, SIZE, REFUSED, COMPRESSION, CALM = 1, 3, 5, 6, 7, 9, 11
 
@@ -79,11 +87,20 @@ CONNECTION_ERRORS = [
     Case("4.3", "a block with an endless integer", frame(HEADERS, 5, 1, b"\xff" * 100), COMPRESSION),
     Case("4.3", "a size update above the table's size", frame(HEADERS, 5, 1, b"\x3f\xe2\x1f" + BLOCK), COMPRESSION),
     Case("4.3", "a size update behind a field", frame(HEADERS, 5, 1, BLOCK + b"\x20"), COMPRESSION),
-    Case("4.3", "Huffman code that is none", frame(HEADERS, 5, 1, BLOCK + b"\x00\x01x\x84\xff\xff\xff\xff"), COMPRESSION),
+    Case(
+        "4.3", "Huffman code that is none", frame(HEADERS, 5, 1, BLOCK + b"\x00\x01x\x84\xff\xff\xff\xff"), COMPRESSION
+    ),
     Case("4.3", "bad trailers", opened(1) + frame(HEADERS, 5, 1, b"\x80"), COMPRESSION),
-    Case("4.3", "a frame of another type within a block", frame(HEADERS, 0, 1, BLOCK) + frame(PING, 0, 0, b"12345678"), PROTOCOL),
+    Case(
+        "4.3",
+        "a frame of another type within a block",
+        frame(HEADERS, 0, 1, BLOCK) + frame(PING, 0, 0, b"12345678"),
+        PROTOCOL,
+    ),
     Case("4.3", "an unknown frame within a block", frame(HEADERS, 0, 1, BLOCK) + frame(77, 0, 1, b"x"), PROTOCOL),
-    Case("4.3", "half an unknown frame within a block", frame(HEADERS, 0, 1, BLOCK) + frame(77, 0, 1, b"x", 10), PROTOCOL),
+    Case(
+        "4.3", "half an unknown frame within a block", frame(HEADERS, 0, 1, BLOCK) + frame(77, 0, 1, b"x", 10), PROTOCOL
+    ),
     Case("4.3", "HEADERS within a block", frame(HEADERS, 0, 1, BLOCK) + frame(HEADERS, 4, 1, BLOCK), PROTOCOL),
     Case("4.3", "DATA within a block", frame(HEADERS, 0, 1, BLOCK) + frame(DATA, 0, 1, WHOLE), PROTOCOL),
     Case("5.1", "DATA on an idle stream", frame(DATA, 1, 1, WHOLE), PROTOCOL),
@@ -114,7 +131,12 @@ CONNECTION_ERRORS = [
     Case("6.5.2", "INITIAL_WINDOW_SIZE of 2^31", setting(4, 1 << 31), FLOW),
     Case("6.5.2", "MAX_FRAME_SIZE of 16383", setting(5, 16383), PROTOCOL),
     Case("6.5.2", "MAX_FRAME_SIZE of 2^24", setting(5, 1 << 24), PROTOCOL),
-    Case("6.5.2", "a bad value among good ones", frame(SETTINGS, 0, 0, struct.pack(">HIHIHI", 4, 1, 5, 0, 5, 16384)), PROTOCOL),
+    Case(
+        "6.5.2",
+        "a bad value among good ones",
+        frame(SETTINGS, 0, 0, struct.pack(">HIHIHI", 4, 1, 5, 0, 5, 16384)),
+        PROTOCOL,
+    ),
     Case("6.6", "PUSH_PROMISE", opened(1) + frame(PUSH, 4, 1, growth(2) + BLOCK), PROTOCOL),
     Case("6.7", "PING on a stream", frame(PING, 0, 1, b"12345678"), PROTOCOL),
     Case("6.7", "PING of seven bytes", frame(PING, 0, 0, b"1234567"), SIZE),
@@ -125,12 +147,32 @@ CONNECTION_ERRORS = [
     Case("6.9", "WINDOW_UPDATE of three bytes", frame(WINDOW, 0, 0, b"\0\0\0"), SIZE),
     Case("6.9", "WINDOW_UPDATE of five bytes", frame(WINDOW, 0, 0, b"\0\0\0\0\1"), SIZE),
     Case("6.9.1", "the connection's window above 2^31-1", frame(WINDOW, 0, 0, growth(2**31 - 1)), FLOW),
-    Case("6.9.2", "a stream's window above 2^31-1 by SETTINGS", opened(1) + frame(WINDOW, 0, 1, growth(1)) + setting(4, 2**31 - 1), FLOW),
+    Case(
+        "6.9.2",
+        "a stream's window above 2^31-1 by SETTINGS",
+        opened(1) + frame(WINDOW, 0, 1, growth(1)) + setting(4, 2**31 - 1),
+        FLOW,
+    ),
     Case("6.10", "CONTINUATION behind nothing", opened(1) + frame(CONTINUATION, 4, 1, BLOCK), PROTOCOL),
-    Case("6.10", "CONTINUATION on another stream", frame(HEADERS, 0, 1, BLOCK[:9]) + frame(CONTINUATION, 4, 3, BLOCK[9:]), PROTOCOL),
-    Case("6.10", "CONTINUATION on stream 0", frame(HEADERS, 0, 1, BLOCK[:9]) + frame(CONTINUATION, 4, 0, BLOCK[9:]), PROTOCOL),
-    Case("6.10", "CONTINUATION behind a whole block", frame(HEADERS, 4, 1, BLOCK) + frame(CONTINUATION, 4, 1, BLOCK), PROTOCOL),
-]  # fmt: skip
+    Case(
+        "6.10",
+        "CONTINUATION on another stream",
+        frame(HEADERS, 0, 1, BLOCK[:9]) + frame(CONTINUATION, 4, 3, BLOCK[9:]),
+        PROTOCOL,
+    ),
+    Case(
+        "6.10",
+        "CONTINUATION on stream 0",
+        frame(HEADERS, 0, 1, BLOCK[:9]) + frame(CONTINUATION, 4, 0, BLOCK[9:]),
+        PROTOCOL,
+    ),
+    Case(
+        "6.10",
+        "CONTINUATION behind a whole block",
+        frame(HEADERS, 4, 1, BLOCK) + frame(CONTINUATION, 4, 1, BLOCK),
+        PROTOCOL,
+    ),
+]
 
 STREAM_ERRORS = [
     Case("5.1", "DATA after the request has ended", opened(1, ended=True) + frame(DATA, 0, 1, WHOLE), CLOSED),
@@ -144,7 +186,12 @@ STREAM_ERRORS = [
     Case("6.9", "a reserved bit does not make 0 more", opened(1) + frame(WINDOW, 0, 1, growth(1 << 31)), PROTOCOL),
     Case("6.9.1", "a stream's window above 2^31-1", opened(1) + frame(WINDOW, 0, 1, growth(2**31 - 1)), FLOW),
     Case("8.1", "trailers that do not end the request", opened(1) + frame(HEADERS, 4, 1, b""), PROTOCOL),
-    Case("8.1", "a pseudo-header field in trailers", opened(1) + frame(HEADERS, 5, 1, plain_block([(":path", "/")])), PROTOCOL),
+    Case(
+        "8.1",
+        "a pseudo-header field in trailers",
+        opened(1) + frame(HEADERS, 5, 1, plain_block([(":path", "/")])),
+        PROTOCOL,
+    ),
     Case("8.2.1", "upper case in trailers", opened(1) + frame(HEADERS, 5, 1, plain_block([("X", "y")])), PROTOCOL),
     Case("8.2.1", "an upper-case name", with_fields(("X-a", "b")), PROTOCOL),
     Case("8.2.1", "an empty name", with_fields(("", "b")), PROTOCOL),
@@ -173,8 +220,13 @@ STREAM_ERRORS = [
     Case("8.3.1", "no :path", without(":path"), PROTOCOL),
     Case("8.3.1", "an empty :path", request(*call_headers("")), PROTOCOL),
     Case("8.3.1", "no field at all", frame(HEADERS, 4, 1, b""), PROTOCOL),
-    Case("8.5", "an extended CONNECT that nobody offered", request((":protocol", "websocket"), *call_headers("/Later")), PROTOCOL),
-]  # fmt: skip
+    Case(
+        "8.5",
+        "an extended CONNECT that nobody offered",
+        request((":protocol", "websocket"), *call_headers("/Later")),
+        PROTOCOL,
+    ),
+]
 
 CHUNKS = pytest.mark.parametrize("chunk", [None, 1], ids=["at once", "byte by byte"])
 

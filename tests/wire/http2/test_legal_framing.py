@@ -8,9 +8,25 @@ from collections.abc import Callable
 import hpack
 import pytest
 
-from frontends.h2_peer import START, Peer, RawPeer, call_headers, frame, message, numbered, plain_block, run
+from frontends.h2_frames import (
+    CONTINUATION,
+    DATA,
+    GOAWAY,
+    HEADERS,
+    PING,
+    PRIORITY,
+    RST,
+    SETTINGS,
+    START,
+    WINDOW,
+    call_headers,
+    frame,
+    message,
+    numbered,
+    plain_block,
+)
+from frontends.h2_peer import Peer, RawPeer, run
 
-DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 BLOCK = plain_block(call_headers("/Echo"))
 BODY = numbered(50)
 RAW = message(BODY)
@@ -27,39 +43,93 @@ WAYS: dict[str, bytes] = {
     "plain": OPEN + frame(DATA, 1, 1, RAW),
     "END_STREAM on empty DATA": OPEN + frame(DATA, 0, 1, RAW) + END,
     "one byte per frame": OPEN + one_byte_frames() + END,
-    "empty DATA between": OPEN + frame(DATA, 0, 1) + frame(DATA, 0, 1, RAW[:3]) + frame(DATA, 0, 1) * 3 + frame(DATA, 1, 1, RAW[3:]),
+    "empty DATA between": OPEN
+    + frame(DATA, 0, 1)
+    + frame(DATA, 0, 1, RAW[:3])
+    + frame(DATA, 0, 1) * 3
+    + frame(DATA, 1, 1, RAW[3:]),
     "padded DATA": OPEN + frame(DATA, 1 | 8, 1, b"\x07" + RAW + b"\0" * 7),
     "padding of no bytes": OPEN + frame(DATA, 1 | 8, 1, b"\0" + RAW),
-    "much padding in parts": OPEN + b"".join(frame(DATA, 8, 1, b"\xff" + RAW[i : i + 7] + b"\0" * 255) for i in range(0, len(RAW), 7)) + END,
+    "much padding in parts": OPEN
+    + b"".join(frame(DATA, 8, 1, b"\xff" + RAW[i : i + 7] + b"\0" * 255) for i in range(0, len(RAW), 7))
+    + END,
     "only padding, then the end": OPEN + frame(DATA, 0, 1, RAW) + frame(DATA, 1 | 8, 1, b"\x05" + b"\0" * 5),
     "padding that is not zero": OPEN + frame(DATA, 1 | 8, 1, b"\x07" + RAW + b"\xff" * 7),
     "padded HEADERS": frame(HEADERS, 4 | 8, 1, b"\x09" + BLOCK + b"\0" * 9) + frame(DATA, 1, 1, RAW),
     "HEADERS with a priority": frame(HEADERS, 4 | 0x20, 1, PRIO + BLOCK) + frame(DATA, 1, 1, RAW),
     "both": frame(HEADERS, 4 | 8 | 0x20, 1, b"\x03" + PRIO + BLOCK + b"\0" * 3) + frame(DATA, 1, 1, RAW),
-    "PRIORITY before and behind": frame(PRIORITY, 0, 1, PRIO) + OPEN + frame(PRIORITY, 0, 1, PRIO) + frame(DATA, 1, 1, RAW) + frame(PRIORITY, 0, 1, PRIO),
+    "PRIORITY before and behind": frame(PRIORITY, 0, 1, PRIO)
+    + OPEN
+    + frame(PRIORITY, 0, 1, PRIO)
+    + frame(DATA, 1, 1, RAW)
+    + frame(PRIORITY, 0, 1, PRIO),
     "PRIORITY of a stream on itself": frame(PRIORITY, 0, 3, PRIO) + OPEN + frame(DATA, 1, 1, RAW),
-    "CONTINUATION": frame(HEADERS, 0, 1, BLOCK[:5]) + frame(CONTINUATION, 0, 1, BLOCK[5:6]) + frame(CONTINUATION, 4, 1, BLOCK[6:]) + frame(DATA, 1, 1, RAW),
-    "empty CONTINUATION": frame(HEADERS, 0, 1) + frame(CONTINUATION, 0, 1) + frame(CONTINUATION, 0, 1, BLOCK) + frame(CONTINUATION, 4, 1) + frame(DATA, 1, 1, RAW),
-    "CONTINUATION behind padding and priority": frame(HEADERS, 8 | 0x20, 1, b"\x02" + PRIO + BLOCK[:9] + b"\0\0") + frame(CONTINUATION, 4, 1, BLOCK[9:]) + frame(DATA, 1, 1, RAW),
+    "CONTINUATION": frame(HEADERS, 0, 1, BLOCK[:5])
+    + frame(CONTINUATION, 0, 1, BLOCK[5:6])
+    + frame(CONTINUATION, 4, 1, BLOCK[6:])
+    + frame(DATA, 1, 1, RAW),
+    "empty CONTINUATION": frame(HEADERS, 0, 1)
+    + frame(CONTINUATION, 0, 1)
+    + frame(CONTINUATION, 0, 1, BLOCK)
+    + frame(CONTINUATION, 4, 1)
+    + frame(DATA, 1, 1, RAW),
+    "CONTINUATION behind padding and priority": frame(HEADERS, 8 | 0x20, 1, b"\x02" + PRIO + BLOCK[:9] + b"\0\0")
+    + frame(CONTINUATION, 4, 1, BLOCK[9:])
+    + frame(DATA, 1, 1, RAW),
     "unknown flags": frame(HEADERS, 4 | 0xD2, 1, BLOCK) + frame(DATA, 1 | 0xF6, 1, RAW),
     "the reserved bit": frame(HEADERS, 4, 1 | 1 << 31, BLOCK) + frame(DATA, 1, 1 | 1 << 31, RAW),
     "the reserved bit later": OPEN + frame(DATA, 0, 1, RAW[:9]) + frame(DATA, 1, 1 | 1 << 31, RAW[9:]),
     "a high number": frame(HEADERS, 4, 2**31 - 1, BLOCK) + frame(DATA, 1, 2**31 - 1, RAW),
-    "unknown frames between": frame(99, 255, 0, b"x" * 20) + OPEN + frame(10, 1, 1) + frame(DATA, 1, 1, RAW) + frame(255, 7, 12, b"y"),
-    "a large unknown frame": frame(99, 0, 0, b"\0\0\0\4\4" * 100_000) + OPEN + frame(DATA, 0, 1, RAW[:7]) + frame(99, 0, 1, b"z" * 400_000) + frame(DATA, 1, 1, RAW[7:]),
-    "PING between": OPEN + frame(PING, 0, 0, b"12345678") + frame(DATA, 0, 1, RAW[:4]) + frame(PING, 1, 0, b"87654321") + frame(DATA, 1, 1, RAW[4:]),
-    "unknown settings": frame(SETTINGS, 0, 0, struct.pack(">HIHI", 0x99, 7, 0, 1 << 31)) + OPEN + frame(DATA, 1, 1, RAW),
-    "SETTINGS between": OPEN + frame(SETTINGS, 0, 0) + frame(DATA, 0, 1, RAW[:6]) + frame(SETTINGS, 1, 0) + frame(DATA, 1, 1, RAW[6:]),
-    "every setting at once": frame(SETTINGS, 0, 0, struct.pack(">HIHIHIHIHI", 2, 0, 3, 100, 4, 70_000, 5, 20_000, 6, 9000)) + OPEN + frame(DATA, 1, 1, RAW),
+    "unknown frames between": frame(99, 255, 0, b"x" * 20)
+    + OPEN
+    + frame(10, 1, 1)
+    + frame(DATA, 1, 1, RAW)
+    + frame(255, 7, 12, b"y"),
+    "a large unknown frame": frame(99, 0, 0, b"\0\0\0\4\4" * 100_000)
+    + OPEN
+    + frame(DATA, 0, 1, RAW[:7])
+    + frame(99, 0, 1, b"z" * 400_000)
+    + frame(DATA, 1, 1, RAW[7:]),
+    "PING between": OPEN
+    + frame(PING, 0, 0, b"12345678")
+    + frame(DATA, 0, 1, RAW[:4])
+    + frame(PING, 1, 0, b"87654321")
+    + frame(DATA, 1, 1, RAW[4:]),
+    "unknown settings": frame(SETTINGS, 0, 0, struct.pack(">HIHI", 0x99, 7, 0, 1 << 31))
+    + OPEN
+    + frame(DATA, 1, 1, RAW),
+    "SETTINGS between": OPEN
+    + frame(SETTINGS, 0, 0)
+    + frame(DATA, 0, 1, RAW[:6])
+    + frame(SETTINGS, 1, 0)
+    + frame(DATA, 1, 1, RAW[6:]),
+    "every setting at once": frame(
+        SETTINGS, 0, 0, struct.pack(">HIHIHIHIHI", 2, 0, 3, 100, 4, 70_000, 5, 20_000, 6, 9000)
+    )
+    + OPEN
+    + frame(DATA, 1, 1, RAW),
     "trailers": OPEN + frame(DATA, 0, 1, RAW) + frame(HEADERS, 5, 1, plain_block([("x-sum", "1")])),
     "empty trailers": OPEN + frame(DATA, 0, 1, RAW) + frame(HEADERS, 5, 1),
-    "trailers in CONTINUATION": OPEN + frame(DATA, 0, 1, RAW) + frame(HEADERS, 1, 1, b"") + frame(CONTINUATION, 4, 1, plain_block([("x", "1")])),
-    "WINDOW_UPDATE between": OPEN + frame(WINDOW, 0, 1, b"\0\0\0\1") + frame(DATA, 0, 1, RAW[:2]) + frame(WINDOW, 0, 0, b"\0\0\0\1") + frame(DATA, 1, 1, RAW[2:]),
+    "trailers in CONTINUATION": OPEN
+    + frame(DATA, 0, 1, RAW)
+    + frame(HEADERS, 1, 1, b"")
+    + frame(CONTINUATION, 4, 1, plain_block([("x", "1")])),
+    "WINDOW_UPDATE between": OPEN
+    + frame(WINDOW, 0, 1, b"\0\0\0\1")
+    + frame(DATA, 0, 1, RAW[:2])
+    + frame(WINDOW, 0, 0, b"\0\0\0\1")
+    + frame(DATA, 1, 1, RAW[2:]),
     "WINDOW_UPDATE with the reserved bit": OPEN + frame(WINDOW, 0, 1, b"\x80\0\0\1") + frame(DATA, 1, 1, RAW),
     "WINDOW_UPDATE behind the answer": OPEN + frame(DATA, 1, 1, RAW) + frame(WINDOW, 0, 1, b"\0\0\0\x05"),
-    "RST_STREAM of another stream": frame(HEADERS, 4, 1, BLOCK)[:0] + OPEN + frame(HEADERS, 4, 3, BLOCK) + frame(RST, 0, 3, b"\0\0\0\x08") + frame(DATA, 1, 1, RAW),
-    "GOAWAY of the client": frame(GOAWAY, 0, 0, b"\0" * 8) + OPEN + frame(GOAWAY, 0, 0, b"\0" * 8 + b"debug") + frame(DATA, 1, 1, RAW),
-}  # fmt: skip
+    "RST_STREAM of another stream": OPEN
+    + frame(HEADERS, 4, 3, BLOCK)
+    + frame(RST, 0, 3, b"\0\0\0\x08")
+    + frame(DATA, 1, 1, RAW),
+    "GOAWAY of the client": frame(GOAWAY, 0, 0, b"\0" * 8)
+    + OPEN
+    + frame(GOAWAY, 0, 0, b"\0" * 8 + b"debug")
+    + frame(DATA, 1, 1, RAW),
+}
 
 
 @pytest.mark.parametrize("method", ["/Echo", "/Talk"])

@@ -19,7 +19,8 @@ class Owner(Protocol):
     """Who works on a call."""
 
     def cancel(self) -> None:
-        """The caller gave up, the deadline passed or the connection is gone: nobody waits for an answer any more.
+        """The caller gave up, the deadline passed, the connection is gone, or the transport ended the call because of
+        what the caller sent: nobody waits for an answer any more.
 
         Called at most once, and never after the call was finished.
         """

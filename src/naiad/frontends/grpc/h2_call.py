@@ -33,6 +33,7 @@ _ENDED: Final = FIRST_FREE_FLAG << 1
 _COMPRESSES: Final = FIRST_FREE_FLAG << 2
 _DELIVERED: Final = FIRST_FREE_FLAG << 3
 _PIECEMEAL: Final = FIRST_FREE_FLAG << 4
+_NO_CALL: Final = FIRST_FREE_FLAG << 5
 
 CONGESTED_BYTES: Final = 1 << 20
 MIN_COMPRESSED_BYTES: Final = 256
@@ -74,6 +75,7 @@ class H2Call(Stream):
         "_core",
         "_incoming",
         "_outbox",
+        "_outboxed",
         "_receiver",
         "_route",
         "on_drained",
@@ -83,8 +85,9 @@ class H2Call(Stream):
     )
 
     # Set only where they are needed.
-    _receiver: Receiver
-    _outbox: deque[Sequence[Any]]
+    _receiver: Receiver | None
+    _outbox: deque[tuple[Sequence[Any], int]]
+    _outboxed: int
     _closing: bytes | None
     on_drained: Callable[[], None] | None
     tick: int
@@ -110,9 +113,11 @@ class H2Call(Stream):
         self.flags &= ~_TIMED
         if self.flags & _COMPRESSES:
             self._outbox = deque()
+            self._outboxed = 0
             self._closing = None
         if head.http_status != 200:
-            self._end_with(plain_http(head.http_status))
+            # Answered once the request is whole: some HTTP clients fail when the answer comes first.
+            self.flags |= _NO_CALL
         elif self.peer.turned_away:
             self.finish(Status.UNAVAILABLE, STOPPING)
         elif head.status:
@@ -139,7 +144,7 @@ class H2Call(Stream):
     # What the connection tells
 
     def data(self, buffer: bytearray, start: int, end: int, ended: bool) -> None:
-        if ended and self._incoming is None and end - start >= PREFIX_BYTES:
+        if ended and self._incoming is None and end - start >= PREFIX_BYTES and not self.flags & _ENDED:
             route = self._route
             handle = route.handle
             compressed, size = _unpack_prefix(buffer, start)
@@ -150,16 +155,26 @@ class H2Call(Stream):
                 except Exception:
                     self._handler_failed()
                 return
+        if self.flags & (_ENDED | _NO_CALL):
+            if ended and self.flags & _NO_CALL:
+                self.end()
+            return
         incoming = self._incoming
         if incoming is None:
-            incoming = self._incoming = Incoming(self, self.peer.service, self._route.head.encoding)
-            self.flags |= _PIECEMEAL
+            incoming = self._read_piecemeal()
         elif not ended and incoming.append(buffer, start, end):
             return
         with memoryview(buffer) as whole, whole[start:end] as view:
             incoming.take(view)
         if ended:
             self.end()
+
+    def _read_piecemeal(self) -> Incoming:
+        incoming = self._incoming
+        if incoming is None:
+            incoming = self._incoming = Incoming(self, self.peer.service, self._route.head.encoding)
+            self.flags |= _PIECEMEAL
+        return incoming
 
     def target(self) -> memoryview | None:
         return None if self._incoming is None or self.flags & _ENDED else self._incoming.target()
@@ -174,40 +189,46 @@ class H2Call(Stream):
     def refuse(self, error: NaiadError | MemoryError) -> None:
         """End the call because of its request message."""
         if isinstance(error, NaiadError):
-            self.finish(error.grpc_code, str(error))
+            self.give_up(error.grpc_code, str(error))
         else:
-            self.finish(Status.RESOURCE_EXHAUSTED, "there is no memory for the request message; try again later")
+            self.give_up(Status.RESOURCE_EXHAUSTED, "there is no memory for the request message; try again later")
 
     def deliver(self, message: Body) -> None:
         """Hand a whole request message to the method."""
         handle = self._route.handle
         if handle is not None and self.flags & _DELIVERED:
-            self.finish(Status.INTERNAL, "the method takes one request message, a second one came")
+            self.give_up(Status.INTERNAL, "the method takes one request message, a second one came")
             return
         self.flags |= _DELIVERED
         try:
             if handle is not None:
                 handle(self, message)
-            else:
+            elif self._receiver is not None:
                 self._receiver.receive(message)
         except Exception:
             self._handler_failed()
 
     def end(self) -> None:
+        if self.flags & _NO_CALL:
+            self._end_with(plain_http(self._route.head.http_status))
+            return
         incoming = self._incoming
         if self.flags & _ENDED or (incoming is not None and incoming.is_held_back):
             return
         if incoming is not None and incoming.is_within_message:
-            self.finish(Status.INTERNAL, "the request ended in the middle of a message")
+            self.give_up(Status.INTERNAL, "the request ended in the middle of a message")
         elif self._route.handle is None:
             try:
-                self._receiver.end()
+                if self._receiver is not None:
+                    self._receiver.end()
             except Exception:
                 self._handler_failed()
         elif not self.flags & _DELIVERED:
             self.finish(Status.INTERNAL, NO_MESSAGE)
 
     def lost(self, code: int) -> None:
+        # The next sweep forgives the peer that it gave a call up, if it does not do so all the time.
+        self.peer.patience = 1
         if not self.flags & _ENDED:
             owner = self.owner
             self._forget()
@@ -224,18 +245,32 @@ class H2Call(Stream):
     def expire(self) -> None:
         """The deadline has passed."""
         if not self.flags & _ENDED:
-            owner = self.owner
             self.flags &= ~_TIMED
-            self.finish(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
+            self.give_up(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+    def give_up(self, code: int, text: str) -> None:
+        """End a call that its service did not end, and tell who works on it."""
+        if not self.flags & _ENDED:
+            owner = self.owner
+            self.finish(code, text)
             self._cancel(owner)
 
     def stop(self) -> None:
-        """The server stops: a call with a stream of requests is to end by itself."""
-        if self._route.handle is None and not self.flags & _ENDED:
-            try:
+        """The server stops: a call with a stream of requests is to end by itself, another one must send its message."""
+        if self.flags & _ENDED:
+            return
+        if self.flags & _NO_CALL:
+            self.end()
+            return
+        if self._route.handle is not None:
+            if not self.flags & _DELIVERED:
+                self._read_piecemeal().expect()
+            return
+        try:
+            if self._receiver is not None:
                 self._receiver.stop()
-            except Exception:
-                self._handler_failed()
+        except Exception:
+            self._handler_failed()
 
     def check_rate(self, waited_s: int) -> bool:
         """Whether a message that began ``waited_s`` ago is still waited for, and comes fast enough."""
@@ -261,7 +296,8 @@ class H2Call(Stream):
 
     @property
     def congested(self) -> bool:
-        return self.queue is not None and self.queued_bytes > CONGESTED_BYTES
+        outboxed = self._outboxed if self.flags & _COMPRESSES else 0
+        return self.queued_bytes + outboxed > CONGESTED_BYTES
 
     def reply(self, parts: Sequence[Any], size: int) -> None:
         core = self._core
@@ -306,7 +342,8 @@ class H2Call(Stream):
         elif size <= OFF_LOOP_BYTES and not outbox:
             self._send_packed(self._compress(parts))
         else:
-            outbox.append(parts)
+            outbox.append((parts, size))
+            self._outboxed += size
             if len(outbox) == 1:
                 self.peer.run_in_thread(self._compress, parts, self._compressed)
 
@@ -320,10 +357,10 @@ class H2Call(Stream):
         outbox = self._outbox
         if not outbox or self._core.streams.get(self.id) is not self:
             return
+        self._outboxed -= outbox.popleft()[1]
         self._send_packed(packed)
-        outbox.popleft()
         if outbox:
-            self.peer.run_in_thread(self._compress, outbox[0], self._compressed)
+            self.peer.run_in_thread(self._compress, outbox[0][0], self._compressed)
         elif self._closing is not None:
             self._core.end(self, self._closing)
 
@@ -340,6 +377,9 @@ class H2Call(Stream):
 
     def _end_with(self, block: bytes) -> None:
         self._forget()
+        if not self.flags & REMOTE_CLOSED:
+            # The next sweep stops what is still to come of the request.
+            self.peer.patience = 1
         self._core.end(self, block)
 
     def pause(self) -> None:
@@ -367,13 +407,16 @@ class H2Call(Stream):
             self.peer.service.deadlines.remove(self)
         self.flags = self.flags & ~_TIMED | _ENDED
         self.owner = None
+        if isinstance(self._route.method, Streaming):
+            # These lead back to this call.
+            self.on_drained = self._receiver = None
         if self._incoming is not None:
             self._incoming.forget()
             self._incoming = None
 
     def _handler_failed(self) -> None:
         log.exception("handler failed: %s", self._route.head.path)
-        self.finish(Status.INTERNAL, INTERNAL_FAILURE)
+        self.give_up(Status.INTERNAL, INTERNAL_FAILURE)
 
 
 _UNARY_ANSWERABLE: Final = REMOTE_CLOSED | _DELIVERED

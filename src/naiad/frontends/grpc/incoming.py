@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import NaiadError
-from naiad.wire.grpc.compression import IDENTITY, decompress
+from naiad.wire.grpc.compression import IDENTITY, MessageTooLargeError, decompress
 from naiad.wire.grpc.messages import MessageReader
-from naiad.wire.grpc.status import Status
+from naiad.wire.grpc.status import STOPPING, Status
 from naiad.wire.http2.stream import BUSY, PAUSED
 
 if TYPE_CHECKING:
@@ -21,12 +21,13 @@ OFF_LOOP_BYTES: Final = 1 << 16
 """Larger messages are compressed and decompressed in a thread: the loop must not stand still for them."""
 _HOLDS: Final = PAUSED | BUSY
 _COMPACT_BYTES: Final = 1 << 20
+_ANY_BYTES: Final = 1 << 31
 
 
 class Incoming:
     """Reads for ``call``, which gets each message by ``deliver``."""
 
-    __slots__ = ("_call", "_encoding", "_held_bytes", "_reader", "_service", "_unread", "_unread_at")
+    __slots__ = ("_busy_bytes", "_call", "_encoding", "_held_bytes", "_reader", "_service", "_unread", "_unread_at")
 
     def __init__(self, call: H2Call, service: GrpcService, encoding: str) -> None:
         self._call = call
@@ -36,6 +37,7 @@ class Incoming:
         # What came while the call took no messages; used up to ``_unread_at``.
         self._unread = bytearray()
         self._unread_at = 0
+        self._busy_bytes = 0
         self._held_bytes = 0
 
     @property
@@ -110,32 +112,44 @@ class Incoming:
         self._account()
         if message is not None:
             self._accept(message)
+            self._account()
 
     # Compressed messages
 
     def _accept(self, message: Body) -> None:
         """Deliver a whole message, decompressed."""
         call = self._call
+        # The next message may have begun in the same data: its time begins now.
+        self._service.partial_calls.pop(call, None)
         if not self._reader.compressed:
             call.deliver(message)
         elif self._encoding == IDENTITY:
-            call.finish(Status.INTERNAL, "a request message is marked as compressed, but no grpc-encoding was given")
-        elif len(message) > OFF_LOOP_BYTES:
-            call.flags |= BUSY
-            call.peer.run_in_thread(self._decompress, message, self._decompressed)
+            call.give_up(Status.INTERNAL, "a request message is marked as compressed, but no grpc-encoding was given")
+        elif (outcome := self._decompress_small(message)) is not None:
+            self._decompressed(outcome)
         else:
-            self._decompressed(self._decompress(message))
+            call.flags |= BUSY
+            self._busy_bytes = len(message)
+            call.peer.run_in_thread(self._decompress, message, self._decompressed)
 
-    def _decompress(self, message: Body) -> Body | NaiadError | MemoryError:
+    def _decompress_small(self, message: Body) -> Body | NaiadError | MemoryError | None:
+        """What becomes of a message that is small before and after; None for others: a few bytes can become many."""
+        if len(message) > OFF_LOOP_BYTES:
+            return None
+        outcome = self._decompress(message, OFF_LOOP_BYTES)
+        return None if isinstance(outcome, MessageTooLargeError) else outcome
+
+    def _decompress(self, message: Body, limit: int = _ANY_BYTES) -> Body | NaiadError | MemoryError:
         """Runs in a thread for large messages, and touches nothing of the call."""
         try:
-            return decompress(message, self._encoding, self._service.limits.max_message_bytes)
+            return decompress(message, self._encoding, min(limit, self._service.limits.max_message_bytes))
         except (NaiadError, MemoryError) as error:
             return error
 
     def _decompressed(self, outcome: Any) -> None:
         call = self._call
         was_busy = call.flags & BUSY
+        self._busy_bytes = 0
         call.flags &= ~BUSY
         if call.ended:
             return
@@ -155,7 +169,7 @@ class Incoming:
             # A call that is answered the short way does not say so.
             self.forget()
             return
-        held = self._reader.waiting_bytes + len(self._unread) - self._unread_at
+        held = self._reader.waiting_bytes + len(self._unread) - self._unread_at + self._busy_bytes
         service.partial_bytes += held - self._held_bytes
         self._held_bytes = held
         if held or self._reader.is_within_message:
@@ -166,11 +180,15 @@ class Incoming:
             service.partial_calls.pop(call, None)
 
     def _refuse_for_all(self) -> None:
-        self._call.finish(
+        self._call.give_up(
             Status.RESOURCE_EXHAUSTED,
             f"the request messages that are arriving hold more than {self._service.limits.max_partial_bytes} bytes "
             "together; try again later",
         )
+
+    def expect(self) -> None:
+        """Watch the time of the next message as if it had begun."""
+        self._service.partial_calls.setdefault(self._call, 0)
 
     def check_rate(self, waited_s: int) -> bool:
         """Whether a message that began ``waited_s`` ago comes fast enough; ends the call when not.
@@ -180,8 +198,11 @@ class Incoming:
         limits = self._service.limits
         if self.is_held_back:
             return False
-        if waited_s >= limits.message_grace_s + self._held_bytes // limits.min_message_bytes_per_s:
-            self._call.finish(
+        if self._service.draining and waited_s >= limits.drain_linger_s:
+            # A caller that has stopped sending must not hold a server up that wants to end.
+            self._call.give_up(Status.UNAVAILABLE, STOPPING)
+        elif waited_s >= limits.message_grace_s + self._held_bytes // limits.min_message_bytes_per_s:
+            self._call.give_up(
                 Status.CANCELLED,
                 f"the request message came too slowly: {self._held_bytes} bytes in {waited_s} s",
             )

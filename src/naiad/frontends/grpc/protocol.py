@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 PUMP_BYTES: Final = 1 << 20
 """How much waiting data is handed to the transport at a time."""
 _NS_PER_MS: Final = 1_000_000
-MAX_PATIENCE_S: Final = 60
+MAX_PATIENCE_S: Final = 5
+MAX_REFUSED: Final = 512
+"""How many connections over the limit are told so before they are closed; further ones are just dropped."""
 _AGE_SPREAD: Final = 0.1
 _DRAIN_PING: Final = b"naiad go"
 _HTTP1_ANSWER: Final = (
@@ -56,6 +58,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_keepalive",
         "_linger_s",
         "_loop",
+        "_pumped",
         "_stalled_s",
         "_transport",
         "_unsent",
@@ -97,6 +100,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._closing = False
         self._going_away_ns = 0
         self._unsent = 0
+        self._pumped = 0
         self._stalled_s = 0
         self._linger_s = 0
         age_ns = service.limits.max_connection_age_ms * _NS_PER_MS
@@ -113,11 +117,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
         connections.add(self)
         if self.service.draining:
             self._transport.abort()
-        elif len(connections) > self.service.limits.max_connections:
-            limit = self.service.limits.max_connections
+            return
+        limit = self.service.limits.max_connections
+        if len(connections) > limit + MAX_REFUSED:
+            self._transport.abort()
+        elif len(connections) > limit:
+            self.core.greet()
             self.core.fail(ErrorCode.ENHANCE_YOUR_CALM, f"the server has its limit of {limit} connections open")
-            self._flush()
-        else:
             self._flush()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -209,8 +215,6 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return core.pump(PUMP_BYTES)
         finally:
             core.inside = False
-            if core.unfinished:
-                core.stop_unfinished()
 
     def _write_all(self, out: list[Any]) -> None:
         if self.service.gathers_writes:
@@ -248,8 +252,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._going_away_ns or self.lost or self.core.failed:
             return
         self._going_away_ns = self.service.clock.now_ns()
+        self.core.greet()
         if not self.core.settled or not self.core.streams:
-            self.core.closed_to_new = True
+            self.core.close_to_new()
             self.core.out.append(encode_goaway(self.core.last_stream_id, ErrorCode.NO_ERROR, reason))
         else:
             self.core.out.append(encode_goaway(MAX_STREAM_ID, ErrorCode.NO_ERROR, reason))
@@ -261,7 +266,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._close_to_new()
 
     def _close_to_new(self) -> None:
-        self.core.closed_to_new = True
+        self.core.close_to_new()
         self.core.write(encode_goaway(self.core.last_stream_id, ErrorCode.NO_ERROR))
 
     def _on_ping(self) -> bool:
@@ -275,6 +280,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         passed_s, self.quiet = self.quiet, 0
         core, now_ns = self.core, self.service.clock.now_ns()
         core.forgive(passed_s)
+        core.stop_unfinished()
         if self._closing:
             self._linger_s += passed_s
             if self._linger_s >= self.service.limits.drain_linger_s:
@@ -304,10 +310,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _check_progress(self, passed_s: int) -> None:
         """Drop a peer that leaves a frame half sent, or takes nothing of its answers, and says nothing."""
         limits, core = self.service.limits, self.core
-        unsent = self._transport.get_write_buffer_size()
-        waits = core.is_within_frame or core.waiting_bytes or (unsent and unsent >= self._unsent)
-        self._unsent = unsent
-        moved = self._heard and core.settled
+        unsent, pumped = self._transport.get_write_buffer_size(), core.pumped
+        waits = core.is_within_frame or core.waiting_bytes or unsent
+        # While it takes its answers, nothing may be read of what it says.
+        moved = (self._heard and core.settled) or unsent < self._unsent or pumped != self._pumped
+        self._unsent, self._pumped = unsent, pumped
         self._stalled_s = self._stalled_s + passed_s if waits and not moved else 0
         if self._stalled_s >= (limits.stall_s if core.settled else limits.start_s):
             log.info("dropped a connection that made no progress for %d s", self._stalled_s)
@@ -326,4 +333,4 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _answers(self) -> int:
         """Changes whenever this side has sent an answer or a part of one."""
-        return (self.core.last_stream_id >> 1) + self.core.pumped
+        return (self.core.last_stream_id + 1 >> 1) + self.core.pumped

@@ -37,6 +37,9 @@ from naiad.wire.http2.stream import BUSY, LOCAL_CLOSED, PAUSED, REMOTE_CLOSED, S
 MAX_FRAME_BYTES: Final = 1 << 22
 STREAM_WINDOW: Final = 1 << 23
 CONNECTION_WINDOW: Final = 1 << 26
+MAX_WAITING_BYTES: Final = 1 << 28
+"""A peer that leaves more of its answers waiting is granted no more data: requests would turn into answers without
+end."""
 MAX_CONTINUATIONS: Final = 32
 _DIRECT_BYTES: Final = 1 << 15
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
@@ -77,22 +80,22 @@ class Connection(Control):
     Attributes:
         unread: bytes that could not be used yet.
         refused: the peer spoke HTTP/1; it was told so by ``http1_answer``.
-        closed_to_new: the peer was told that this side takes no further streams.
     """
 
     __slots__ = (
         "_block",
         "_buffer",
         "_direct",
+        "_greeted",
         "_http1_answer",
         "_max_streams",
         "_open",
         "_partial",
         "_reader",
+        "_room",
         "_started",
         "_unacknowledged",
         "_view",
-        "closed_to_new",
         "refused",
         "unread",
     )
@@ -111,14 +114,13 @@ class Connection(Control):
         self._view = memoryview(buffer)
         self._open = open_stream
         self._reader = HeaderReader(find_route)
-        self._max_streams = max_streams
-        self._started = False
+        self._max_streams = self._room = max_streams
+        self._started = self._greeted = False
         self._block: _Block | None = None
         self._partial: _Partial | None = None
         self._direct = False
         self._unacknowledged = 0
         self.unread = bytearray()
-        self.closed_to_new = False
         self.refused = False
         self._http1_answer = http1_answer
 
@@ -155,11 +157,22 @@ class Connection(Control):
         except Http2ConnectionError as error:
             self.fail(error.code, str(error))
         if self._unacknowledged >= CONNECTION_WINDOW >> 1:
+            self._open_window()
+        self.inside = False
+
+    def _open_window(self) -> None:
+        """Let the peer send more on this connection, unless it leaves too much of its answers waiting."""
+        if self.waiting_bytes <= MAX_WAITING_BYTES:
             self.out.append(encode_window_update(0, self._unacknowledged))
             self._unacknowledged = 0
-        if self.unfinished:
-            self.stop_unfinished()
-        self.inside = False
+        elif self._unacknowledged > CONNECTION_WINDOW:
+            self.fail(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
+
+    def pump(self, limit: int) -> bool:
+        sent = super().pump(limit)
+        if self._unacknowledged >= CONNECTION_WINDOW >> 1:
+            self._open_window()
+        return sent
 
     def _go_on_reading(self, size: int) -> None:
         """Take bytes in that continue what came before them."""
@@ -210,7 +223,13 @@ class Connection(Control):
             elif kind == HEADERS and flags & (END_HEADERS | PADDED | HAS_PRIORITY) == END_HEADERS:
                 block = bytes(buffer[start:end])
                 head = known.get(block)
-                if head is None or flags & END_STREAM or not self._is_new(stream_id):
+                if (
+                    head is None
+                    or flags & END_STREAM
+                    or not self.last_stream_id < stream_id <= MAX_STREAM_ID
+                    or len(streams) >= self._room
+                    or not stream_id & 1
+                ):
                     self._headers(stream_id & MAX_STREAM_ID, bool(flags & END_STREAM), block)
                 else:
                     self.last_stream_id = stream_id
@@ -219,14 +238,14 @@ class Connection(Control):
                 self._unusual_frame(kind, flags, stream_id & MAX_STREAM_ID, buffer[start:end])
         return position
 
-    def _is_new(self, stream_id: int) -> bool:
-        """A stream that may be opened without further questions."""
-        return (
-            self.last_stream_id < stream_id <= MAX_STREAM_ID
-            and stream_id & 1 == 1
-            and len(self.streams) < self._max_streams
-            and not self.closed_to_new
-        )
+    @property
+    def closed_to_new(self) -> bool:
+        """The peer was told that this side takes no further streams."""
+        return not self._room
+
+    def close_to_new(self) -> None:
+        """Take no further streams; the peer is told elsewhere."""
+        self._room = 0
 
     def _read_preface(self, buffer: bytearray, size: int) -> int:
         if size < len(PREFACE) and PREFACE.startswith(buffer[:size]):
@@ -238,8 +257,14 @@ class Connection(Control):
                 return size
             raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "the connection does not begin with HTTP/2's preface")
         self._started = True
-        self.out.append(_greeting(self._max_streams))
+        self.greet()
         return len(PREFACE)
+
+    def greet(self) -> None:
+        """Say what a server says first (3.4), once; what says more before the peer's preface has come calls this."""
+        if not self._greeted:
+            self._greeted = True
+            self.out.append(_greeting(self._max_streams))
 
     def _check_order(self, kind: int, stream_id: int) -> None:
         """Rules that hold at certain times: settings come first (3.4), a header block is not interrupted (4.3)."""
@@ -287,7 +312,7 @@ class Connection(Control):
             length -= 1
             if stream is not None:
                 # The padding counts too; what is data counts when it comes.
-                self._count(stream, padding + 1)
+                self._count(stream, padding + 1, useful=0)
         return _Partial(stream, length - padding, padding, bool(flags & END_STREAM))
 
     def _feed(self, partial: _Partial, buffer: bytearray, start: int, size: int) -> int:
@@ -321,10 +346,13 @@ class Connection(Control):
 
     # Data
 
-    def _count(self, stream: Stream, size: int) -> bool:
-        """Count data of a request that goes on, and let the peer send more of it; False when it sent too much."""
+    def _count(self, stream: Stream, size: int, useful: int = 1) -> bool:
+        """Count data of a request that goes on, and let the peer send more of it; False when it sent too much.
+
+        ``useful``: 0 for padding alone, and for nothing at all.
+        """
         stream.received += size
-        self.data_frames += 1
+        self.data_frames += useful
         open_window = STREAM_WINDOW + stream.granted - stream.received
         if open_window < 0:
             self.reset(stream.id, ErrorCode.FLOW_CONTROL_ERROR)
@@ -351,6 +379,7 @@ class Connection(Control):
         stream.flags |= REMOTE_CLOSED
         if stream.flags & LOCAL_CLOSED and not stream.queue:
             self.streams.pop(stream.id, None)
+            self.unfinished.discard(stream.id)
 
     def _find_for_data(self, stream_id: int) -> Stream | None:
         """The stream that data belong to; None when they are to be dropped."""
@@ -376,7 +405,7 @@ class Connection(Control):
             end -= padding
         if start == end and not flags & END_STREAM:
             self.spend()
-        if stream is None or not self._count(stream, length):
+        if stream is None or not self._count(stream, length, useful=int(start < end)):
             return
         if start < end and not stream.flags & LOCAL_CLOSED:
             if flags & END_STREAM:
@@ -446,7 +475,7 @@ class Connection(Control):
             self.spend()
             self.reset(stream_id, error.code)
             return
-        if not self._is_new(stream_id):
+        if len(self.streams) >= self._room:
             self.spend()
             self.reset(stream_id, ErrorCode.REFUSED_STREAM)
             if self.closed_to_new:

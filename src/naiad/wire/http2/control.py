@@ -103,6 +103,7 @@ class Control(Outbound):
         """Tell every open stream that nobody reads its answer."""
         lost = list(self.streams.values())
         self.streams.clear()
+        self.unfinished.clear()
         for stream in lost:
             self.drop(stream)
             stream.lost(code)
@@ -125,6 +126,7 @@ class Control(Outbound):
         stream = self.streams.pop(stream_id, None)
         if stream is None:
             return
+        self.unfinished.discard(stream_id)
         self.drop(stream)
         stream.lost(code)
         self._resets += 1
@@ -216,7 +218,7 @@ class Control(Outbound):
         self._cheap += frames
         if self._cheap <= MAX_CHEAP_FRAMES:
             return
-        useful = (self.last_stream_id >> 1) + self.data_frames + self.pumped
+        useful = (self.last_stream_id + 1 >> 1) + self.data_frames + self.pumped
         if (useful - self._useful) * CHEAP_PER_USEFUL < self._cheap:
             raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, f"{self._cheap} frames that carry nothing")
         self._useful = useful

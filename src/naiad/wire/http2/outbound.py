@@ -41,6 +41,7 @@ class Outbound:
         window: bytes that the peer takes on this connection now.
         initial_window: what a new stream begins with; a stream may send this plus its ``credit``.
         frame_bytes: the largest frame that the peer takes.
+        unfinished: the streams that were answered before their request had arrived whole.
         waiting: streams with data to send, in turn; those whose own window is used up come back when it grows.
         waiting_bytes: the data of all streams that was not sent yet.
         pumped: frames that left late, as a sign of life.
@@ -76,7 +77,7 @@ class Outbound:
         self.pumped = 0
         self.plain = True
         self.inside = False
-        self.unfinished: list[Stream] = []
+        self.unfinished: set[int] = set()
         self.wake = wake
 
     def write(self, piece: bytes) -> None:
@@ -121,24 +122,17 @@ class Outbound:
         frame = self._headers_frame(stream, END_HEADERS | END_STREAM, trailers)
         if stream.flags & REMOTE_CLOSED:
             self.streams.pop(stream.id, None)
-        elif self.inside:
-            # The rest of the request may be the very next bytes.
-            self.unfinished.append(stream)
         else:
-            frame += self._stop_request(stream)
+            # The rest of the request may come soon, and some clients would take a reset for a failure.
+            self.unfinished.add(stream.id)
         self.write(frame)
 
-    def _stop_request(self, stream: Stream) -> bytes:
-        """The frame that tells the peer to send no more of a request that was answered."""
-        self.streams.pop(stream.id, None)
-        self.closed_here(stream.id)
-        return encode_reset(stream.id, ErrorCode.NO_ERROR)
-
     def stop_unfinished(self) -> None:
-        """Stop the requests that were answered before they had arrived whole and still have not."""
-        for stream in self.unfinished:
-            if stream.id in self.streams and not stream.flags & REMOTE_CLOSED:
-                self.out.append(self._stop_request(stream))
+        """Tell the peer to send no more of the requests that were answered before they had arrived whole."""
+        for stream_id in self.unfinished:
+            self.streams.pop(stream_id, None)
+            self.closed_here(stream_id)
+            self.write(encode_reset(stream_id, ErrorCode.NO_ERROR))
         self.unfinished.clear()
 
     def closed_here(self, stream_id: int) -> None:
