@@ -13,6 +13,7 @@ from source_tree import PACKAGE, ROOT, Import, imports, is_internal, modules, tr
 # Lowest first. A module may import from its own layer and from those below it. An entry with a dot places one module
 # apart from its package: the contract of a backend lies below the machinery that runs backends, which lies below them.
 LAYERS = (
+    ("child",),
     ("version", "errors", "clock", "options", "tensor", "request"),
     ("config",),
     ("wire",),
@@ -37,7 +38,8 @@ ROOT_MODULE = PACKAGE
 NETWORK = ("uvloop", "httptools", "socket", "socketserver", "ssl", "http", "urllib")
 MAY_USE_NETWORK = {
     "uvloop": ("frontends", "server", "cli"),
-    "socket": ("frontends", "server", "cli"),
+    # Processes of models are talked to over pairs of local sockets.
+    "socket": ("frontends", "server", "cli", "child", "execution"),
     "ssl": ("frontends", "server", "cli"),
     "httptools": ("wire.http1", "frontends"),
 }

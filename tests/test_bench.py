@@ -142,9 +142,9 @@ def test_the_processor_time_of_a_tree_counts_its_children() -> None:
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {spin + 'input()'!r}]).wait()"
     with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE) as process:
         deadline = time.monotonic() + SECONDS_LIMIT
-        while machine.cpu_seconds(process.pid) < 0.2 and time.monotonic() < deadline:
+        while machine.cpu_seconds(process.pid) < 0.15 and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert machine.cpu_seconds(process.pid) >= 0.2
+        assert machine.cpu_seconds(process.pid) >= 0.15
         assert machine.resident_bytes(process.pid) > machine.MIB
         process.communicate(b"\n", timeout=SECONDS_LIMIT)
 

@@ -53,6 +53,7 @@ def test_defaults_of_grpc_are_those_of_the_reference() -> None:
     assert (got.grpc_server_cert, got.grpc_server_key, got.grpc_root_cert) == ("", "", "")
     assert (got.grpc_infer_thread_count, got.grpc_infer_allocation_pool_size) == (2, 8)
     assert got.grpc_infer_response_compression_level == "none"
+    assert got.grpc_max_response_pool_size == INT32_MAX
     assert (got.grpc_keepalive_time, got.grpc_keepalive_timeout) == (7_200_000, 20_000)
     assert got.grpc_keepalive_permit_without_calls is False
     assert (got.grpc_http2_max_pings_without_data, got.grpc_http2_max_ping_strikes) == (2, 2)
@@ -192,7 +193,8 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--grpc-max-input-size=0"], "Error: --grpc-max-input-size must be greater than 0."),
         (["--grpc-max-input-size=2147483648"], "out of bound. Got 2147483648"),
         (["--grpc-transport=other"], "Got other. Expected: 'naiad' or 'grpcio'."),
-        (["--grpc-max-response-pool-size=1"], "not supported by this version of naiad."),
+        (["--grpc-max-response-pool-size=0"], "Error: --grpc-max-response-pool-size must be greater than 0."),
+        (["--grpc-header-forward-pattern=x"], "not supported by this version of naiad."),
         (["--grpc-use-ssl=true"], "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key"),
         (["--grpc-use-ssl=1", "--grpc-server-cert=c"], "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key"),
         (

@@ -84,6 +84,14 @@ class RequestTimeoutError(UnavailableError):
     reason = "REJECTED"
 
 
+class ResponseBacklogError(NaiadError):
+    """A caller does not take the responses of a decoupled model as fast as the model sends them."""
+
+    http_status = 429
+    grpc_code = 8
+    reason = "CANCELED"
+
+
 class ServerStoppingError(UnavailableError):
     """The server or the model is shutting down and takes no new requests."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from naiad.errors import NaiadError
+from naiad.errors import InternalError, NaiadError
 
 Array = np.ndarray[Any, Any]
 ParameterValue = bool | int | float | str
@@ -16,6 +15,8 @@ Parameters = Mapping[str, ParameterValue]
 
 NO_PARAMETERS: Parameters = {}
 UNKNOWN_ID = "<id_unknown>"
+SEQUENCE_START = 1
+SEQUENCE_END = 2
 
 
 def request_label(request_id: str) -> str:
@@ -34,9 +35,11 @@ class RequestTerms:
         parameters: custom request parameters.
         priority: 0 for the model's default.
         timeout_us: the caller's own time limit, 0 for none.
+        flags: ``SEQUENCE_START`` and ``SEQUENCE_END``, put together with "or".
+        correlation_id: the sequence that it belongs to; 0 or "" for none.
     """
 
-    __slots__ = ("outputs", "parameters", "priority", "rows", "shape_key", "timeout_us")
+    __slots__ = ("correlation_id", "flags", "outputs", "parameters", "priority", "rows", "shape_key", "timeout_us")
 
     def __init__(
         self,
@@ -46,6 +49,8 @@ class RequestTerms:
         parameters: Parameters = NO_PARAMETERS,
         priority: int = 0,
         timeout_us: int = 0,
+        flags: int = 0,
+        correlation_id: int | str = 0,
     ) -> None:
         self.outputs = outputs
         self.rows = rows
@@ -53,6 +58,22 @@ class RequestTerms:
         self.parameters = parameters
         self.priority = priority
         self.timeout_us = timeout_us
+        self.flags = flags
+        self.correlation_id = correlation_id
+
+
+class Outputs(dict[str, Array]):
+    """Outputs by name that are not of the ordinary: the response has ``parameters``, or a datatype may differ from the
+    configured one, which Python models are allowed to do.
+
+    Carriers look at each array of these; of a plain dictionary they take for granted that its arrays fit.
+    """
+
+    __slots__ = ("parameters",)
+
+    def __init__(self, arrays: Mapping[str, Array], parameters: Parameters = NO_PARAMETERS) -> None:
+        super().__init__(arrays)
+        self.parameters = parameters
 
 
 class InferRequest:
@@ -60,6 +81,7 @@ class InferRequest:
 
     ``respond`` is what the carrier overrides: it is called on the event loop with either outputs or an error. The
     engine calls it exactly once for a model that is not decoupled; once more, with an error, when that call raised.
+    For a decoupled model it calls ``respond_part`` instead, any number of times, until one is final.
 
     Attributes:
         terms: what it asks for.
@@ -82,3 +104,13 @@ class InferRequest:
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Answer the caller; exactly one of ``outputs`` and ``error`` counts (``error`` when it is not None)."""
         raise NotImplementedError
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        """Take one response of a decoupled model. An error is no end: only ``final`` is.
+
+        Args:
+            outputs: of this response; None when it is only the end (or when there is an error).
+            error: what failed, instead of outputs.
+            final: nothing follows for this request.
+        """
+        raise InternalError(f"{request_label(self.id)}a model with one response for each request was expected")

@@ -141,7 +141,7 @@ class Server:
         from naiad.frontends.grpc.settings import grpc_listener, grpcio_transport
 
         options = self._options
-        methods = make_methods(self._engine)
+        methods = make_methods(self._engine, self._options.grpc_max_response_pool_size)
         by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
         if by_grpcio:
             await self._start(grpcio_transport(options, methods), "GRPCInferenceService")

@@ -298,6 +298,7 @@ def test_every_row_of_the_table_is_tested() -> None:
     "text",
     [
         "model_transaction_policy { }",
+        'backend: "python" model_transaction_policy { decoupled: true }',
         "response_cache { enable: false }",
         "dynamic_batching { default_queue_policy { } }",
         'backend: "onnxruntime" runtime: "libtriton_onnxruntime.so"',

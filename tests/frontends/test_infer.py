@@ -23,6 +23,8 @@ from frontends.http_application import (
     write_look_up,
     write_model,
 )
+from frontends.played_model import PlayedModel
+from naiad.request import InferRequest, Outputs
 from naiad.tensor.dtypes import DATATYPES, DataType
 from naiad.tensor.strings import encode_bytes
 
@@ -515,3 +517,96 @@ def test_outputs_of_optional_inputs_that_were_not_given_are_left_out(tmp_path: P
             assert list(answer.outputs()) == ["Y"]
 
     play(tmp_path, scenario)
+
+
+# What Python models say and are told
+
+
+def test_parameters_of_a_response_stand_behind_the_version(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        model = PlayedModel(house, "floats")
+
+        def answer(request: InferRequest) -> None:
+            request.respond(Outputs({"OUTPUT0": request.inputs["INPUT0"]}, {"s": "text", "i": 7, "b": True}), None)
+
+        model.model.submit = answer
+        found = await peer.infer("floats", floats(1, id="q"))
+        assert found.body == (
+            b'{"id":"q","model_name":"floats","model_version":"1","parameters":{"s":"text","i":7,"b":true},'
+            b'"outputs":[{"name":"OUTPUT0","datatype":"FP32","shape":[1,1],"data":[1.0]}]}'
+        )
+        for _ in range(2):
+            found = await peer.infer("floats", binary(1, 1, **WANTED), np.float32(2).tobytes())
+            assert found.json["parameters"] == {"s": "text", "i": 7, "b": True}
+            assert found.outputs()["OUTPUT0"].tolist() == [[2.0]]
+
+    play(repository, scenario)
+
+
+def test_a_parameter_that_cannot_be_sent_is_an_error(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        model = PlayedModel(house, "floats")
+        model.model.submit = lambda request: request.respond(Outputs({}, {"big": 2**70}), None)
+        found = await peer.infer("floats", floats(1))
+        assert found.status == 500
+        assert "the parameter 'big'" in found.error
+
+    play(repository, scenario)
+
+
+@pytest.mark.parametrize("in_json", [False, True])
+def test_an_output_has_the_datatype_that_it_really_is_of(repository: Path, in_json: bool) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        model = PlayedModel(house, "floats")
+        arrays = iter([np.array([[1.5]]), np.array([[2, 3]], np.int64), np.array([[4]], np.float32)])
+        model.model.submit = lambda request: request.respond(Outputs({"OUTPUT0": next(arrays)}), None)
+        for wire, values in (("FP64", [[1.5]]), ("INT64", [[2, 3]]), ("FP32", [[4.0]])):
+            wanted = {} if in_json else WANTED
+            found = await peer.infer("floats", binary(1, 1, **wanted), bytes(4))
+            assert found.json["outputs"][0]["datatype"] == wire
+            assert found.outputs()["OUTPUT0"].tolist() == values
+
+    play(repository, scenario)
+
+
+def test_a_decoupled_model_is_refused(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        model = PlayedModel(house, "floats", decoupled=True)
+        for _ in range(2):
+            for found in (
+                await peer.infer("floats", floats(1)),
+                await peer.infer("floats", binary(1, 1), bytes(4)),
+                await peer.infer("floats", b"{"),
+            ):
+                assert (found.status, found.type) == (501, TEXT)
+                assert found.error == "HTTP end point doesn't support models with decoupled transaction policy"
+        assert model.requests == []
+
+    play(repository, scenario)
+
+
+def test_what_a_request_says_reaches_the_model(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        model = PlayedModel(house, "floats")
+        said: list[dict[str, Any]] = [
+            {"sequence_id": "abc", "sequence_start": True, "own": 1.5},
+            {"sequence_id": 7, "sequence_end": True, "timeout": 5000000, "priority": 3},
+            {"sequence_id": 7, "sequence_start": True, "sequence_end": True},
+            {},
+        ]
+        terms = []
+
+        def answer(request: InferRequest) -> None:
+            terms.append(request.terms)
+            request.respond({"OUTPUT0": request.inputs["INPUT0"]}, None)
+
+        model.model.submit = answer
+        for parameters in said:
+            await peer.infer("floats", floats(1, parameters=parameters))
+            await peer.infer("floats", binary(1, 1, parameters=parameters), bytes(4))
+        assert [(t.correlation_id, t.flags) for t in terms[::2]] == [("abc", 1), (7, 2), (7, 3), (0, 0)]
+        assert [(t.correlation_id, t.flags) for t in terms[1::2]] == [("abc", 1), (7, 2), (7, 3), (0, 0)]
+        assert [dict(t.parameters) for t in terms[::2]] == [{"own": 1.5}, {}, {}, {}]
+        assert (terms[2].timeout_us, terms[2].priority) == (5000000, 3)
+
+    play(repository, scenario)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from interop.calls import channel, stub
 from interop.models import SLOW_MODELS, write_models
 from server.running import RunningServer, serving
 
@@ -34,6 +36,13 @@ def server(transport: str, models: Path, tmp_path_factory: pytest.TempPathFactor
     with serving(log, models, "--grpc-transport", transport, "--id", "nymph") as running:
         yield running
     assert "Traceback" not in running.log, running.log
+
+
+@pytest.fixture
+def service(server: RunningServer) -> Iterator[Any]:
+    """The inference service by grpcio's blocking client, on a connection of its own."""
+    with channel(server) as opened:
+        yield stub(opened)
 
 
 @pytest.fixture(scope="session")

@@ -108,12 +108,14 @@ def test_curl_reads_an_error(curl: str, server: RunningServer, tmp_path: Path) -
 
 NO_CALLS = {
     "a POST": (("--request", "POST"), 415),
-    "JSON": (("--request", "POST", "-H", "content-type: application/json"), 415),
-    "a longer name": (("--request", "POST", "-H", "content-type: application/grpcx"), 415),
+    "a form": (("--data", "{}"), 415),
+    "JSON": (("--data", "{}", "-H", "content-type: application/json"), 415),
+    "no type": (("--data", "{}", "-H", "content-type:"), 415),
+    "a longer name": (("--data", "{}", "-H", "content-type: application/grpcx"), 415),
+    "an upload": (("--data", "x" * 60_000), 415),
     "GET": ((), 405),
-    "PUT": (("--request", "PUT", *GRPC), 405),
+    "PUT": (("--request", "PUT", "--data", "{}", *GRPC), 405),
 }
-"""None has a body: curl stumbles over an answer that comes before it has sent all of its request."""
 
 
 @pytest.mark.parametrize("what", NO_CALLS)

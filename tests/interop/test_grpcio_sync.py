@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,6 @@ from tritonclient.grpc import service_pb2 as pb
 from interop.calls import (
     CALL_S,
     SOON_S,
-    cancelled_in_queue,
     channel,
     floats,
     output,
@@ -26,20 +24,10 @@ from interop.calls import (
     status_of,
     stub,
     sum_request,
-    wait_until_idle,
 )
-from interop.models import DELAY_MS, VALUES
+from interop.models import VALUES
 from server.models import identity, write_model
 from server.running import RunningServer, start
-
-DELAY_S = DELAY_MS / 1000
-
-
-@pytest.fixture
-def service(server: RunningServer) -> Iterator[Any]:
-    with channel(server) as opened:
-        yield stub(opened)
-
 
 # Every method
 
@@ -254,85 +242,6 @@ def test_no_message_and_two_messages(server: RunningServer) -> None:
         assert opened.unary_unary(live)(b"", timeout=CALL_S)
 
 
-# Deadlines and cancellation
-
-
-def begin(service: Any, model: str) -> Any:
-    """A request that occupies a slow model: once two later calls are answered, it has arrived."""
-    first = service.ModelInfer.future(floats(model, 1), timeout=CALL_S)
-    for _ in range(2):
-        assert service.ServerLive(pb.ServerLiveRequest(), timeout=CALL_S).live
-    return first
-
-
-def test_a_deadline_ends_a_running_request_in_time(server: RunningServer, service: Any, slow: str) -> None:
-    begun = time.monotonic()
-    with pytest.raises(grpc.RpcError) as failure:
-        service.ModelInfer(floats(slow, 1), timeout=DELAY_S / 3)
-    assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert time.monotonic() - begun < DELAY_S
-    wait_until_idle(server, slow, ran=1)
-
-
-def test_a_deadline_takes_a_request_out_of_the_queue(server: RunningServer, service: Any, slow: str) -> None:
-    first = begin(service, slow)
-    second = service.ModelInfer.future(floats(slow, 2), timeout=DELAY_S / 2)
-    server.wait_pending(slow, 1)
-    assert second.exception().code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    server.wait_pending(slow, 0)
-    assert output(first.result()) == [1]
-    wait_until_idle(server, slow, ran=1)
-    assert cancelled_in_queue(server, slow) == 1
-
-
-def test_a_deadline_that_has_passed_at_the_start(service: Any, slow: str) -> None:
-    for timeout in (0.0, 1e-9, 1e-4):
-        with pytest.raises(grpc.RpcError) as failure:
-            service.ModelInfer(floats(slow, 1), timeout=timeout)
-        assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-
-
-def test_a_far_deadline(service: Any) -> None:
-    for timeout in (60.0, 86_400.0, 1e8):
-        assert output(service.ModelInfer(request_for("id_FP32", VALUES["FP32"]), timeout=timeout)).shape == (1, 3)
-
-
-def test_cancelling_takes_requests_out_of_the_queue(server: RunningServer, service: Any, slow: str) -> None:
-    first = begin(service, slow)
-    others = [service.ModelInfer.future(floats(slow, i), timeout=CALL_S) for i in range(20)]
-    server.wait_pending(slow, 20)
-    for call in others:
-        assert call.cancel()
-    server.wait_pending(slow, 0)
-    assert output(first.result()) == [1]
-    assert {call.code() for call in others} == {grpc.StatusCode.CANCELLED}
-    wait_until_idle(server, slow, ran=1)
-    assert cancelled_in_queue(server, slow) == 20
-
-
-def test_cancelling_a_running_request_harms_nobody(server: RunningServer, service: Any, slow: str) -> None:
-    first = begin(service, slow)
-    second = service.ModelInfer.future(floats(slow, 2), timeout=CALL_S)
-    server.wait_pending(slow, 1)
-    first.cancel()
-    assert output(second.result()) == [2]
-    wait_until_idle(server, slow, ran=2)
-    assert cancelled_in_queue(server, slow) == 0
-
-
-def test_closing_a_channel_cancels_its_requests(server: RunningServer, slow: str) -> None:
-    with channel(server) as kept, channel(server) as closed:
-        first = begin(stub(kept), slow)
-        # Kept, since a call that nobody refers to is cancelled.
-        others = [stub(closed).ModelInfer.future(floats(slow, i), timeout=CALL_S) for i in range(5)]
-        server.wait_pending(slow, 5)
-        closed.close()
-        server.wait_pending(slow, 0)
-        assert output(first.result()) == [1]
-        assert {call.code() for call in others} == {grpc.StatusCode.CANCELLED}
-    wait_until_idle(server, slow, ran=1)
-
-
 # Streams
 
 
@@ -368,31 +277,6 @@ def test_metadata_makes_the_first_failure_end_the_stream(service: Any) -> None:
         next(answers)
     expected = "Request for unknown model: 'nope' is not found"
     assert status_of(failure.value) == (grpc.StatusCode.NOT_FOUND, expected)
-
-
-def test_cancelling_a_stream_takes_its_requests_out_of_the_queue(
-    server: RunningServer, service: Any, slow: str
-) -> None:
-    call = service.ModelStreamInfer((floats(slow, i) for i in range(30)), timeout=CALL_S)
-    server.wait_pending(slow, 29)
-    call.cancel()
-    server.wait_pending(slow, 0)
-    with pytest.raises(grpc.RpcError) as failure:
-        list(call)
-    assert failure.value.code() is grpc.StatusCode.CANCELLED
-    wait_until_idle(server, slow, ran=1)
-    assert cancelled_in_queue(server, slow) == 29
-
-
-def test_a_deadline_ends_a_stream(server: RunningServer, service: Any, slow: str) -> None:
-    begun = time.monotonic()
-    call = service.ModelStreamInfer((floats(slow, i) for i in range(3)), timeout=DELAY_S * 1.5)
-    assert output(next(call).infer_response) == [0]
-    with pytest.raises(grpc.RpcError) as failure:
-        next(call)
-    assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert time.monotonic() - begun < DELAY_S * 2
-    wait_until_idle(server, slow, ran=2)
 
 
 def test_a_stream_whose_answers_nobody_takes(server: RunningServer, service: Any) -> None:

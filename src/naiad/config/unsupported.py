@@ -14,6 +14,8 @@ from naiad.config.problems import Origin
 from naiad.errors import ConfigError
 
 CUSTOM_BATCHER = "TRITON_BATCH_STRATEGY_PATH"
+DECOUPLED_BACKENDS = ("python",)
+"""Those whose models may send any number of responses for a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def _repeated(name: str) -> Callable[[Any], Iterator[str]]:
 
 
 def _decoupled(config: Any) -> Iterator[str]:
-    if config.model_transaction_policy.decoupled:
+    if config.model_transaction_policy.decoupled and config.backend not in DECOUPLED_BACKENDS:
         yield "model_transaction_policy.decoupled"
 
 
@@ -103,7 +105,11 @@ def _secondary_devices(config: Any) -> Iterator[str]:
 UNSUPPORTED = (
     Unsupported("sequence batching", "remove it to serve the model without sequences", _field("sequence_batching")),
     Unsupported("ensemble models", "serve the steps as models of their own", _field("ensemble_scheduling")),
-    Unsupported("decoupled models", "remove it if the model sends one response for each request", _decoupled),
+    Unsupported(
+        "any number of responses for a request with a backend other than python",
+        "remove it if the model sends one response for each request",
+        _decoupled,
+    ),
     Unsupported("the response cache", "remove it to serve the model without a cache", _response_cache),
     Unsupported("batch inputs", "remove it if the model does not need them", _repeated("batch_input")),
     Unsupported("batch outputs", "remove it if the model does not need them", _repeated("batch_output")),

@@ -257,7 +257,8 @@ class LoadedModel:
     def _fail(self, request: InferRequest, error: NaiadError) -> None:
         self.in_flight -= 1
         self._statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
-        request_log(logger, logging.WARNING, request.id, "failed for model '%s': %s", self.name, error)
+        level = logging.DEBUG if isinstance(error, CancelledError) else logging.WARNING
+        request_log(logger, level, request.id, "failed for model '%s': %s", self.name, error)
         self._respond(request, {}, error)
 
     def _respond(self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:

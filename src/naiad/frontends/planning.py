@@ -86,6 +86,9 @@ class Planner(Generic[_Plan]):
             header.parameters,
             header.priority,
             header.timeout_us,
+            header.flags,
+            header.sequence_id,
+            header.empty_final,
         )
 
 

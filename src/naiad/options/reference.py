@@ -24,7 +24,6 @@ OTHERS = frozenset(
         "http-header-forward-pattern",
         "http-restricted-api",
         "grpc-header-forward-pattern",
-        "grpc-max-response-pool-size",
         "grpc-restricted-protocol",
         "sagemaker-port",
         "sagemaker-safe-port-range",

@@ -188,6 +188,13 @@ class ServerOptions:
         INT32_MAX,
         "Largest request message in bytes; larger ones end their call with RESOURCE_EXHAUSTED.",
     )
+    grpc_max_response_pool_size: int = declare(
+        Group.GRPC,
+        integer(1, INT32_MAX, below="Error: --grpc-max-response-pool-size must be greater than 0."),
+        INT32_MAX,
+        "How many responses of decoupled models may wait on one call for a caller who does not take them, once they "
+        "are more than 1 MiB. A request that brings more is cancelled with an error.",
+    )
     grpc_max_connections: int = declare(
         Group.GRPC, integer(1), 10_000, "How many gRPC connections may be open; those beyond are closed."
     )

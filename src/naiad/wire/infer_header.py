@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from naiad.errors import InvalidArgumentError, MalformedRequestError, UnsupportedError
-from naiad.request import ParameterValue
+from naiad.request import SEQUENCE_END, SEQUENCE_START, ParameterValue
 from naiad.tensor.dtypes import BY_WIRE, DataType
 
 MAX_ELEMENTS = 2**63 - 1
@@ -47,7 +47,10 @@ class OutputHeader:
 
 @dataclass(slots=True)
 class InferHeader:
-    """The whole JSON part. ``outputs`` None: the caller named none and gets all of them, as ``binary_default`` says."""
+    """The whole JSON part. ``outputs`` None: the caller named none and gets all of them, as ``binary_default`` says.
+
+    ``empty_final``: the end of the answers is to be told even when no response comes with it.
+    """
 
     id: str = ""
     parameters: dict[str, ParameterValue] = field(default_factory=dict)
@@ -57,8 +60,14 @@ class InferHeader:
     sequence_start: bool = False
     sequence_end: bool = False
     binary_default: bool = False
+    empty_final: bool = False
     inputs: list[InputHeader] = field(default_factory=list)
     outputs: list[OutputHeader] | None = None
+
+    @property
+    def flags(self) -> int:
+        """``sequence_start`` and ``sequence_end`` as ``RequestTerms`` has them."""
+        return SEQUENCE_START * self.sequence_start | SEQUENCE_END * self.sequence_end
 
     def form(self) -> tuple[object, ...] | None:
         """All that decides whether and how the request fits a model, without its id and data; None with parameters.
@@ -69,7 +78,8 @@ class InferHeader:
             return None
         inputs = tuple([(i.name, i.dtype.wire, i.shape, i.binary_size) for i in self.inputs])
         outputs = tuple([(o.name, o.binary, o.classification) for o in self.outputs or ()])
-        return inputs, outputs, self.binary_default, self.priority, self.timeout_us
+        sequence = (self.sequence_id, self.sequence_start, self.sequence_end)
+        return inputs, outputs, self.binary_default, self.priority, self.timeout_us, sequence, self.empty_final
 
 
 def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:

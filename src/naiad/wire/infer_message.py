@@ -82,7 +82,7 @@ def _read_parameters(header: InferHeader, found: Mapping[str, Any]) -> None:
         elif key == "timeout":
             header.timeout_us = _not_negative(key, _value(key, parameter, _INT64))
         elif key == EMPTY_FINAL:
-            _value(key, parameter, _BOOL)
+            header.empty_final = _value(key, parameter, _BOOL)
         elif key.startswith("triton_"):
             raise InvalidArgumentError(RESERVED_KEY)
         else:

@@ -39,10 +39,23 @@ class InferPlan(RequestTerms, Generic[_Head]):
     Attributes:
         inputs: the binary inputs; ``size`` is their bytes together.
         dtypes, binary: of each requested output, its datatype and whether it is wanted as binary data.
+        empty_final: the end of the answers is to be told even when no response comes with it (streams of gRPC).
         plain: every output is binary and of a type whose memory is its wire form: answers take the fast way.
     """
 
-    __slots__ = ("_first", "_heads", "_single", "binary", "dtypes", "inputs", "model", "plain", "size", "version")
+    __slots__ = (
+        "_first",
+        "_heads",
+        "_single",
+        "binary",
+        "dtypes",
+        "empty_final",
+        "inputs",
+        "model",
+        "plain",
+        "size",
+        "version",
+    )
 
     def __init__(
         self,
@@ -58,8 +71,12 @@ class InferPlan(RequestTerms, Generic[_Head]):
         parameters: Parameters,
         priority: int,
         timeout_us: int,
+        flags: int = 0,
+        correlation_id: int | str = 0,
+        empty_final: bool = False,
     ) -> None:
-        super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us)
+        super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us, flags, correlation_id)
+        self.empty_final = empty_final
         self.model = model
         self.version = version
         self.inputs = tuple(inputs)

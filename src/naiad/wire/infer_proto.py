@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from naiad.errors import InvalidArgumentError
-from naiad.request import Array
+from naiad.request import Array, Outputs
 from naiad.tensor.dtypes import DataType
+from naiad.wire.infer_parameters import FINAL, parameter_field, parameter_fields, parameters_of
 from naiad.wire.infer_plan import InferPlan
-from naiad.wire.infer_response import tensor_bytes
+from naiad.wire.infer_response import datatype_of, tensor_bytes
 from naiad.wire.proto_fields import MAX_LENGTH, field, field_head, read_varint, varint
 
 MAX_SCANNED_FIELDS: Final = 1024
@@ -26,10 +27,7 @@ _DESCRIPTION_RANK: Final = 4
 _RANKS: Final = {0x0A: 1, 0x12: 2, ID_TAG: 3, 0x22: 4, 0x2A: 4, 0x32: 4, _RAW_TAG: _RAW_RANK}
 _RAW_OUTPUT: Final = 6
 _STREAMED_ANSWER: Final = 2
-_FINAL: Final = {
-    final: field(4, field(1, b"triton_final_response") + field_head(2, 2) + bytes((8, final)))
-    for final in (False, True)
-}
+_FINAL: Final = {final: parameter_field(FINAL, final) for final in (False, True)}
 
 
 class Layout(NamedTuple):
@@ -166,9 +164,10 @@ class ProtoPlan(InferPlan[AnswerHead]):
 
         Raises:
             InvalidArgumentError: it is too large to be sent.
+            BackendError: a parameter cannot be sent.
         """
         single = self._single
-        if single is not None and not request_id:
+        if single is not None and not request_id and type(outputs) is not Outputs:
             # One tensor and no id is what most answers are.
             array = outputs.get(single)
             kept = self._heads.get(array.shape) if array is not None and array.flags.c_contiguous else None
@@ -186,6 +185,7 @@ class ProtoPlan(InferPlan[AnswerHead]):
 
         Raises:
             InvalidArgumentError: it is too large to be sent.
+            BackendError: a parameter cannot be sent.
         """
         head, tensors = self._head(outputs)
         own = _FINAL[final] if not request_id else _id_field(request_id) + _FINAL[final]
@@ -196,7 +196,7 @@ class ProtoPlan(InferPlan[AnswerHead]):
 
     def _head(self, outputs: Mapping[str, Array]) -> tuple[AnswerHead, Sequence[Any]]:
         """The head for these outputs, and their contents as they are sent."""
-        if not self.plain:
+        if not self.plain or type(outputs) is Outputs:
             return self._any_head(outputs)
         try:
             key, arrays = self.gather(outputs)
@@ -219,10 +219,17 @@ class ProtoPlan(InferPlan[AnswerHead]):
         return self.keep_head(key, head)
 
     def _any_head(self, outputs: Mapping[str, Array]) -> tuple[AnswerHead, Sequence[Any]]:
-        names = [name for name in self.outputs if name in outputs]
-        tensors = [tensor_bytes(outputs[n], self.dtypes[n]) for n in names]
-        described = [output_field(n, self.dtypes[n], outputs[n].shape) for n in names]
-        return AnswerHead(self._opening(), b"".join(described), [len(t) for t in tensors]), tensors
+        said = parameter_fields(parameters_of(outputs))
+        found = [(n, outputs[n], datatype_of(outputs[n], self.dtypes[n])) for n in self.outputs if n in outputs]
+        tensors = [tensor_bytes(array, dtype) for _, array, dtype in found]
+        described = [output_field(name, dtype, array.shape) for name, array, dtype in found]
+        return AnswerHead(self._opening(), said + b"".join(described), [len(t) for t in tensors]), tensors
+
+    def ended(self, request_id: str) -> Answer:
+        """A ``ModelStreamInferResponse`` without a response in it: nothing follows for the request any more."""
+        own = field(1, self.model.encode()) + _FINAL[True]
+        message = field(_STREAMED_ANSWER, (own if not request_id else own + _id_field(request_id)))
+        return (message,), len(message)
 
     def _opening(self) -> bytes:
         return field(1, self.model.encode()) + field(2, b"%d" % self.version)

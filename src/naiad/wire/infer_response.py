@@ -1,7 +1,7 @@
 """The answer to an inference request as bytes: a JSON part and, after it, the binary tensors.
 
 Source: protocol sections "Inference Response JSON Object" and "Binary Tensor Data Extension". Compact JSON, keys in the
-reference's order: id, model_name, model_version, outputs.
+reference's order: id, model_name, model_version, parameters, outputs.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from naiad.request import Array
-from naiad.tensor.dtypes import DataType
+from naiad.request import NO_PARAMETERS, Array, Parameters
+from naiad.tensor.dtypes import BY_NUMPY, DataType
 from naiad.tensor.strings import encode_bytes
 from naiad.wire.infer_json import encode_data
+from naiad.wire.infer_parameters import parameters_json
 
 
 class OutputPart(NamedTuple):
@@ -35,11 +36,14 @@ class EncodedAnswer(NamedTuple):
     binary: bool
 
 
-def encode_answer(model: str, version: int, request_id: str, outputs: Sequence[OutputPart]) -> EncodedAnswer:
+def encode_answer(
+    model: str, version: int, request_id: str, outputs: Sequence[OutputPart], parameters: Parameters = NO_PARAMETERS
+) -> EncodedAnswer:
     """Encode one answer.
 
     Raises:
         InvalidArgumentError: an output cannot travel in JSON (FP16, BF16, BYTES that are not UTF-8).
+        BackendError: a parameter cannot.
     """
     tensors: list[bytes | memoryview] = []
     pieces: list[bytes] = []
@@ -51,7 +55,7 @@ def encode_answer(model: str, version: int, request_id: str, outputs: Sequence[O
             pieces.append(b'%s,"parameters":{"binary_data_size":%d}}' % (text, len(raw)))
         else:
             pieces.append(b'%s,"data":%s}' % (text, encode_data(output.array, output.dtype, output.name)))
-    json = b"%s%s%s]}" % (answer_head(request_id), model_head(model, version), b",".join(pieces))
+    json = b"%s%s%s]}" % (answer_head(request_id), model_head(model, version, parameters), b",".join(pieces))
     return EncodedAnswer(json, tensors, any(o.binary for o in outputs))
 
 
@@ -60,15 +64,21 @@ def answer_head(request_id: str) -> bytes:
     return b'{"id":%s,' % orjson.dumps(request_id) if request_id else b"{"
 
 
-def model_head(model: str, version: int) -> bytes:
-    """The part of an answer between the id and the first output."""
-    return b'"model_name":%s,"model_version":"%d","outputs":[' % (orjson.dumps(model), version)
+def model_head(model: str, version: int, parameters: Parameters = NO_PARAMETERS) -> bytes:
+    """The part of an answer between the id and the first output; errors as ``parameters_json``."""
+    said = parameters_json(parameters)
+    return b'"model_name":%s,"model_version":"%d",%s"outputs":[' % (orjson.dumps(model), version, said)
 
 
 def output_head(name: str, dtype: DataType, shape: tuple[int, ...]) -> bytes:
     """The opening of one output: name, datatype and shape."""
     dims = ",".join(map(str, shape)).encode()
     return b'{"name":%s,"datatype":"%s","shape":[%s]' % (orjson.dumps(name), dtype.wire.encode(), dims)
+
+
+def datatype_of(array: Array, configured: DataType) -> DataType:
+    """The datatype that an output really has; the configured one for arrays that say none of the protocol's."""
+    return BY_NUMPY.get(array.dtype, configured)
 
 
 def tensor_bytes(array: Array, dtype: DataType) -> bytes | memoryview:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontends.h2_frames import frame, message
+from frontends.h2_frames import START, frame, message
 from frontends.h2_peer import RawPeer, run
 from naiad.clock import ManualClock, SystemClock
 from naiad.frontends.grpc.deadlines import LONGEST_NS, TICK_NS, Deadlines
@@ -289,20 +289,47 @@ def test_a_deadline_of_nothing_passes_at_once() -> None:
     run(test())
 
 
-def test_a_deadline_in_the_middle_of_an_answer() -> None:
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_deadline_in_the_middle_of_an_answer(ended: bool) -> None:
+    """It is told at once, not behind what the caller has not taken; that is dropped."""
+
     async def test() -> None:
         peer = RawPeer()
-        opened(peer, 1, "10m", "/Listen")
-        call = peer.application.conversations[0].call
-        call.send((b"x" * 100_000,), 100_000)
+        opened(peer, 1, "10m", "/Listen", ended=ended)
+        listening = peer.application.conversations[0]
+        listening.call.send((b"x" * 100_000,), 100_000)
         await peer.turn()
-        assert peer.core.waiting_bytes
+        assert peer.core.waiting_bytes == 100_005 - 65_535
         pass_ms(peer, 50)
-        call.send((b"y",), 1)
+        listening.call.send((b"y",), 1)
+        await peer.turn()
+        assert peer.status(1) == (4, "Deadline Exceeded")
+        assert "END_STREAM" in [one for one in peer.read() if one.stream_id == 1 and one.kind == "Headers"][-1].flags
+        assert listening.cancelled == 1
+        assert sum(len(one.data) for one in peer.of("Data", 1)) == 65_535
+        # The windows of others count right afterwards.
         peer.send(frame(8, 0, 0, b"\0\x0f\0\0") + frame(8, 0, 1, b"\0\x0f\0\0"))
         await peer.turn()
-        assert sum(len(one.data) for one in peer.of("Data", 1)) == 100_005
+        assert sum(len(one.data) for one in peer.of("Data", 1)) == 65_535
+        peer.leaves_nothing()
+        assert not peer.core.failed
+        assert peer.serves(3)
+
+    run(test())
+
+
+def test_a_deadline_while_an_answer_has_no_window_at_all() -> None:
+    async def test() -> None:
+        peer = RawPeer(start=START[:-9] + frame(4, 0, 0, b"\0\x04\0\0\0\0"))
+        opened(peer, 1, "10m", "/Listen")
+        peer.application.conversations[0].call.send((b"x" * 1000,), 1000)
+        await peer.turn()
+        pass_ms(peer, 50)
+        await peer.turn()
+        assert peer.of("Data", 1) == []
         assert peer.status(1)[0] == 4
+        peer.send(frame(8, 0, 1, b"\0\0\x0f\0"))
+        peer.leaves_nothing()
 
     run(test())
 

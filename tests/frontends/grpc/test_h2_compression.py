@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import time
 import zlib
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from frontends.h2_application import Application
 from frontends.h2_frames import data_frame, message, numbered
 from frontends.h2_peer import ENDINGS, HOUR, Peer, RawPeer, run
 from naiad.frontends.grpc.call import Call
+from naiad.frontends.grpc.incoming import OFF_LOOP_BYTES
 from naiad.frontends.grpc.service import GrpcLimits
 
 MEGABYTE = 1 << 20
@@ -45,6 +47,32 @@ def test_compressed_requests(path: str, size: int, encoding: str) -> None:
         answer = await peer.answer(stream_id)
         assert answer.status == 0
         assert answer.messages == parts
+        peer.leaves_nothing()
+
+    run(test())
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize(
+    ("size", "off_loop"), [(OFF_LOOP_BYTES, False), (OFF_LOOP_BYTES + 1, True), (40 * MEGABYTE, True)]
+)
+def test_what_grows_large_grows_off_the_loop(size: int, off_loop: bool, encoding: str) -> None:
+    """However small it came: the call is answered later, and others meanwhile."""
+
+    async def test() -> None:
+        peer = RawPeer()
+        raw = packed(bytes(size), encoding)
+        assert len(raw) < OFF_LOOP_BYTES
+        began = time.thread_time()
+        peer.send(peer.open(1, "/Later", more=[("grpc-encoding", encoding)]) + data_frame(1, raw, True))
+        assert time.thread_time() - began < 0.5
+        assert [len(waiting.body) for waiting in peer.application.waiting] == ([] if off_loop else [size])
+        assert peer.serves(3)
+        await peer.until(lambda: bool(peer.application.waiting))
+        assert peer.application.waiting[0].body == bytes(size)
+        peer.application.waiting[0].call.reply((b"",), 0)
+        await peer.turn()
+        assert peer.status(1) == (0, "")
         peer.leaves_nothing()
 
     run(test())

@@ -278,6 +278,37 @@ def test_a_message_that_comes_fast_enough_may_take_its_time() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("size", [75, 80, 1000])
+def test_a_stream_that_is_never_between_two_messages_goes_on(size: int) -> None:
+    """Each chunk ends within a message, so something is half sent at all times."""
+
+    async def test() -> None:
+        peer = RawPeer(rated())
+        raw = b"".join(message(b"%010d" % i) for i in range(100 * size // 15))
+        peer.send(peer.open(1, "/Listen") + data_frame(1, raw[:7]))
+        sent = 7
+        for _ in range(90):
+            sent += size - size % 15
+            peer.send(data_frame(1, raw[sent - (size - size % 15) : sent]))
+            assert peer.service.partial_calls
+            peer.pass_time(1)
+        (listening,) = peer.application.conversations
+        assert not listening.cancelled
+        assert listening.messages == [b"%010d" % i for i in range(sent // 15)]
+        # When it stops within one, that one is given its time and no more.
+        peer.pass_time(8)
+        assert not listening.cancelled
+        peer.pass_time(3)
+        assert listening.cancelled == 1
+        await peer.turn()
+        code, text = peer.status(1)
+        assert code == 1
+        assert "too slowly" in text
+        peer.leaves_nothing()
+
+    run(test())
+
+
 def test_a_message_that_waits_for_the_service_is_not_given_up() -> None:
     async def test() -> None:
         peer = RawPeer(rated())

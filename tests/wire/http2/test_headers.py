@@ -209,7 +209,7 @@ def test_bombs_are_refused_soon(block: bytes, code: ErrorCode) -> None:
         reader().read(block)
     assert caught.value.code == code
     assert len(str(caught.value)) < 200
-    assert time.process_time() - began < 0.05
+    assert time.process_time() - began < 0.5
 
 
 def test_two_changes_of_the_table_size_are_taken() -> None:

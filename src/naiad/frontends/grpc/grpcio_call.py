@@ -121,9 +121,14 @@ class GrpcioCall:
         await self._write(False)
 
     async def _read_one(self, method: Unary) -> None:
-        from grpc.aio import EOF
+        from grpc.aio import EOF, BaseError
 
-        message = await self._context.read()
+        try:
+            message = await self._context.read()
+        except BaseError:
+            # The caller vanished before it had said anything.
+            self._give_up()
+            return
         if message is EOF:
             self.finish(Status.INTERNAL, NO_MESSAGE)
         else:
@@ -160,6 +165,16 @@ class GrpcioCall:
             return None
 
     async def _write(self, compressed: bool) -> None:
+        """Write what the service sends until the call has ended, or nobody is there to read it."""
+        from grpc.aio import InternalError
+
+        try:
+            await self._write_all(compressed)
+        except InternalError:
+            # The caller vanished while it was written to.
+            self._give_up()
+
+    async def _write_all(self, compressed: bool) -> None:
         while True:
             while self._queue:
                 message = self._queue.popleft()

@@ -246,6 +246,8 @@ class H2Call(Stream):
         """The deadline has passed."""
         if not self.flags & _ENDED:
             self.flags &= ~_TIMED
+            # What it has not taken by now it will not wait for.
+            self._core.drop(self)
             self.give_up(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def give_up(self, code: int, text: str) -> None:

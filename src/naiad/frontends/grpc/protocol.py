@@ -80,7 +80,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             partial(H2Call, self),
             self._find_route,
             self._wake,
-            service.limits.max_streams,
+            service.streams_per_connection(),
             _HTTP1_ANSWER,
         )
         core.on_ping = self._on_ping
@@ -206,6 +206,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 else:
                     self._write_all(out)
         if core.failed or (core.closed_to_new and not core.streams):
+            if core.failed and not self._closing:
+                log.debug("a gRPC connection ended: %s", core.failure)
             self._begin_to_close()
 
     def _pump(self) -> bool:
@@ -239,6 +241,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def drain(self) -> None:
         """End once the open calls are answered; new ones are refused."""
         self.turned_away = True
+        self._stalled_s = 0
         self._go_away("the server is shutting down")
         for call in list(self.core.streams.values()):
             cast("H2Call", call).stop()
@@ -288,7 +291,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             if self._linger_s >= self.service.limits.drain_linger_s + self.service.limits.stall_s:
                 self._transport.abort()
             return
-        self._check_progress(passed_s)
+        if not self._makes_progress(passed_s):
+            return
         if self._heard:
             self._heard = False
             self._keepalive.peer_is_there(now_ns)
@@ -307,18 +311,43 @@ class GrpcConnection(asyncio.BufferedProtocol):
         times_ms = [limits.keepalive_time_ms, limits.max_connection_age_ms or limits.keepalive_time_ms]
         return max(1, min(MAX_PATIENCE_S, min(times_ms) // 4000))
 
-    def _check_progress(self, passed_s: int) -> None:
+    def _makes_progress(self, passed_s: int) -> bool:
         """Drop a peer that leaves a frame half sent, or takes nothing of its answers, and says nothing."""
-        limits, core = self.service.limits, self.core
+        core = self.core
         unsent, pumped = self._transport.get_write_buffer_size(), core.pumped
+        limit_s, may_talk = self._patience_with_peer()
         waits = core.is_within_frame or core.waiting_bytes or unsent
+        takes = unsent < self._unsent or pumped != self._pumped
         # While it takes its answers, nothing may be read of what it says.
-        moved = (self._heard and core.settled) or unsent < self._unsent or pumped != self._pumped
+        moved = takes or (self._heard and may_talk)
         self._unsent, self._pumped = unsent, pumped
+        if not takes:
+            core.takes_nothing()
         self._stalled_s = self._stalled_s + passed_s if waits and not moved else 0
-        if self._stalled_s >= (limits.stall_s if core.settled else limits.start_s):
-            log.info("dropped a connection that made no progress for %d s", self._stalled_s)
+        if self._stalled_s < limit_s:
+            return True
+        reason = f"the connection made no progress for {self._stalled_s} s"
+        if unsent or core.is_within_frame:
+            log.debug("a gRPC connection was dropped: %s", reason)
             self._transport.abort()
+        else:
+            self.give_up(reason)
+        return False
+
+    def _patience_with_peer(self) -> tuple[int, bool]:
+        """How many seconds the peer may stand still, and whether saying something is enough for it not to."""
+        limits, core = self.service.limits, self.core
+        if not core.settled:
+            return limits.start_s, False
+        if core.is_within_frame:
+            return limits.stall_s, True
+        # All that is waited for is that the peer takes its answers; talk does not help a server that wants to end.
+        return (limits.drain_unread_s, False) if self.turned_away else (limits.unread_s, True)
+
+    def give_up(self, reason: str) -> None:
+        """End the connection for what its peer does, or does not do."""
+        self.core.fail(ErrorCode.ENHANCE_YOUR_CALM, reason)
+        self._flush()
 
     def _check_age(self, now_ns: int) -> None:
         if not self._going_away_ns:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from naiad.frontends.grpc.protocol import GrpcConnection
 
 RECEIVE_BYTES: Final = 1 << 18
+MIN_STREAMS: Final = 100
+MAX_STREAMS_TOGETHER: Final = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class GrpcLimits:
         max_message_bytes: largest request message, also once decompressed.
         max_partial_bytes: of all messages together that have begun and are not whole yet.
         max_connections: further ones are told so and closed.
-        max_streams: open calls per connection.
+        max_streams: open calls per connection; fewer, but at least ``MIN_STREAMS``, when there are so many connections
+            that all of them together would have more than ``MAX_STREAMS_TOGETHER``.
         keepalive_time_ms: a connection that was quiet for so long is pinged.
         keepalive_timeout_ms: and closed when it does not answer the ping within this time.
         keepalive_permit_without_calls: connections without an open call are pinged too, and may ping more often.
@@ -39,7 +42,10 @@ class GrpcLimits:
         max_connection_age_grace_ms: and closed after this time more; 0 for never.
         compression_level: of the answers to inference requests: ``none``, ``low``, ``medium`` or ``high``.
         start_s: how long a connection may take for its preface and its first settings.
-        stall_s: how long a peer that has begun a frame, or takes no data, may stand still.
+        stall_s: how long a peer that has begun a frame may stand still.
+        unread_s: how long a peer may take nothing of its answers, and drain_unread_s while the server stops.
+        max_waiting_bytes: of the answers that wait for their peers, of all connections together; beyond it those with
+            the most are ended.
         message_grace_s, min_message_bytes_per_s: a message may take the grace time, and longer at this rate or more.
         drain_linger_s: how long a connection without calls may stay open while the server stops.
     """
@@ -59,6 +65,9 @@ class GrpcLimits:
     compression_level: str = "none"
     start_s: int = 30
     stall_s: int = 120
+    unread_s: int = 600
+    drain_unread_s: int = 5
+    max_waiting_bytes: int = 1 << 32
     message_grace_s: int = 30
     min_message_bytes_per_s: int = 65_536
     drain_linger_s: int = 2
@@ -117,13 +126,30 @@ class GrpcService:
         """Where a new connection receives."""
         return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
 
+    def streams_per_connection(self) -> int:
+        """How many calls one more connection may have open."""
+        share = MAX_STREAMS_TOGETHER // (len(self.connections) + 1)
+        return min(self.limits.max_streams, max(MIN_STREAMS, share))
+
     def age(self, seconds: int) -> None:
         """Called by the sweep: note that time has passed, and give up calls whose message comes too slowly."""
         self.pool.age(seconds)
+        self._bound_waiting()
         for call, waited_s in list(self.partial_calls.items()):
             self.partial_calls[call] = waited_s + seconds
             if not call.check_rate(waited_s + seconds) and call in self.partial_calls:
                 self.partial_calls[call] = 0
+
+    def _bound_waiting(self) -> None:
+        together = sum(c.core.waiting_bytes for c in self.connections)
+        if together <= self.limits.max_waiting_bytes:
+            return
+        for connection in sorted(self.connections, key=lambda c: c.core.waiting_bytes, reverse=True):
+            if together <= self.limits.max_waiting_bytes:
+                break
+            waiting = connection.core.waiting_bytes
+            together -= waiting
+            connection.give_up(f"the server keeps answers of {waiting} bytes that are not taken")
 
     def forget(self, connection: GrpcConnection) -> None:
         """Called by a connection that was lost."""

@@ -13,6 +13,7 @@ from naiad.frontends.grpc.health import HealthService
 from naiad.frontends.grpc.infer import InferHandler
 from naiad.frontends.grpc.reflection import reflection_methods
 from naiad.frontends.grpc.stream import StreamService
+from naiad.options import INT32_MAX
 from naiad.wire.grpc.paths import HEALTH, INFERENCE, path
 
 NOT_SERVED = (
@@ -24,11 +25,14 @@ NOT_SERVED = (
 """Methods of the protocol that are answered with UNIMPLEMENTED for now."""
 
 
-def make_methods(engine: Engine) -> dict[str, Method]:
-    """All methods by path, such as ``/inference.GRPCInferenceService/ModelInfer``, on one engine."""
+def make_methods(engine: Engine, max_waiting: int = INT32_MAX) -> dict[str, Method]:
+    """All methods by path, such as ``/inference.GRPCInferenceService/ModelInfer``, on one engine.
+
+    ``max_waiting`` is as ``StreamService`` takes it.
+    """
     methods: dict[str, Method] = {
         path(INFERENCE, "ModelInfer"): Unary(InferHandler(engine), compressed=True),
-        path(INFERENCE, "ModelStreamInfer"): Streaming(StreamService(engine).open, compressed=True),
+        path(INFERENCE, "ModelStreamInfer"): Streaming(StreamService(engine, max_waiting).open, compressed=True),
     }
     for name, answer in _described(Description(engine)).items():
         methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", answer)

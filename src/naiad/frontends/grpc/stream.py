@@ -1,5 +1,9 @@
 """``ModelStreamInfer``: one call, many requests in flight, their answers in the order of the requests.
 
+A decoupled model answers a request any number of times. Its responses wait for no other request, and are sent as they
+come. Each tells with ``triton_final_response`` whether another one follows; an end without a response is sent only to
+callers who asked for it.
+
 Source: the protocol's gRPC section and recorded answers. A request that fails is answered with ``error_message`` and
 the call goes on, unless the caller's metadata says ``triton_grpc_error: true``: then the first failure ends the call
 with its status.
@@ -14,31 +18,43 @@ from typing import Final
 
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
-from naiad.errors import NaiadError
+from naiad.errors import NaiadError, ResponseBacklogError
 from naiad.execution.model import LoadedModel
-from naiad.frontends.grpc.call import Body, Call, Receiver, fail, send_message
+from naiad.frontends.grpc.backlog import Backlog
+from naiad.frontends.grpc.call import Body, Call, Receiver, fail
 from naiad.frontends.grpc.infer_read import RequestDecoder, UnparsableRequestError
-from naiad.request import Array, InferRequest, RequestTerms
+from naiad.options import INT32_MAX
+from naiad.request import Array, InferRequest, RequestTerms, request_label
 from naiad.scheduling.ordering import OrderedRelease
 from naiad.wire.grpc.status import STOPPING, Status
-from naiad.wire.infer_proto import ProtoPlan
+from naiad.wire.infer_parameters import FINAL
+from naiad.wire.infer_proto import Answer, ProtoPlan
 
 MAX_UNANSWERED: Final = 64
 """No further requests are read from a caller while so many are unanswered."""
+
+MAX_DECOUPLED: Final = 1024
+"""The same for requests of decoupled models, which may take long and are answered independently."""
 
 ENDS_ON_ERROR: Final = "triton_grpc_error"
 _NO_TERMS: Final = RequestTerms(())
 
 
 class StreamService:
-    """Opens the calls of ``ModelStreamInfer``."""
+    """Opens the calls of ``ModelStreamInfer``.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: has the models.
+        max_waiting: how many responses of decoupled models may wait on a call (``--grpc-max-response-pool-size``).
+    """
+
+    def __init__(self, engine: Engine, max_waiting: int = INT32_MAX) -> None:
         self._decoder = RequestDecoder(engine, serves_decoupled=True)
+        self._max_waiting = max_waiting
 
     def open(self, call: Call) -> Receiver:
         """A call has begun: who takes its requests."""
-        return _InferStream(call, self._decoder)
+        return _InferStream(call, self._decoder, self._max_waiting)
 
 
 class _StreamRequest(InferRequest):
@@ -64,15 +80,30 @@ class _StreamRequest(InferRequest):
         self.stream.answer(self, outputs, error)
 
 
+class _DecoupledRequest(_StreamRequest):
+    """A request that is answered any number of times."""
+
+    __slots__ = ()
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        self.stream.answer_part(self, outputs, error, True)
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        self.stream.answer_part(self, outputs, error, final)
+
+
 class _InferStream:
     """One call.
 
     A request has its place in ``_places`` until its answer is sent, and is in ``_running`` until its model answers.
+    Those of decoupled models have no place; ``_decoupled`` is how many of them run.
     """
 
     __slots__ = (
+        "_backlog",
         "_call",
         "_decoder",
+        "_decoupled",
         "_ended",
         "_ends_on_error",
         "_paused",
@@ -82,8 +113,10 @@ class _InferStream:
         "_stops",
     )
 
-    def __init__(self, call: Call, decoder: RequestDecoder) -> None:
+    def __init__(self, call: Call, decoder: RequestDecoder, max_waiting: int) -> None:
         self._call = call
+        self._backlog = Backlog(call, max_waiting)
+        self._decoupled = 0
         self._decoder = decoder
         self._places = OrderedRelease()
         self._running: set[_StreamRequest] = set()
@@ -92,7 +125,7 @@ class _InferStream:
         self._ended = False
         self._refused = False
         self._stops = False
-        call.on_drained = self._go_on
+        call.on_drained = self._drained
 
     # What the caller does
 
@@ -103,15 +136,21 @@ class _InferStream:
         received_ns = monotonic_ns()
         try:
             found = self._decoder.recall(message) or self._decoder.read(message)
-            self._submit(_StreamRequest(self, *found, received_ns))
+            if found[0].spec.decoupled:
+                self._submit_decoupled(_DecoupledRequest(self, *found, received_ns))
+            else:
+                self._submit(_StreamRequest(self, *found, received_ns))
         except UnparsableRequestError as error:
             self._refused = True
             self._answer_at_once(partial(self._end_with, error))
         except NaiadError as error:
             self._answer_at_once(partial(self._send_error, error, self._decoder.read_id(message)))
-        if not self._paused and (len(self._places) >= MAX_UNANSWERED or self._call.congested):
+        if not self._paused and self._is_full():
             self._paused = True
             self._call.pause()
+
+    def _is_full(self) -> bool:
+        return len(self._places) >= MAX_UNANSWERED or self._decoupled >= MAX_DECOUPLED or self._call.congested
 
     def _submit(self, request: _StreamRequest) -> None:
         request.queued_ns = monotonic_ns()
@@ -122,6 +161,15 @@ class _InferStream:
         except NaiadError as error:
             self._running.discard(request)
             self._release(request, partial(self._send_error, error, request.id))
+
+    def _submit_decoupled(self, request: _DecoupledRequest) -> None:
+        request.queued_ns = monotonic_ns()
+        self._running.add(request)
+        self._decoupled += 1
+        try:
+            request.model.submit(request)
+        except NaiadError as error:
+            request.respond({}, error)
 
     def _answer_at_once(self, send: Callable[[], None]) -> None:
         """Answer a request that never ran, when those before it are answered."""
@@ -140,8 +188,9 @@ class _InferStream:
         self._finish_when_done()
 
     def cancel(self) -> None:
-        """Nobody waits any more: take what is queued out of the queues."""
+        """Nobody waits any more: take what is queued out of the queues, and tell the models that run the others."""
         running, self._running = self._running, set()
+        self._decoupled = 0
         for request in running:
             request.model.cancel(request)
 
@@ -163,10 +212,59 @@ class _InferStream:
         self._running.remove(request)
         self._release(request, partial(self._send_error, error, request.id, request.plan.model))
 
+    def answer_part(
+        self, request: _DecoupledRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+    ) -> None:
+        """One response of a decoupled model; arguments as ``InferRequest.respond_part``."""
+        if request not in self._running:
+            return
+        if self._backlog.is_full and (outputs is not None or error is not None):
+            self._give_up(request)
+            return
+        part = self._part(request, outputs, error, final)
+        if final:
+            self._running.remove(request)
+            self._decoupled -= 1
+        if isinstance(part, NaiadError):
+            self._end_with(part)
+        elif part is not None:
+            self._backlog.send(*part)
+        if final:
+            self._answered()
+
+    def _part(
+        self, request: _DecoupledRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+    ) -> Answer | NaiadError | None:
+        """The message for a response, None for none, or the error that ends the call."""
+        plan = request.plan
+        if error is None:
+            if outputs is None:
+                return plan.ended(request.id) if plan.empty_final else None
+            try:
+                return plan.streamed(request.id, outputs, final)
+            except NaiadError as unsendable:
+                error = unsendable
+        return error if self._ends_on_error else _error_message(error, request.id, plan.model, final)
+
+    def _give_up(self, request: _DecoupledRequest) -> None:
+        """The caller takes too little of what this request brings."""
+        error = ResponseBacklogError(
+            f"{request_label(request.id)}the responses come faster than they are taken: too many wait, so the request "
+            "was cancelled"
+        )
+        self._running.remove(request)
+        self._decoupled -= 1
+        request.model.cancel(request)
+        self._send_error(error, request.id, request.plan.model)
+        self._answered()
+
     # Answers leave in order
 
     def _release(self, place: InferRequest, send: Callable[[], None]) -> None:
         self._places.release(place, send)
+        self._answered()
+
+    def _answered(self) -> None:
         if self._paused:
             self._go_on()
         if self._ended or self._stops:
@@ -177,30 +275,41 @@ class _InferStream:
         if self._ends_on_error:
             self._end_with(error)
             return
-        response = message_class("ModelStreamInferResponse")(error_message=str(error))
-        described = response.infer_response
-        described.SetInParent()
-        described.id = request_id
-        if model:
-            described.model_name = model
-            described.parameters["triton_final_response"].bool_param = True
-        send_message(self._call, response)
+        self._call.send(*_error_message(error, request_id, model))
 
     def _end_with(self, error: NaiadError) -> None:
         self._refused = True
         fail(self._call, error)
         self.cancel()
 
+    def _drained(self) -> None:
+        self._backlog.drained()
+        self._go_on()
+
     def _go_on(self) -> None:
         """Read on, once few requests are unanswered and the caller takes the answers."""
-        if self._paused and len(self._places) <= MAX_UNANSWERED // 2 and not self._call.congested:
+        few = len(self._places) <= MAX_UNANSWERED // 2 and self._decoupled <= MAX_DECOUPLED // 2
+        if self._paused and few and not self._call.congested:
             self._paused = False
             self._call.resume()
 
     def _finish_when_done(self) -> None:
-        if len(self._places):
+        if len(self._places) or self._decoupled:
             return
         if self._ended:
             self._call.finish()
         elif self._stops:
             self._call.finish(Status.UNAVAILABLE, STOPPING)
+
+
+def _error_message(error: NaiadError, request_id: str, model: str = "", final: bool = True) -> Answer:
+    """What a request that failed is answered with; ``model`` and ``final`` are told once the request reached it."""
+    response = message_class("ModelStreamInferResponse")(error_message=str(error))
+    described = response.infer_response
+    described.SetInParent()
+    described.id = request_id
+    if model:
+        described.model_name = model
+        described.parameters[FINAL].bool_param = final
+    raw = response.SerializeToString()
+    return (raw,), len(raw)

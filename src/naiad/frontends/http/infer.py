@@ -15,13 +15,14 @@ from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.http.answers import JSON, TEXT, send_error
-from naiad.frontends.http.infer_read import Body, RequestReader, UnsupportedEncodingError
+from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader, UnsupportedEncodingError
 from naiad.frontends.http.protocol import Exchange
-from naiad.request import Array, InferRequest
+from naiad.request import Array, InferRequest, Outputs
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
+from naiad.wire.infer_parameters import parameters_of
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
-from naiad.wire.infer_response import OutputPart, encode_answer
+from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer
 
 _IN_ONE_WRITE = 65536
 
@@ -47,7 +48,7 @@ class HttpInferRequest(InferRequest):
             send_error(self.exchange, error, TEXT)
             return
         plan = self.plan
-        if not plan.plain:
+        if not plan.plain or type(outputs) is Outputs:
             self._send_any(outputs)
             return
         try:
@@ -59,12 +60,12 @@ class HttpInferRequest(InferRequest):
     def _send_any(self, outputs: Mapping[str, Array]) -> None:
         plan = self.plan
         parts = [
-            OutputPart(name, plan.dtypes[name], outputs[name], plan.binary[name])
+            OutputPart(name, datatype_of(outputs[name], plan.dtypes[name]), outputs[name], plan.binary[name])
             for name in plan.outputs
             if name in outputs
         ]
         try:
-            json, tensors, binary = encode_answer(plan.model, plan.version, self.id, parts)
+            json, tensors, binary = encode_answer(plan.model, plan.version, self.id, parts, parameters_of(outputs))
         except NaiadError as error:
             send_error(self.exchange, error, TEXT)
             return
@@ -139,6 +140,8 @@ class InferHandler:
                 else:
                     request = self._read(exchange, body, size, received_ns)
             model.submit(request)
+        except DecoupledModelError as error:
+            send_error(exchange, error, TEXT)
         except UnsupportedEncodingError as error:
             send_error(exchange, error, TEXT, (("Accept-Encoding", "identity"),))
         except NaiadError as error:
@@ -152,6 +155,8 @@ class InferHandler:
 
     def _read(self, exchange: Exchange, body: Body, size: int | None, received_ns: int) -> HttpInferRequest:
         """Read and check a request in full; keep its plan when its inputs are all binary."""
+        if self._reader.model.spec.decoupled:
+            raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
         encoding = exchange.head.headers.get("content-encoding", "identity")
         if encoding.lower() not in ("", "identity"):
             raise UnsupportedEncodingError(f"Unsupported compression type '{encoding}': only 'identity' is served")

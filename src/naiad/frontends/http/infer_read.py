@@ -23,6 +23,10 @@ class UnsupportedEncodingError(UnsupportedError):
     """A Content-Encoding that is not served."""
 
 
+class DecoupledModelError(UnsupportedError):
+    """A model that sends any number of responses, asked in a way that takes one."""
+
+
 class ReadRequest(NamedTuple):
     """A request that fits its model: its id, its plan (which serves the next request alike) and its tensors."""
 
@@ -35,11 +39,11 @@ class RequestReader:
     """Reads and checks the requests for one loaded model.
 
     Requests with their data in JSON never have the same bytes twice, but mostly the same form: what was checked once is
-    kept by form.
+    kept by form. ``model`` is the model.
     """
 
     def __init__(self, model: LoadedModel) -> None:
-        self._model = model
+        self.model = model
         self._plans = Planner(model, BinaryPlan)
 
     def read(self, body: Body, header_length: int | None) -> ReadRequest:
@@ -55,9 +59,9 @@ class RequestReader:
             UnsupportedError: it asks for an extension that is not served.
         """
         if header_length == 0 or not body:
-            return _read_raw(self._model, self._plans, body)
+            return _read_raw(self.model, self._plans, body)
         header, start = _read_header(body, header_length)
-        spec = self._model.spec
+        spec = self.model.spec
         offsets = _locate(header, spec, len(body) - start)
         plan = self._plans.plan(header, offsets)
         inputs = plan.views(body, start)

@@ -38,8 +38,9 @@ MAX_FRAME_BYTES: Final = 1 << 22
 STREAM_WINDOW: Final = 1 << 23
 CONNECTION_WINDOW: Final = 1 << 26
 MAX_WAITING_BYTES: Final = 1 << 28
-"""A peer that leaves more of its answers waiting is granted no more data: requests would turn into answers without
-end."""
+"""A peer that leaves more of its answers waiting is granted no more data, and its new calls are refused while it takes
+nothing: requests would turn into answers without end."""
+_OVERLOADED: Final = -1
 MAX_CONTINUATIONS: Final = 32
 _DIRECT_BYTES: Final = 1 << 15
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
@@ -168,6 +169,13 @@ class Connection(Control):
         elif self._unacknowledged > CONNECTION_WINDOW:
             self.fail(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
 
+    def drop(self, stream: Stream) -> None:
+        super().drop(stream)
+        # A peer whose window is used up may have nothing else to send.
+        withheld = self._unacknowledged >= CONNECTION_WINDOW >> 1
+        if withheld and self.waiting_bytes <= MAX_WAITING_BYTES and not self.failed:
+            self._open_window()
+
     def pump(self, limit: int) -> bool:
         sent = super().pump(limit)
         if self._unacknowledged >= CONNECTION_WINDOW >> 1:
@@ -238,6 +246,20 @@ class Connection(Control):
                 self._unusual_frame(kind, flags, stream_id & MAX_STREAM_ID, buffer[start:end])
         return position
 
+    def takes_nothing(self) -> None:
+        """The peer has taken none of its answers for a while: refuse its new calls if too much of them waits.
+
+        A peer that takes them may well have more than that under way: its calls are not failed for it.
+        """
+        if self.waiting_bytes > MAX_WAITING_BYTES and self._room > 0:
+            self._room = _OVERLOADED
+
+    def _is_full(self) -> bool:
+        """No further call is taken now. Refused ones are, once half of what may wait has left or was given up."""
+        if self._room < 0 and self.waiting_bytes <= MAX_WAITING_BYTES >> 1:
+            self._room = self._max_streams
+        return len(self.streams) >= self._room
+
     @property
     def closed_to_new(self) -> bool:
         """The peer was told that this side takes no further streams."""
@@ -253,6 +275,7 @@ class Connection(Control):
         if not buffer.startswith(PREFACE):
             if self._http1_answer and _HTTP1_REQUEST.match(buffer, 0, size):
                 self.refused = self.failed = True
+                self.failure = "the peer speaks HTTP/1"
                 self.out.append(self._http1_answer)
                 return size
             raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "the connection does not begin with HTTP/2's preface")
@@ -475,7 +498,7 @@ class Connection(Control):
             self.spend()
             self.reset(stream_id, error.code)
             return
-        if len(self.streams) >= self._room:
+        if self._is_full():
             self.spend()
             self.reset(stream_id, ErrorCode.REFUSED_STREAM)
             if self.closed_to_new:

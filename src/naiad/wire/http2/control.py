@@ -50,7 +50,7 @@ class Control(Outbound):
 
     Attributes:
         last_stream_id: the newest stream that the peer opened.
-        failed: the connection has ended by an error; what is in ``out`` is the last.
+        failed: the connection has ended by an error, ``failure``; what is in ``out`` is the last.
         settled: the peer's first settings have come.
         reset_here: the streams that this side closed lately, for which frames may still be under way.
         data_frames: how many DATA frames came that did not end their stream, as a sign of life.
@@ -65,6 +65,7 @@ class Control(Outbound):
         "_useful",
         "data_frames",
         "failed",
+        "failure",
         "last_stream_id",
         "on_ping",
         "on_ping_ack",
@@ -80,6 +81,7 @@ class Control(Outbound):
         self._resets = 0
         self.data_frames = 0
         self.failed = False
+        self.failure = ""
         self.last_stream_id = 0
         self.refused_id = 0
         self.reset_here: deque[int] = deque(maxlen=_REMEMBERED_RESETS)
@@ -94,6 +96,7 @@ class Control(Outbound):
         if self.failed:
             return
         self.failed = True
+        self.failure = reason
         self.out.append(encode_goaway(self.last_stream_id, code, reason))
         self.lose_streams(code)
         if not self.inside:

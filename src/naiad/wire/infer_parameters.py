@@ -1,0 +1,96 @@
+"""What a model says about a response besides its outputs: parameters, as JSON and as protobuf.
+
+Source: protocol sections "Inference Response JSON Object" and ``InferParameter``; places as recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+
+from naiad.errors import BackendError
+from naiad.request import NO_PARAMETERS, Array, Outputs, Parameters, ParameterValue
+from naiad.wire.proto_fields import field, field_head, varint
+
+FINAL: Final = "triton_final_response"
+"""The parameter by which a stream tells that no further response follows. It is the server's: a model cannot set it."""
+
+_PARAMETERS: Final = 4
+_UINT64 = range(2**64)
+_INT64 = range(-(2**63), 2**63)
+_double = struct.Struct("<d")
+
+
+def parameters_of(outputs: Mapping[str, Array]) -> Parameters:
+    """The parameters that came with these outputs; mostly none."""
+    return outputs.parameters if type(outputs) is Outputs else NO_PARAMETERS
+
+
+def parameters_json(parameters: Parameters) -> bytes:
+    """The member ``parameters`` of an answer with the comma behind it; nothing when there are none.
+
+    Raises:
+        BackendError: a value that JSON clients cannot read.
+    """
+    if not parameters:
+        return b""
+    pieces = [b"%s:%s" % (_json(name, name), _json(name, value)) for name, value in parameters.items()]
+    return b'"parameters":{%s},' % b",".join(pieces)
+
+
+def _json(name: str, value: ParameterValue) -> bytes:
+    if not isinstance(value, bool | int | float | str):
+        raise _refused(name, value)
+    if isinstance(value, float):
+        # With the bare words NaN and Infinity, as in tensors.
+        return json.dumps(value).encode()
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        # A number beyond 64 bits, or half of a surrogate pair.
+        raise _refused(name, value) from None
+
+
+def parameter_fields(parameters: Parameters) -> bytes:
+    """The field ``parameters`` of a ``ModelInferResponse``, one for each; nothing when there are none.
+
+    Raises:
+        BackendError: a value that ``InferParameter`` cannot hold.
+    """
+    return b"".join([parameter_field(name, value) for name, value in parameters.items() if name != FINAL])
+
+
+def parameter_field(name: str, value: ParameterValue) -> bytes:
+    """One entry of that field; errors as there."""
+    try:
+        held = _held(name, value)
+        return field(_PARAMETERS, field(1, name.encode()) + field_head(2, len(held)) + held)
+    except UnicodeEncodeError:
+        raise _refused(name, value) from None
+
+
+def _held(name: str, value: ParameterValue) -> bytes:
+    """The one field of an ``InferParameter``."""
+    if isinstance(value, bool):
+        return bytes((0x08, value))
+    if isinstance(value, int) and value in _INT64:
+        return b"\x10" + varint(value % 2**64)
+    if isinstance(value, int) and value in _UINT64:
+        return b"\x28" + varint(value)
+    if isinstance(value, str):
+        raw = value.encode()
+        return field_head(3, len(raw)) + raw
+    if isinstance(value, float):
+        return b"\x21" + _double.pack(value)
+    raise _refused(name, value)
+
+
+def _refused(name: str, value: object) -> BackendError:
+    return BackendError(
+        f"the model gave its response the parameter {name!r} with the value {repr(value)[:80]}, expected a bool, a "
+        "string of Unicode characters or a number of 64 bits"
+    )
