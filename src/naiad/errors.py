@@ -139,3 +139,31 @@ class ConfigError(InvalidArgumentError):
 def first_line(error: BaseException) -> str:
     """The first line that the text of a foreign exception has, or the name of its class when it has no text."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def error_of_code(code: int, message: str) -> NaiadError:
+    """The error for a gRPC status code that a model chose (``pb_utils.TritonError``)."""
+    return _BY_CODE.get(code, BackendError)(message)
+
+
+class UnknownError(NaiadError):
+    """A model failed with the code UNKNOWN."""
+
+    http_status = 400
+    grpc_code = 2
+    reason = "BACKEND"
+
+
+_BY_CODE: dict[int, type[NaiadError]] = {
+    kind.grpc_code: kind
+    for kind in (
+        UnknownError,
+        InvalidArgumentError,
+        NotFoundError,
+        AlreadyExistsError,
+        UnsupportedError,
+        UnavailableError,
+        CancelledError,
+        BackendError,
+    )
+}

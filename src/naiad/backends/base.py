@@ -37,6 +37,24 @@ class BackendContext:
     cores: int
 
 
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """What a child is started with.
+
+    Attributes:
+        python: the interpreter; ``env``: all environment variables.
+        orders: the content of its ``INIT`` frame.
+        start_s: how long it may take until it is ready.
+        holds: what must not go while it runs.
+    """
+
+    python: Path
+    env: Mapping[str, str]
+    orders: Mapping[str, Any]
+    start_s: float
+    holds: object = None
+
+
 class Instance(ABC):
     """One executable copy of a model. ``execute`` is called by one thread only, never twice at a time."""
 
@@ -67,6 +85,8 @@ class Backend(ABC):
 
     def __init__(self, context: BackendContext) -> None:
         self.context = context
+        self.config: Any = None
+        """The completed configuration message, from ``start`` on."""
 
     def complete(self, config: Any) -> None:
         """Fill in what the configuration message leaves open (inputs, outputs, max_batch_size, dynamic_batching) from
@@ -90,6 +110,10 @@ class Backend(ABC):
     @abstractmethod
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """A new instance; called in the thread that will use it."""
+
+    def child(self, group: InstanceGroupSpec, index: int) -> ChildSpec | None:
+        """How the process of an instance is started, for a backend whose instances run in processes of their own."""
+        return None
 
     @property
     def runs_inline(self) -> bool:

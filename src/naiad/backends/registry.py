@@ -25,13 +25,14 @@ class Entry:
 BACKENDS = {
     "identity": Entry("naiad.backends.builtin.identity:IdentityBackend"),
     "onnxruntime": Entry("naiad.backends.onnxruntime:OnnxRuntimeBackend", "onnxruntime", "onnx"),
+    "python": Entry("naiad.backends.python.backend:PythonBackend"),
     "pytorch": Entry("naiad.backends.pytorch:PyTorchBackend", "torch", "torch"),
 }
 
 # Backends of the reference server: a name from this list is right, only not served here.
 NOT_BUILT = frozenset(
     (
-        *("dali", "ensemble", "fil", "iterative_sequence", "openvino", "python", "repeat", "sequence", "square"),
+        *("dali", "ensemble", "fil", "iterative_sequence", "openvino", "repeat", "sequence", "square"),
         *("tensorflow", "tensorrt", "tensorrtllm", "vllm"),
     )
 )

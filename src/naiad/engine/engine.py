@@ -96,6 +96,7 @@ class Engine:
                 for v in entry.versions.values()
                 if v.state is not ModelState.READY
             ]
+            found += [f"{m.name}:{m.version}: {m.problem}" for m in self._versions_of(entry) if m.problem]
         return found
 
     def is_model_ready(self, name: str, version: str | None) -> bool:
@@ -105,10 +106,10 @@ class Engine:
             InvalidArgumentError: the version is no number.
         """
         try:
-            self.find(name, version)
+            found = self.find(name, version)
         except (NotFoundError, UnavailableError):
             return False
-        return not self.exiting
+        return not self.exiting and not found.problem
 
     # Descriptions
 

@@ -9,13 +9,23 @@ from functools import partial
 from time import monotonic, monotonic_ns
 
 from naiad.backends.base import Backend
+from naiad.child.protocol import FLAG_RESCHEDULE
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
-from naiad.errors import CancelledError, InternalError, NaiadError, ServerStoppingError
+from naiad.errors import (
+    BackendError,
+    CancelledError,
+    InternalError,
+    InvalidArgumentError,
+    NaiadError,
+    ServerStoppingError,
+)
 from naiad.execution.batch import Batch
+from naiad.execution.child_codec import Response
 from naiad.execution.direct import DirectRunner, may_run_directly
 from naiad.execution.gather import gather, is_small
 from naiad.execution.inline import InlineInstance
+from naiad.execution.process import ProcessInstance
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.request import Array, InferRequest, request_label
@@ -25,6 +35,10 @@ from naiad.telemetry.logs import request_log
 from naiad.telemetry.statistics import ModelStatistics
 
 logger = logging.getLogger("naiad")
+
+MAX_ID = 16_383
+"""Characters of an id that fit the frames for a process (64 KiB of UTF-8)."""
+AnyInstance = InstanceThread | InlineInstance | ProcessInstance
 
 
 class LoadedModel:
@@ -52,13 +66,17 @@ class LoadedModel:
         self._batcher = _make_batcher(spec)
         self._batches = isinstance(self._batcher, DynamicBatcher)
         self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
-        self._instances: list[InstanceThread | InlineInstance] = []
-        self._idle: list[InstanceThread | InlineInstance] = []
+        self._instances: list[AnyInstance] = []
+        self._idle: list[AnyInstance] = []
+        # Of a model whose instances are processes: what each request runs in, and a response that is not final yet.
+        self._running: dict[InferRequest, tuple[ProcessInstance, Batch]] = {}
+        self._held: dict[InferRequest, Mapping[str, Array]] = {}
         self._turn_is_set = False
         self._timer: LoopTimer | None = None
         self._stopping = False
         self._drained: list[Callable[[], object]] = []
         self._direct: DirectRunner | None = None
+        self._runs_in_processes = False
 
     @property
     def statistics(self) -> ModelStatistics:
@@ -85,8 +103,10 @@ class LoadedModel:
                         self._idle.append(instance)
         except BaseException:
             self.close()
+            self._loop.call_soon_threadsafe(self.detach)
             raise
         self._direct = self._make_direct()
+        self._runs_in_processes = any(isinstance(i, ProcessInstance) for i in self._instances)
 
     def _make_direct(self) -> DirectRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
@@ -95,8 +115,11 @@ class LoadedModel:
             return None
         return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
 
-    def _make_instance(self, group: InstanceGroupSpec, index: int) -> InstanceThread | InlineInstance:
+    def _make_instance(self, group: InstanceGroupSpec, index: int) -> AnyInstance:
         name = f"{group.name}_{index}"
+        child = self._backend.child(group, index)
+        if child is not None:
+            return ProcessInstance(name, self.spec, child, self, self._loop)
         create = partial(self._backend.create_instance, group, index)
         if self._backend.runs_inline:
             return InlineInstance(name, self.spec, create)
@@ -134,6 +157,15 @@ class LoadedModel:
         if self._timer is not None:
             self._timer.close()
             self._timer = None
+        for instance in self._instances:
+            if isinstance(instance, ProcessInstance):
+                instance.detach()
+
+    @property
+    def problem(self) -> str:
+        """What keeps instances from working, "" when nothing does."""
+        found = [f"{i.name}: {i.problem}" for i in self._instances if isinstance(i, ProcessInstance) and i.problem]
+        return "; ".join(found)
 
     # The way of a request
 
@@ -149,6 +181,11 @@ class LoadedModel:
         if self._stopping:
             raise ServerStoppingError(
                 "Server is stopping, scheduler for model has stopped accepting new inference requests"
+            )
+        if len(request.id) > MAX_ID and self._runs_in_processes:
+            raise InvalidArgumentError(
+                f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
+                "the process of a model"
             )
         self.in_flight += 1
         self._statistics.pending += 1
@@ -169,6 +206,8 @@ class LoadedModel:
             self._statistics.pending -= 1
             self._fail(request, CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
             self._tell_when_drained()
+        elif request in self._running:
+            self._running[request][0].cancel(request)
 
     def _turn(self) -> None:
         """End of a loop turn in which requests came or an instance became idle: hand batches out."""
@@ -183,6 +222,10 @@ class LoadedModel:
                 return
             self._statistics.pending -= len(requests)
             batch = Batch(requests)
+            if isinstance(idle[-1], ProcessInstance):
+                self._run_in_child(idle.pop(), batch)
+                now_ns = monotonic_ns()
+                continue
             if is_small(batch):
                 # Done here without a fight for the interpreter, which would cost the instance's thread far more.
                 try:
@@ -196,6 +239,94 @@ class LoadedModel:
                 idle.append(instance)
                 self._settle(finished)
             now_ns = monotonic_ns()
+
+    # Instances that are processes
+
+    def _run_in_child(self, instance: AnyInstance, batch: Batch) -> None:
+        if not isinstance(instance, ProcessInstance):
+            raise InternalError(f"instance '{instance.name}' is no process")
+        for request in batch.requests:
+            self._running[request] = (instance, batch)
+        if refused := instance.run(batch):
+            for request in batch.requests:
+                del self._running[request]
+            self._idle.append(instance)
+            self._settle(refused)
+
+    def child_responded(self, request: InferRequest, response: Response) -> None:
+        """Take one response of a request that runs in a process."""
+        if self.spec.decoupled:
+            self._respond_part(request, response)
+            return
+        if response.outputs is not None:
+            self._held[request] = response.outputs
+        if not response.final:
+            return
+        _, batch = self._running.pop(request)
+        outputs = self._held.pop(request, None)
+        if response.flags & FLAG_RESCHEDULE:
+            self._requeue(request)
+        elif response.error is not None:
+            self._fail(request, response.error)
+        elif outputs is None:
+            text = f"{request_label(request.id)}model '{self.name}' ended the request without a response"
+            self._fail(request, BackendError(text))
+        else:
+            self._count_one(request, batch)
+            self.in_flight -= 1
+            self._respond(request, outputs, None)
+        self._tell_when_drained()
+
+    def _respond_part(self, request: InferRequest, response: Response) -> None:
+        if response.final:
+            _, batch = self._running.pop(request)
+            self.in_flight -= 1
+            if response.error is None:
+                self._count_one(request, batch)
+            else:
+                self._statistics.count_failure(response.error.reason, monotonic_ns() - request.received_ns)
+        try:
+            request.respond_part(response.outputs, response.error, response.final)
+        except Exception:
+            logger.exception("%sthe answer could not be sent", request_label(request.id))
+        if response.final:
+            self._tell_when_drained()
+
+    def _requeue(self, request: InferRequest) -> None:
+        """The model gave a request back: it waits for its turn again."""
+        self._statistics.pending += 1
+        self._batcher.push(request)
+
+    def _count_one(self, request: InferRequest, batch: Batch) -> None:
+        now_ns = monotonic_ns()
+        input_ns = batch.input_ns - batch.start_ns
+        self._statistics.count_success(
+            1,
+            request.terms.rows,
+            now_ns - request.received_ns,
+            max(0, batch.start_ns - request.queued_ns),
+            input_ns,
+            now_ns - batch.input_ns,
+            0,
+        )
+        self._statistics.last_inference_ms = self._clock.wall_ms()
+
+    def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
+        """An instance is free for the next batch."""
+        self._statistics.count_execution(
+            batch.rows, batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
+        )
+        self.child_revived(instance)
+
+    def child_died(self, instance: ProcessInstance) -> None:
+        """An instance can take no batch for now."""
+        if instance in self._idle:
+            self._idle.remove(instance)
+
+    def child_revived(self, instance: ProcessInstance) -> None:
+        """An instance can take a batch again."""
+        self._idle.append(instance)
+        self._turn()
 
     def _wake_at(self, at_ns: int) -> None:
         if self._timer is None:

@@ -86,6 +86,7 @@ def start_backend(
         if settings.auto_complete:
             backend.complete(prepared.config)
         spec = finish(prepared)
+        backend.config = prepared.config
         backend.start(spec)
     except BaseException as error:
         backend.close()

@@ -1,0 +1,175 @@
+"""Packed environments (conda-pack, venv-pack): unpacked once for the whole server, however many models name one.
+
+The folder that they are unpacked into belongs to one server and goes with it. Folders of servers that were killed are
+removed by the next one that unpacks anything: a lock that the system gives back with its process tells which those are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import logging
+import os
+import shutil
+import tarfile
+import tempfile
+import threading
+import weakref
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+from naiad.backends.python.commands import run_command
+from naiad.errors import ModelLoadError
+
+logger = logging.getLogger("naiad")
+
+_PREFIX = "naiad-environments-"
+_LOCK = "lock"
+_UNPACK_S = 1800.0
+
+_Key = tuple[Path, int, int]
+
+
+class Unpacked:
+    """A packed environment on disk. ``folder`` stays as long as something refers to this."""
+
+    __slots__ = ("__weakref__", "folder")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+
+class Archives:
+    """The unpacked environments of one server. Used by loading threads, several at a time.
+
+    Args:
+        parent: where the server's folder is made; None for the system's folder of temporary files.
+    """
+
+    def __init__(self, parent: Path | None = None) -> None:
+        self._parent = parent or Path(tempfile.gettempdir())
+        self._root: Path | None = None
+        self._lock_fd = -1
+        self._lock = threading.Lock()
+        self._busy: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+        self._current: dict[Path, tuple[_Key, Unpacked]] = {}
+        self._replaced: list[tuple[weakref.ref[Unpacked], Path]] = []
+        self._count = 0
+
+    def unpack(self, archive: Path) -> Unpacked:
+        """The environment in ``archive``; unpacked again when the file has changed.
+
+        Raises:
+            ModelLoadError: there is no such file, or it cannot be unpacked.
+        """
+        path = archive.resolve()
+        with self._lock:
+            busy = self._busy[path]
+        with busy:
+            key = _key(path)
+            kept = self._current.get(path)
+            if kept is not None and kept[0] == key:
+                return kept[1]
+            unpacked = Unpacked(self._unpack(path))
+            with self._lock:
+                self._current[path] = key, unpacked
+                if kept is not None:
+                    self._replaced.append((weakref.ref(kept[1]), kept[1].folder))
+        del kept
+        self._remove_replaced()
+        return unpacked
+
+    def close(self) -> None:
+        """Remove everything."""
+        with self._lock:
+            root, self._root = self._root, None
+            self._current.clear()
+            self._replaced.clear()
+            if root is not None:
+                shutil.rmtree(root, ignore_errors=True)
+                os.close(self._lock_fd)
+
+    def _unpack(self, archive: Path) -> Path:
+        with self._lock:
+            root = self._root = self._root or self._make_root()
+            self._count += 1
+            folder = root / f"{self._count}-{archive.name.partition('.')[0]}"
+        folder.mkdir()
+        logger.info("unpacking the environment %s", archive)
+        try:
+            _extract(archive, folder, self._lock_fd)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return folder
+
+    def _make_root(self) -> Path:
+        _remove_abandoned(self._parent)
+        root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
+        # It gets its name once it is locked: unlocked it would look abandoned.
+        unlocked = root / f"{_LOCK}.new"
+        self._lock_fd = os.open(unlocked, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+        unlocked.rename(root / _LOCK)
+        return root
+
+    def _remove_replaced(self) -> None:
+        """Remove what has been replaced and is in use no more."""
+        with self._lock:
+            gone = [folder for used, folder in self._replaced if used() is None]
+            self._replaced = [(used, folder) for used, folder in self._replaced if used() is not None]
+        for folder in gone:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def shared_archives() -> Archives:
+    """Those of this process, which removes them when it ends."""
+    archives = Archives()
+    atexit.register(archives.close)
+    return archives
+
+
+def _key(path: Path) -> _Key:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ModelLoadError(f"the environment {path} cannot be read: {error.strerror}") from None
+    return path, found.st_mtime_ns, found.st_size
+
+
+def _extract(archive: Path, folder: Path, lock_fd: int) -> None:
+    """By ``tar`` where there is one: it is faster, and needs nothing of the interpreter that serves meanwhile."""
+    what = f"the environment {archive} cannot be unpacked"
+    if tar := shutil.which("tar"):
+        # The lock stays taken for as long as tar writes, even if the server is killed meanwhile.
+        run_command([tar, "-xof", archive, "-C", folder], what, _UNPACK_S, pass_fds=[lock_fd])
+        return
+    try:
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="tar")
+    except (OSError, EOFError, tarfile.TarError) as error:
+        raise ModelLoadError(f"{what}: {error}") from None
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for root in parent.glob(f"{_PREFIX}*"):
+        if not _is_in_use(root):
+            logger.info("removing %s, which a server that was killed has left", root)
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _is_in_use(root: Path) -> bool:
+    try:
+        descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        # Another user's, or so new that it has no lock yet.
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,148 @@
+"""The backend ``python``: ``model.py`` files, each instance in a process of its own.
+
+Source: the reference's Python backend. What runs in the process is in ``naiad.child``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from google.protobuf.json_format import ParseDict, ParseError
+
+from naiad.backends.base import Backend, ChildSpec, Instance
+from naiad.backends.python.environment import Environment, resolve
+from naiad.child.protocol import CONFIG, VERSION
+from naiad.config.export import config_json
+from naiad.errors import InternalError, ModelLoadError
+from naiad.execution.child_process import ChildProcess
+
+if TYPE_CHECKING:
+    from naiad.config.spec import InstanceGroupSpec, ModelSpec
+
+_COMPLETED: Final = ("max_batch_size", "input", "output", "dynamic_batching", "model_transaction_policy")
+_START_S: Final = 30
+_MIN_SHARED_BYTES: Final = 4 << 20
+_FORCE_CPU: Final = "FORCE_CPU_ONLY_INPUT_TENSORS"
+
+
+class PythonBackend(Backend):
+    """One version of a Python model.
+
+    ``--backend-config=python,...``: ``stub-timeout-seconds`` is how long an instance may take to start, and how long it
+    may not answer. The settings about the size of shared memory are taken, and have no effect: it is as large as the
+    tensors are.
+    """
+
+    _environment: Environment | None = None
+    _decoupled = False
+
+    def complete(self, config: Any) -> None:
+        """Let the model's ``auto_complete_config`` fill the configuration in, in a process of its own."""
+        model_py = self._model_py()
+        if b"auto_complete_config" not in model_py.read_bytes():
+            return
+        name = f"{self.context.model}_{self.context.version}_auto_complete"
+        process = ChildProcess(name, self._child(config, name, "complete", "CPU"))
+        try:
+            kind, content = process.begin()
+            process.end(_START_S)
+        finally:
+            process.end()
+            process.close()
+        if kind == CONFIG:
+            _merge(config, content["config"], self.context.model)
+
+    def start(self, spec: ModelSpec) -> None:
+        """Check the model file, the settings and the environment."""
+        self._model_py()
+        self._decoupled = spec.decoupled
+        self._start_s()
+        self._check_shared_memory()
+        forced = spec.parameters.get(_FORCE_CPU, "yes")
+        if forced not in ("yes", "no"):
+            raise ModelLoadError(f"Incorrect value for {_FORCE_CPU}: '{forced}'")
+        self._resolved(spec.parameters)
+
+    def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
+        """Not called: every instance is a process."""
+        raise InternalError("instances of Python models are processes")
+
+    def child(self, group: InstanceGroupSpec, index: int) -> ChildSpec:
+        """How the process of an instance is started."""
+        return self._child(self.config, f"{group.name}_{index}", "serve", group.kind.removeprefix("KIND_"))
+
+    def _child(self, config: Any, instance: str, mode: str, kind: str) -> ChildSpec:
+        environment = self._resolved({k: v.string_value for k, v in config.parameters.items()})
+        model_py = self._model_py()
+        described = config_json(config)
+        arguments = {
+            "model_config": described.decode(),
+            "model_instance_kind": kind,
+            "model_instance_device_id": "0",
+            "model_instance_name": instance,
+            "model_repository": str(model_py.parent.parent),
+            "model_version": str(self.context.version),
+            "model_name": config.name,
+        }
+        orders = {
+            "version": VERSION,
+            "mode": mode,
+            "model_py": str(model_py),
+            "paths": [str(model_py.parent), str(model_py.parent.parent)],
+            "args": arguments,
+            "config": orjson.loads(described),
+            "decoupled": self._decoupled,
+        }
+        return ChildSpec(environment.python, environment.env, orders, self._start_s(), environment)
+
+    def _resolved(self, parameters: Any) -> Environment:
+        if self._environment is None:
+            folder = self._model_py().parent.parent
+            self._environment = resolve(folder, parameters, self.context.backend_config)
+        return self._environment
+
+    def _model_py(self) -> Path:
+        path = self.context.model_path
+        if path.suffix != ".py":
+            raise ModelLoadError(f"Model name must end with '.py'. Model name is \"{path.name}\".")
+        if not os.access(path, os.R_OK):
+            raise ModelLoadError(f"model '{self.context.model}': there is no readable file {path}")
+        return path.absolute()
+
+    def _start_s(self) -> int:
+        return self._setting("stub-timeout-seconds", _START_S, 1)
+
+    def _check_shared_memory(self) -> None:
+        if self._setting("shm-default-byte-size", _MIN_SHARED_BYTES, 0) < _MIN_SHARED_BYTES:
+            raise ModelLoadError("shm-default-byte-size can't be smaller than 4 MiBs")
+        self._setting("shm-growth-byte-size", 1 << 20, 1)
+        self._setting("thread-pool-size", 32, 1)
+
+    def _setting(self, name: str, default: int, minimum: int) -> int:
+        text = self.context.backend_config.get(name)
+        if text is None:
+            return default
+        value = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+        if value < minimum:
+            raise ModelLoadError(f"--backend-config=python,{name}={text}: expected a whole number from {minimum} on")
+        return value
+
+
+def _merge(config: Any, completed: dict[str, Any], model: str) -> None:
+    """Take over what ``auto_complete_config`` may set."""
+    try:
+        made = ParseDict({k: completed[k] for k in _COMPLETED if k in completed}, type(config)(), True)
+    except ParseError as error:
+        raise ModelLoadError(
+            f"auto_complete_config of model '{model}' returned an unusable configuration: {error}"
+        ) from error
+    config.max_batch_size = made.max_batch_size
+    for name in ("input", "output"):
+        config.ClearField(name)
+        getattr(config, name).extend(getattr(made, name))
+    for name in ("dynamic_batching", "model_transaction_policy"):
+        if made.HasField(name):
+            getattr(config, name).CopyFrom(getattr(made, name))

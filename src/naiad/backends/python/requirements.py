@@ -1,0 +1,159 @@
+"""Environments made from a file of requirements, once for each content of the file and each interpreter.
+
+They are kept in a folder of the user's cache, each under a hash of all that it was made from. An environment is made in
+the place where it stays, because its scripts name that place; the file ``naiad.json`` says that it is whole. A lock
+beside it keeps two servers, or two models, from making the same at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from naiad.backends.python.commands import run_command
+from naiad.backends.python.interpreters import Interpreter, inspect
+from naiad.errors import ModelLoadError
+
+logger = logging.getLogger("naiad")
+
+BUILD_S = 1800.0
+"""How long making one environment may take."""
+
+MARKER = "naiad.json"
+_LOCK_POLL_S = 0.1
+_NOT_FOR_OTHERS = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+
+
+def default_cache() -> Path:
+    """``~/.cache/naiad/environments``, or where ``XDG_CACHE_HOME`` says."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "naiad" / "environments"
+
+
+def environment_from(requirements: Path, base: Interpreter, cache: Path) -> Path:
+    """The folder of an environment with these requirements and numpy, made now unless the cache has it.
+
+    Made with ``uv`` when it is on the PATH, else with ``venv`` and ``pip``, which read their own configuration.
+
+    Args:
+        requirements: a file as pip reads it; files that it names are found beside it.
+        base: the interpreter that it is for.
+        cache: the folder that holds all of them.
+
+    Raises:
+        ModelLoadError: it cannot be made; the text ends with the last lines of who tried.
+    """
+    folder = cache / _digest(requirements, base)
+    if not _is_whole(folder):
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ModelLoadError(f"the folder for environments {cache} cannot be made: {error.strerror}") from None
+        with _locked(folder.with_suffix(".lock")) as lock_fd:
+            if not _is_whole(folder):
+                _build(requirements, base, folder, lock_fd)
+    # For whoever clears the cache by age.
+    with contextlib.suppress(OSError):
+        os.utime(folder / MARKER)
+    return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    # The interpreter inside leads to the one it was made from, which may be gone.
+    return (folder / MARKER).is_file() and (folder / "bin" / "python").exists()
+
+
+def _build(requirements: Path, base: Interpreter, folder: Path, lock_fd: int) -> None:
+    begun = time.monotonic()
+    uv = shutil.which("uv")
+    logger.info("making an environment from %s with %s for Python %s", requirements, uv or "pip", base.label)
+    # What a build that was interrupted has left.
+    shutil.rmtree(folder, ignore_errors=True)
+    python = folder / "bin" / "python"
+    if uv:
+        made = [uv, "venv", "--quiet", "--python", str(base.path), str(folder)]
+        install = [uv, "pip", "install", "--python", str(python)]
+    else:
+        made = [str(base.path), "-m", "venv", str(folder)]
+        install = [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    what = f"the environment of {requirements} cannot be made"
+    env = {key: value for key, value in os.environ.items() if key not in _NOT_FOR_OTHERS}
+
+    def run(command: Sequence[str], what: str) -> None:
+        # The lock stays taken for as long as something is written, even if the server is killed meanwhile.
+        run_command(command, what, BUILD_S, env=env, cwd=requirements.parent, pass_fds=[lock_fd])
+
+    try:
+        run(made, what)
+        run([*install, "-r", str(requirements)], what)
+        if not inspect(python, env).has_numpy:
+            run([*install, "numpy"], f"{what}: it needs numpy too")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _mark(folder, {"requirements": str(requirements), "python": base.label})
+    logger.info("made the environment %s in %.1f s", folder, time.monotonic() - begun)
+
+
+def _mark(folder: Path, about: Mapping[str, str]) -> None:
+    written = folder / f"{MARKER}.new"
+    written.write_text(json.dumps(about) + "\n")
+    written.rename(folder / MARKER)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """Hold the lock ``path``, waiting for it as long as a build may take; gives its descriptor."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + 2 * BUILD_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ModelLoadError(f"another process has kept {path} locked for {2 * BUILD_S:g} s") from None
+                time.sleep(_LOCK_POLL_S)
+        yield descriptor
+    finally:
+        # Unlocked by hand: a program that was started meanwhile may still have the descriptor.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _digest(requirements: Path, base: Interpreter) -> str:
+    """A name for all that decides what is in the environment."""
+    digest = hashlib.sha256(repr((base.version, str(base.path.resolve()))).encode())
+    for path in _files(requirements, set()):
+        try:
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+        except OSError as error:
+            raise ModelLoadError(f"the requirements {path} cannot be read: {error.strerror}") from None
+    return digest.hexdigest()[:32]
+
+
+def _files(requirements: Path, seen: set[Path]) -> Iterator[Path]:
+    """The file itself and every file that it names: other requirements, constraints, wheels."""
+    if requirements in seen:
+        return
+    seen.add(requirements)
+    yield requirements
+    try:
+        lines = requirements.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        # Reading it for the digest says what is wrong with it; a wheel is no text.
+        return
+    for line in lines:
+        for word in line.partition(" #")[0].replace("=", " ").split():
+            named = requirements.parent / word
+            if named.is_file():
+                yield from _files(named, seen)

@@ -1,0 +1,326 @@
+"""The child's end of the connection, as a writer of frames: responses, calls, and everything small."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from array import array
+from collections import deque
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Tuple
+
+from .errors import GRPC_CODES, ServerGoneError, TritonError, TritonModelException, describe
+from .forms import call_form, response_form
+from .protocol import (
+    ALIGNMENT,
+    CALL,
+    COUNT,
+    DROP_SEGMENT,
+    FLAG_EMPTY,
+    FLAG_ERROR,
+    FLAG_FINAL,
+    FORGET_FORMS,
+    FORM,
+    FRAME,
+    LOG,
+    NUMBERS,
+    PLACE,
+    RELEASE,
+    REQUEST,
+    RESPONSE,
+    RESPONSE_HEAD,
+    RESPONSES,
+    SEGMENT,
+    SEGMENT_BYTES,
+)
+from .requests import InferenceRequest
+from .responses import InferenceResponse
+from .segments import Segment, SegmentPool
+from .tensors import Tensor
+
+MAX_FORMS = 2048
+MAX_ID_BYTES = 0xFFFF
+_PADDING = [bytes(n) for n in range(ALIGNMENT)]
+Answer = Tuple[InferenceRequest, Optional[InferenceResponse], int]
+"""A request, the response to it if there is one, and the flags."""
+
+
+class Body:
+    """The payload of one frame while it is put together: what describes the tensors, and the small ones themselves."""
+
+    __slots__ = ("data", "data_bytes", "heads")
+
+    def __init__(self, *heads: bytes) -> None:
+        self.heads: list[bytes] = list(heads)
+        self.data: list[Any] = []
+        self.data_bytes = 0
+
+    def add(self, data: Any, size: int) -> bytes:
+        """Put a small tensor into the frame; its place."""
+        place = PLACE.pack(0, 0, self.data_bytes, size)
+        self.data.append(data)
+        gap = -size % ALIGNMENT
+        if gap:
+            self.data.append(_PADDING[gap])
+        self.data_bytes += size + gap
+        return place
+
+    def frame(self, kind: int, number: int) -> bytes:
+        """The whole frame."""
+        described = b"".join(self.heads)
+        if not self.data:
+            return FRAME.pack(kind, len(described), number) + described
+        gap = -len(described) % ALIGNMENT
+        head = FRAME.pack(kind, len(described) + gap + self.data_bytes, number)
+        return b"".join((head, described, _PADDING[gap], *self.data))
+
+
+class Outbound:
+    """Writes frames, one thread at a time.
+
+    ``look`` reads what the server has sent without waiting. It is called before a new segment is made, since the server
+    may have given one back.
+    """
+
+    def __init__(self, connection: socket.socket, look: Callable[[], object]) -> None:
+        self.pool = SegmentPool()
+        self._connection = connection
+        self._look = look
+        self._lock = threading.Lock()
+        self._forms: dict[Any, int] = {}
+        # Frames to be written before the next: forms that it uses.
+        self._fresh: list[bytes] = []
+        # What may be sent from anywhere, also by a thread that is interrupted while it holds the lock.
+        self._posted: deque[bytes] = deque()
+        self._released: deque[int] = deque()
+        self._segments_fail = False
+
+    # Frames without tensors
+
+    def post(self, frame: bytes) -> None:
+        """Send a frame as soon as possible, without waiting for another thread's writing."""
+        self._posted.append(frame)
+        self._flush()
+
+    def post_json(self, kind: int, number: int, content: Mapping[str, Any]) -> None:
+        """Post a frame with a JSON payload."""
+        self.post(json_frame(kind, number, content))
+
+    def release(self, segment: int) -> None:
+        """Tell the server that one of its segments is of no interest any more."""
+        self._released.append(segment)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what was posted, unless another thread (or this one, further up) writes: then it does so at the end."""
+        while (self._posted or self._released) and self._lock.acquire(False):
+            try:
+                self._write(b"")
+            finally:
+                self._lock.release()
+
+    # Responses
+
+    def answer_batch(self, batch: int, answers: list[Answer], forget: Callable[[], object]) -> None:
+        """Answer the requests of a batch and end it.
+
+        ``answers`` is emptied and ``forget`` called before anything is sent: both let go of the batch's tensors, whose
+        segments are then given back in the same write.
+        """
+        with self._lock:
+            frame = self._batch_frame(batch, answers)
+            answers.clear()
+            forget()
+            self._write(frame)
+        self._flush()
+
+    def _batch_frame(self, batch: int, answers: list[Answer]) -> bytes:
+        body = Body(COUNT.pack(len(answers), 0))
+        for request, response, flags in answers:
+            wanted = request._form.wanted if request._form else None
+            self._encode(body, request._number, response, wanted, flags)
+        return body.frame(RESPONSES, batch)
+
+    def respond(
+        self,
+        number: int,
+        response: InferenceResponse | None,
+        wanted: Iterable[str] | None,
+        flags: int,
+    ) -> None:
+        """Send one response; None is no response, just its flags."""
+        with self._lock:
+            body = Body()
+            self._encode(body, number, response, wanted, flags)
+            self._write(body.frame(RESPONSE, number))
+        self._flush()
+
+    def _encode(
+        self, body: Body, number: int, response: InferenceResponse | None, wanted: Any | None, flags: int
+    ) -> None:
+        if response is None:
+            body.heads.append(RESPONSE_HEAD.pack(number, 0, flags | FLAG_EMPTY, 0, 0))
+            return
+        error = response._error
+        if error is None:
+            try:
+                tensors = _pruned(response._tensors, wanted)
+                payloads = [t._payload() for t in tensors]
+            except Exception as problem:
+                error = TritonError(f"Failed to read the output tensors of a response: {describe(problem)}")
+            else:
+                form = self._response_form(tensors, response._parameters)
+                body.heads.append(RESPONSE_HEAD.pack(number, form, flags, 0, 0))
+                self._place(body, payloads)
+                return
+        text = error_json(error)
+        body.heads.append(RESPONSE_HEAD.pack(number, 0, flags | FLAG_ERROR, len(text), 0))
+        body.heads.append(text)
+
+    def _response_form(self, tensors: Sequence[Tensor], parameters: str) -> int:
+        key: Any
+        if len(tensors) == 1:
+            only = tensors[0]
+            key = (only._name, only._type, only._shape, parameters)
+        elif tensors or parameters != "{}":
+            key = (tuple([(t._name, t._type, t._shape) for t in tensors]), parameters)
+        else:
+            return 0
+        number = self._forms.get(key)
+        if number is None:
+            number = self._new_form(key, lambda: response_form(_described(tensors), parameters))
+        return number
+
+    def _new_form(self, key: Any, content: Callable[[], Mapping[str, Any]]) -> int:
+        # Forms are counted anew only at the beginning of a frame, whose earlier parts may use them.
+        number = self._forms[key] = len(self._forms) + 1
+        self._fresh.append(json_frame(FORM, number, content()))
+        return number
+
+    def _place(self, body: Body, payloads: Sequence[tuple[Any, int]]) -> None:
+        heads = body.heads
+        for data, size in payloads:
+            heads.append(body.add(data, size) if size < SEGMENT_BYTES else self._place_large(body, data, size))
+
+    def _place_large(self, body: Body, data: Any, size: int) -> bytes:
+        """Copy a tensor into a segment; into the frame when the system has no memory that could be shared."""
+        if self.pool.is_waiting and not self.pool.has_free(size):
+            self._look()
+        try:
+            segment = self.pool.take(size)
+        except OSError as error:
+            self._warn_once(error)
+            return body.add(data, size)
+        if segment.descriptor >= 0:
+            self._introduce(segment)
+        segment.write(data, size)
+        return PLACE.pack(segment.number, 0, 0, size)
+
+    def _introduce(self, segment: Segment) -> None:
+        frame = FRAME.pack(SEGMENT, 8, segment.number) + segment.size.to_bytes(8, "little")
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [segment.descriptor]).tobytes())]
+        try:
+            sent = self._connection.sendmsg([frame], rights)
+            self._connection.sendall(frame[sent:])
+        except OSError as error:
+            raise ServerGoneError(f"A segment could not be sent to the server: {error}") from error
+        segment.close_descriptor()
+
+    def _warn_once(self, error: OSError) -> None:
+        if not self._segments_fail:
+            self._segments_fail = True
+            message = f"no shared memory for large tensors ({error}): they travel over the socket, which costs copies"
+            place = {"file": __file__, "line": 0}
+            self._posted.append(json_frame(LOG, 0, {"level": "WARNING", "message": message, **place}))
+
+    def trim(self) -> None:
+        """Let go of segments that were not needed for a while; not now, if another thread writes."""
+        if not self._lock.acquire(False):
+            return
+        try:
+            for number in self.pool.trim():
+                self._posted.append(FRAME.pack(DROP_SEGMENT, 0, number))
+        finally:
+            self._lock.release()
+        self._flush()
+
+    # Calls
+
+    def call(self, number: int, head: Mapping[str, Any], request: InferenceRequest, terms: Mapping[str, Any]) -> None:
+        """Send a call of another model."""
+        text = json.dumps(head).encode()
+        tensors = request._tensors()
+        request_id = request.request_id().encode()
+        if len(request_id) > MAX_ID_BYTES:
+            raise TritonModelException(
+                f"The id of a request may have {MAX_ID_BYTES} bytes, found one of {len(request_id)} bytes"
+            )
+        payloads = [t._payload() for t in tensors]
+        with self._lock:
+            key = ("call", tuple([(t._name, t._type, t._shape) for t in tensors]), json.dumps(terms, sort_keys=True))
+            form = self._forms.get(key)
+            if form is None:
+                form = self._new_form(key, lambda: call_form(_described(tensors), terms))
+            body = Body(NUMBERS.pack(len(text)), NUMBERS.pack(0), text, REQUEST.pack(0, form, len(request_id), 0))
+            self._place(body, payloads)
+            body.heads.append(request_id)
+            self._write(body.frame(CALL, number))
+        self._flush()
+
+    # Writing; the lock is held
+
+    def _write(self, frame: bytes) -> None:
+        """Send what is due before a frame, and the frame."""
+        if self._fresh or self._posted or self._released:
+            frame = b"".join((*self._due(), frame))
+        try:
+            self._connection.sendall(frame)
+        except OSError as error:
+            raise ServerGoneError(f"The connection to the server failed: {error}") from error
+        if len(self._forms) > MAX_FORMS:
+            self._forms.clear()
+            self._fresh.append(FRAME.pack(FORGET_FORMS, 0, 0))
+
+    def _due(self) -> list[bytes]:
+        due, self._fresh = self._fresh, []
+        while self._posted:
+            due.append(self._posted.popleft())
+        numbers = []
+        while self._released:
+            numbers.append(NUMBERS.pack(self._released.popleft()))
+        if numbers:
+            due.append(FRAME.pack(RELEASE, NUMBERS.size * len(numbers), 0))
+            due += numbers
+        return due
+
+
+def json_frame(kind: int, number: int, content: Mapping[str, Any]) -> bytes:
+    """A frame with a JSON payload."""
+    payload = json.dumps(content).encode()
+    return FRAME.pack(kind, len(payload), number) + payload
+
+
+def error_json(error: TritonError) -> bytes:
+    """An error as a response carries it."""
+    return json.dumps({"message": error.message(), "code": GRPC_CODES[error.code()]}).encode()
+
+
+def error_frame(number: int, error: TritonError) -> bytes:
+    """The ``RESPONSE`` frame of an error that ends a request."""
+    text = error_json(error)
+    head = RESPONSE_HEAD.pack(number, 0, FLAG_FINAL | FLAG_ERROR, len(text), 0)
+    return FRAME.pack(RESPONSE, len(head) + len(text), number) + head + text
+
+
+def _pruned(tensors: list[Tensor], wanted: Any | None) -> list[Tensor]:
+    """The tensors that the request asked for."""
+    if wanted is None:
+        return tensors
+    for tensor in tensors:
+        if tensor._name not in wanted:
+            return [t for t in tensors if t._name in wanted]
+    return tensors
+
+
+def _described(tensors: Sequence[Tensor]) -> Any:
+    return tuple((t._name, t._type, t._shape) for t in tensors)

@@ -1,0 +1,86 @@
+"""``triton_python_backend_utils``: what a ``model.py`` imports, also known as ``naiad.python_backend``."""
+
+from __future__ import annotations
+
+from . import active
+from .asks import is_model_ready, load_model, unload_model
+from .calls import ResponseIterator
+from .datatypes import TRITON_STRING_TO_NUMPY, numpy_to_triton_type, triton_string_to_numpy, triton_to_numpy_type
+from .errors import TritonError, TritonModelException
+from .logger import Logger
+from .lookups import (
+    get_input_config_by_name,
+    get_input_tensor_by_name,
+    get_output_config_by_name,
+    get_output_tensor_by_name,
+    using_decoupled_model_transaction_policy,
+)
+from .metrics import Metric, MetricFamily, MetricKind
+from .model_config import ModelConfig
+from .requests import (
+    TRITONSERVER_MEMORY_CPU,
+    TRITONSERVER_MEMORY_GPU,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    TRITONSERVER_REQUEST_RELEASE_ALL,
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+    InferenceRequest,
+    InferenceTrace,
+    MemoryType,
+    PreferredMemory,
+)
+from .responses import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponse
+from .senders import InferenceResponseSender
+from .strings import deserialize_bytes_tensor, serialize_byte_tensor
+from .tensors import Tensor
+
+__all__ = [
+    "TRITONSERVER_MEMORY_CPU",
+    "TRITONSERVER_MEMORY_GPU",
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
+    "TRITONSERVER_REQUEST_RELEASE_ALL",
+    "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE",
+    "TRITONSERVER_RESPONSE_COMPLETE_FINAL",
+    "TRITON_STRING_TO_NUMPY",
+    "InferenceRequest",
+    "InferenceResponse",
+    "InferenceResponseSender",
+    "InferenceTrace",
+    "Logger",
+    "MemoryType",
+    "Metric",
+    "MetricFamily",
+    "MetricKind",
+    "ModelConfig",
+    "PreferredMemory",
+    "ResponseIterator",
+    "Tensor",
+    "TritonError",
+    "TritonModelException",
+    "deserialize_bytes_tensor",
+    "get_input_config_by_name",
+    "get_input_tensor_by_name",
+    "get_model_dir",
+    "get_output_config_by_name",
+    "get_output_tensor_by_name",
+    "is_model_ready",
+    "load_model",
+    "numpy_to_triton_type",
+    "serialize_byte_tensor",
+    "triton_string_to_numpy",
+    "triton_to_numpy_type",
+    "unload_model",
+    "using_decoupled_model_transaction_policy",
+]
+
+_NAME = "triton_python_backend_utils"
+for _public in list(vars().values()):
+    if isinstance(_public, type) and _public.__module__.startswith(__package__):
+        # The name under which models know it, in messages and in pickles.
+        _public.__module__ = _NAME
+
+
+def get_model_dir() -> str:
+    """The folder of the model's file."""
+    return active.running().model_directory

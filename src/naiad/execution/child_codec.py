@@ -1,0 +1,252 @@
+"""Batches and responses as frames of ``naiad.child.protocol``: the server's side of the codec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import orjson
+
+from naiad.child.protocol import (
+    ALIGNMENT,
+    COUNT,
+    EXECUTE,
+    FLAG_EMPTY,
+    FLAG_ERROR,
+    FLAG_FINAL,
+    FORGET_FORMS,
+    FORM,
+    FRAME,
+    PLACE,
+    REQUEST,
+    RESPONSE_HEAD,
+    SEGMENT,
+    SEGMENT_BYTES,
+)
+from naiad.child.segments import Segment, SegmentPool
+from naiad.config.spec import ModelSpec
+from naiad.errors import BackendError, NaiadError, error_of_code
+from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestTerms
+from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.tensor.strings import decode_bytes, encode_bytes
+
+MAX_FORMS: Final = 1024
+
+Piece = tuple[bytes, int]
+"""Bytes to send, and the descriptor that goes with the first of them; -1 for none."""
+
+
+def frame(kind: int, number: int = 0, payload: bytes = b"") -> bytes:
+    """A whole frame."""
+    return FRAME.pack(kind, len(payload), number) + payload
+
+
+class BatchWriter:
+    """Writes the batches for one child.
+
+    Attributes:
+        pool: the server's segments for this child.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
+        self._forms: dict[RequestTerms, int] = {}
+        self.pool = SegmentPool()
+
+    def write(self, number: int, requests: Mapping[int, InferRequest], pieces: list[Piece]) -> None:
+        """Add the frames of a batch: forms and segments that the child does not know yet, then the batch itself.
+
+        Raises:
+            OSError, MemoryError: there is no shared memory for it. What was added is to be sent all the same.
+        """
+        taken: list[int] = []
+        try:
+            self._write(number, requests, pieces, taken)
+        except BaseException:
+            self.pool.give_back(taken)
+            raise
+
+    def _write(self, number: int, requests: Mapping[int, InferRequest], pieces: list[Piece], taken: list[int]) -> None:
+        ids = [request.id.encode() for request in requests.values()]
+        places = sum([len(request.inputs) for request in requests.values()])
+        head_bytes = COUNT.size + len(requests) * REQUEST.size + places * PLACE.size + sum(map(len, ids))
+        begin = at = -(-head_bytes // ALIGNMENT) * ALIGNMENT
+        parts: list[Any] = [COUNT.pack(len(requests), 0)]
+        data: list[Any] = [bytes(begin - head_bytes)]
+        for (request_number, request), request_id in zip(requests.items(), ids, strict=True):
+            parts.append(REQUEST.pack(request_number, self._form(request, pieces), len(request_id), 0))
+            for name, array in request.inputs.items():
+                raw = self._bytes_of(name, array)
+                size = len(raw)
+                if size >= SEGMENT_BYTES:
+                    segment = self._segment(size, pieces)
+                    taken.append(segment.number)
+                    segment.write(raw, size)
+                    parts.append(PLACE.pack(segment.number, 0, 0, size))
+                else:
+                    parts.append(PLACE.pack(0, 0, at - begin, size))
+                    padding = -size % ALIGNMENT
+                    data += (raw, bytes(padding))
+                    at += size + padding
+            parts.append(request_id)
+        pieces.append((b"".join((FRAME.pack(EXECUTE, at, number), *parts, *data)), -1))
+
+    def _bytes_of(self, name: str, array: Array) -> Any:
+        if self._spec.inputs[name].dtype.is_bytes:
+            return encode_bytes(array)
+        if not array.size:
+            return b""
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+    def _form(self, request: InferRequest, pieces: list[Piece]) -> int:
+        terms = request.terms
+        found = self._forms.get(terms)
+        if found is not None:
+            return found
+        if len(self._forms) >= MAX_FORMS:
+            self._forms.clear()
+            pieces.append((frame(FORGET_FORMS), -1))
+        number = self._forms[terms] = len(self._forms) + 1
+        inputs = [[n, self._spec.inputs[n].dtype.wire, a.shape] for n, a in request.inputs.items()]
+        described = {
+            "inputs": inputs,
+            "outputs": terms.outputs,
+            "parameters": dict(terms.parameters),
+            "timeout_us": terms.timeout_us,
+            "flags": terms.flags,
+            "correlation_id": terms.correlation_id,
+            "trace": None,
+            "decoupled": self._spec.decoupled,
+        }
+        pieces.append((frame(FORM, number, orjson.dumps(described)), -1))
+        return number
+
+    def _segment(self, size: int, pieces: list[Piece]) -> Segment:
+        segment = self.pool.take(size)
+        if segment.descriptor >= 0:
+            announced = frame(SEGMENT, segment.number, segment.size.to_bytes(8, "little"))
+            pieces.append((announced, os.dup(segment.descriptor)))
+            segment.close_descriptor()
+        return segment
+
+
+class ResponseForm(NamedTuple):
+    """What a child says about responses again and again."""
+
+    outputs: Sequence[tuple[str, DataType, tuple[int, ...], int]]
+    parameters: Mapping[str, Any]
+    fits: bool
+
+
+class Response(NamedTuple):
+    """One response of a child. ``outputs`` None: there is none, only the end or an error."""
+
+    request: int
+    outputs: Mapping[str, Array] | None
+    error: NaiadError | None
+    flags: int
+
+    @property
+    def final(self) -> bool:
+        """Nothing follows for this request."""
+        return bool(self.flags & FLAG_FINAL)
+
+
+class ResponseReader:
+    """Reads the responses of one child.
+
+    Args:
+        open_segment: the bytes of a tensor that lies in a segment of the child, by number, offset and size.
+    """
+
+    def __init__(self, spec: ModelSpec, open_segment: Callable[[int, int, int], Array]) -> None:
+        self._spec = spec
+        self._open = open_segment
+        self._forms: dict[int, ResponseForm] = {0: ResponseForm((), NO_PARAMETERS, True)}
+
+    def learn(self, number: int, raw: bytes) -> None:
+        """Take a form in."""
+        described = orjson.loads(raw)
+        outputs = []
+        fits = True
+        for name, wire, shape in described["outputs"]:
+            dtype, elements = BY_WIRE[wire], 1
+            for dim in shape:
+                elements *= dim
+            outputs.append((name, dtype, tuple(shape), elements))
+            known = self._spec.outputs.get(name)
+            fits = fits and (known is None or known.dtype is dtype)
+        parameters = described.get("parameters") or NO_PARAMETERS
+        self._forms[number] = ResponseForm(outputs, parameters, fits and not parameters)
+
+    def forget(self) -> None:
+        """All forms are void."""
+        self._forms = {0: self._forms[0]}
+
+    def read(self, payload: bytearray) -> list[Response]:
+        """The responses of a ``RESPONSES`` frame."""
+        count, _ = COUNT.unpack_from(payload)
+        return self._read(payload, count, COUNT.size)
+
+    def read_one(self, payload: bytearray) -> Response:
+        """The response of a ``RESPONSE`` frame."""
+        return self._read(payload, 1, 0)[0]
+
+    def _read(self, payload: bytearray, count: int, at: int) -> list[Response]:
+        found: list[_Described] = []
+        for _ in range(count):
+            request, form_number, flags, error_bytes, _ = RESPONSE_HEAD.unpack_from(payload, at)
+            at += RESPONSE_HEAD.size
+            form = self._forms[form_number]
+            places = [PLACE.unpack_from(payload, at + i * PLACE.size) for i in range(len(form.outputs))]
+            at += len(places) * PLACE.size
+            found.append(_Described(request, form, flags, places, payload[at : at + error_bytes]))
+            at += error_bytes
+        data = -(-at // ALIGNMENT) * ALIGNMENT
+        return [self._make(payload, one, data) for one in found]
+
+    def _make(self, payload: bytearray, described: _Described, data: int) -> Response:
+        request, form, flags, places, said = described
+        arrays: dict[str, Array] = {}
+        error: NaiadError | None = None
+        for (name, dtype, shape, elements), (segment, _, offset, size) in zip(form.outputs, places, strict=True):
+            raw = self._open(segment, offset, size) if segment else _inside(payload, data + offset, size)
+            if name not in self._spec.outputs:
+                continue
+            try:
+                arrays[name] = _tensor(raw, name, dtype, shape, elements, self._spec.name)
+            except NaiadError as wrong:
+                error = wrong
+        if flags & FLAG_ERROR:
+            told = orjson.loads(bytes(said))
+            error = error_of_code(int(told.get("code", 13)), str(told["message"]))
+        if error is not None or flags & FLAG_EMPTY:
+            return Response(request, None, error, flags)
+        return Response(request, arrays if form.fits else Outputs(arrays, form.parameters), None, flags)
+
+
+class _Described(NamedTuple):
+    """A response without its tensors."""
+
+    request: int
+    form: ResponseForm
+    flags: int
+    places: Sequence[tuple[int, int, int, int]]
+    error: bytearray
+
+
+def _inside(payload: bytearray, offset: int, size: int) -> Array:
+    return np.frombuffer(payload, np.uint8, size, offset)
+
+
+def _tensor(raw: Array, name: str, dtype: DataType, shape: tuple[int, ...], elements: int, model: str) -> Array:
+    if dtype.is_bytes:
+        return decode_bytes(raw.tobytes(), elements, f"output '{name}' of model '{model}'").reshape(shape)
+    if raw.nbytes != elements * dtype.itemsize:
+        raise BackendError(
+            f"model '{model}' returned output '{name}' with {raw.nbytes} bytes, its shape {list(shape)} needs "
+            f"{elements * dtype.itemsize}"
+        )
+    return raw.view(dtype.numpy).reshape(shape)
