@@ -91,7 +91,7 @@ class Server:
         try:
             await self._listen()
             await self._load(sources)
-            if self._options.exit_on_error and self._engine.not_ready():
+            if self._options.exit_on_error and self._engine.not_loaded():
                 logger.error("error: creating server: Internal - failed to load all models")
                 self._engine.exiting = True
                 await self._shut_down()

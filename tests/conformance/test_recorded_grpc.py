@@ -8,7 +8,6 @@ docs/compatibility.md.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,24 +15,15 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import json_format
 
 from conformance.recorded_models import write_repository
-from naiad.config.messages import message_class
+from conformance.replay_grpc import OWN, answer, load
 from server.running import RunningServer, serving
 
 HERE = Path(__file__).parent
 GROUPS = ("describe", "infer", "errors", "types", "stream")
 TRANSPORTS = ("naiad", "grpcio")
-CALL_S = 20
-# What is every server's own.
-OWN = {"ServerMetadata": ("version", "extensions")}
 BROKEN = 'backend: "nonesuch"'
-
-
-def load(group: str) -> list[dict[str, Any]]:
-    return list(json.loads((HERE / "cases" / f"grpc_{group}.json").read_text(encoding="utf-8")))
-
 
 CASES = [case for group in GROUPS for case in load(group)]
 MEANT: dict[str, dict[str, Any]] = json.loads((HERE / "meant_grpc.json").read_text(encoding="utf-8"))
@@ -58,38 +48,6 @@ def unready(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     (folder / "models" / "broken" / "1").mkdir(parents=True)
     (folder / "models" / "broken" / "config.pbtxt").write_text(BROKEN)
     yield from start(folder, request.param, "--exit-on-error", "false")
-
-
-def encode(fields: dict[str, Any], name: str) -> bytes:
-    return bytes(json_format.ParseDict(fields, message_class(name)()).SerializeToString())
-
-
-def decode(raw: bytes, method: str) -> dict[str, Any]:
-    answer = message_class(f"{method}Response").FromString(raw)
-    found = dict(json_format.MessageToDict(answer, preserving_proto_field_name=True))
-    for key in OWN.get(method, ()):
-        assert found.pop(key)
-    return found
-
-
-def answer(channel: grpc.Channel, case: dict[str, Any]) -> dict[str, Any]:
-    """Send a recorded call and give its answer the form of the recorded one."""
-    method = case["path"].rpartition("/")[2]
-    try:
-        if "requests" in case:
-            sent = [encode(r, "ModelInferRequest") for r in case["requests"]]
-            call = channel.stream_stream(case["path"])(iter(sent), timeout=CALL_S)
-            return {"status": "OK", "responses": [decode(raw, method) for raw in call]}
-        unary = channel.unary_unary(case["path"])
-        if "raw" in case:
-            found = unary(base64.b64decode(case["raw"]), timeout=CALL_S)
-            return {"status": "OK", "response": base64.b64encode(found).decode()}
-        return {
-            "status": "OK",
-            "response": decode(unary(encode(case["request"], f"{method}Request"), timeout=CALL_S), method),
-        }
-    except grpc.RpcError as error:
-        return {"status": error.code().name, "details": error.details()}
 
 
 def check(server: RunningServer, case: dict[str, Any]) -> None:

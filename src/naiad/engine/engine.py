@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from naiad.config.spec import TensorSpec
+from naiad.config.spec import ModelSpec, TensorSpec
+from naiad.engine.checks import check_inputs, check_outputs
 from naiad.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from naiad.execution.child_calls import CalledInput, Checked
 from naiad.execution.model import LoadedModel
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
@@ -34,6 +37,7 @@ class Engine:
         self._server_id = server_id
         self._strict_readiness = strict_readiness
         self.exiting = False
+        manager.models = self
 
     # Look-ups
 
@@ -67,6 +71,11 @@ class Engine:
             raise UnavailableError(f"Request for unknown model: '{name}' version {number} is not at ready state")
         return found
 
+    def check(self, spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
+        """Check the request of a model that calls another; errors as ``check_inputs`` and ``check_outputs``."""
+        fit = check_inputs(spec, inputs, request_id)
+        return Checked(check_outputs(spec, outputs), fit.rows, fit.shape_key)
+
     @staticmethod
     def _serving_version(entry: ModelEntry) -> VersionEntry:
         if entry.serving is None:
@@ -87,6 +96,11 @@ class Engine:
 
     def not_ready(self) -> list[str]:
         """Each model or version that is not ready, as ``name[:version]: reason``."""
+        models = self.loaded_models()
+        return self.not_loaded() + [f"{m.name}:{m.version}: {m.problem}" for m in models if m.problem]
+
+    def not_loaded(self) -> list[str]:
+        """Each model or version that is not loaded, as ``name[:version]: reason``."""
         found: list[str] = []
         for entry in self._entries.values():
             if not entry.versions:
@@ -96,7 +110,6 @@ class Engine:
                 for v in entry.versions.values()
                 if v.state is not ModelState.READY
             ]
-            found += [f"{m.name}:{m.version}: {m.problem}" for m in self._versions_of(entry) if m.problem]
         return found
 
     def is_model_ready(self, name: str, version: str | None) -> bool:

@@ -52,7 +52,7 @@ class BatchWriter:
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
-        self._forms: dict[RequestTerms, int] = {}
+        self._forms: dict[RequestTerms | bytes, int] = {}
         self.pool = SegmentPool()
 
     def write(self, number: int, requests: Mapping[int, InferRequest], pieces: list[Piece]) -> None:
@@ -69,6 +69,7 @@ class BatchWriter:
             raise
 
     def _write(self, number: int, requests: Mapping[int, InferRequest], pieces: list[Piece], taken: list[int]) -> None:
+        self.make_room(pieces)
         ids = [request.id.encode() for request in requests.values()]
         places = sum([len(request.inputs) for request in requests.values()])
         head_bytes = COUNT.size + len(requests) * REQUEST.size + places * PLACE.size + sum(map(len, ids))
@@ -76,12 +77,12 @@ class BatchWriter:
         parts: list[Any] = [COUNT.pack(len(requests), 0)]
         data: list[Any] = [bytes(begin - head_bytes)]
         for (request_number, request), request_id in zip(requests.items(), ids, strict=True):
-            parts.append(REQUEST.pack(request_number, self._form(request, pieces), len(request_id), 0))
+            parts.append(REQUEST.pack(request_number, self._form_of(request, pieces), len(request_id), 0))
             for name, array in request.inputs.items():
                 raw = self._bytes_of(name, array)
                 size = len(raw)
                 if size >= SEGMENT_BYTES:
-                    segment = self._segment(size, pieces)
+                    segment = self.segment(size, pieces)
                     taken.append(segment.number)
                     segment.write(raw, size)
                     parts.append(PLACE.pack(segment.number, 0, 0, size))
@@ -100,15 +101,26 @@ class BatchWriter:
             return b""
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
-    def _form(self, request: InferRequest, pieces: list[Piece]) -> int:
+    def make_room(self, pieces: list[Piece]) -> None:
+        """Begin forms anew when there are many; before a frame, whose parts may use any of them."""
+        if len(self._forms) >= MAX_FORMS:
+            self._forms.clear()
+            pieces.append((frame(FORGET_FORMS), -1))
+
+    def form(self, described: bytes, pieces: list[Piece]) -> int:
+        """The number of a form that is known by its content alone."""
+        return self._forms.get(described) or self._add_form(described, described, pieces)
+
+    def _add_form(self, key: RequestTerms | bytes, described: bytes, pieces: list[Piece]) -> int:
+        number = self._forms[key] = len(self._forms) + 1
+        pieces.append((frame(FORM, number, described), -1))
+        return number
+
+    def _form_of(self, request: InferRequest, pieces: list[Piece]) -> int:
         terms = request.terms
         found = self._forms.get(terms)
         if found is not None:
             return found
-        if len(self._forms) >= MAX_FORMS:
-            self._forms.clear()
-            pieces.append((frame(FORGET_FORMS), -1))
-        number = self._forms[terms] = len(self._forms) + 1
         inputs = [[n, self._spec.inputs[n].dtype.wire, a.shape] for n, a in request.inputs.items()]
         described = {
             "inputs": inputs,
@@ -120,10 +132,14 @@ class BatchWriter:
             "trace": None,
             "decoupled": self._spec.decoupled,
         }
-        pieces.append((frame(FORM, number, orjson.dumps(described)), -1))
-        return number
+        return self._add_form(terms, orjson.dumps(described), pieces)
 
-    def _segment(self, size: int, pieces: list[Piece]) -> Segment:
+    def segment(self, size: int, pieces: list[Piece]) -> Segment:
+        """A segment to be filled, which the child is told about if it is new.
+
+        Raises:
+            OSError, MemoryError: there is no shared memory for it.
+        """
         segment = self.pool.take(size)
         if segment.descriptor >= 0:
             announced = frame(SEGMENT, segment.number, segment.size.to_bytes(8, "little"))

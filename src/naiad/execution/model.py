@@ -21,6 +21,7 @@ from naiad.errors import (
     ServerStoppingError,
 )
 from naiad.execution.batch import Batch
+from naiad.execution.child_calls import Models
 from naiad.execution.child_codec import Response
 from naiad.execution.direct import DirectRunner, may_run_directly
 from naiad.execution.gather import gather, is_small
@@ -54,6 +55,7 @@ class LoadedModel:
         backend: Backend,
         loop: asyncio.AbstractEventLoop,
         clock: Clock | None = None,
+        models: Models | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -62,6 +64,7 @@ class LoadedModel:
         self.in_flight = 0
         self._backend = backend
         self._loop = loop
+        self._models = models
         self._clock = clock or SystemClock()
         self._batcher = _make_batcher(spec)
         self._batches = isinstance(self._batcher, DynamicBatcher)
@@ -119,7 +122,7 @@ class LoadedModel:
         name = f"{group.name}_{index}"
         child = self._backend.child(group, index)
         if child is not None:
-            return ProcessInstance(name, self.spec, child, self, self._loop)
+            return ProcessInstance(name, self.spec, child, self, self._loop, self._models)
         create = partial(self._backend.create_instance, group, index)
         if self._backend.runs_inline:
             return InlineInstance(name, self.spec, create)
@@ -164,8 +167,9 @@ class LoadedModel:
     @property
     def problem(self) -> str:
         """What keeps instances from working, "" when nothing does."""
-        found = [f"{i.name}: {i.problem}" for i in self._instances if isinstance(i, ProcessInstance) and i.problem]
-        return "; ".join(found)
+        processes = [i for i in self._instances if isinstance(i, ProcessInstance)]
+        found = [f"{i.name}: {i.problem}" if i.problem else i.not_ready for i in processes]
+        return "; ".join(filter(None, found))
 
     # The way of a request
 

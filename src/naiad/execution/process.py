@@ -23,8 +23,8 @@ from naiad.backends.base import ChildSpec
 from naiad.child.protocol import (
     ASK,
     CALL,
-    CALL_RESPONSE,
     CANCEL,
+    CANCEL_CALL,
     DONE,
     DROP_SEGMENT,
     FINALIZE,
@@ -34,13 +34,13 @@ from naiad.child.protocol import (
     FORGET_FORMS,
     FORM,
     FRAME,
+    IS_READY,
     LOG,
     NUMBERS,
     PING,
     PONG,
     RELEASE,
     RESPONSE,
-    RESPONSE_HEAD,
     RESPONSES,
     SEGMENT,
 )
@@ -48,8 +48,10 @@ from naiad.child.segments import ServerSegments
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, UnavailableError
 from naiad.execution.batch import Batch
+from naiad.execution.child_calls import ChildCalls, Models
 from naiad.execution.child_codec import BatchWriter, Piece, Response, ResponseReader, frame
-from naiad.execution.child_process import ChildProcess, log_line, not_served, receive, send
+from naiad.execution.child_process import ChildProcess, log_line, receive, send
+from naiad.execution.child_readiness import ChildReadiness
 from naiad.request import Array, InferRequest
 
 logger = logging.getLogger("naiad")
@@ -87,13 +89,20 @@ class ProcessInstance:
         child: how the child is started.
         answers: takes what it says.
         loop: the event loop.
+        models: those that the model can call.
 
     Attributes:
         is_healthy: a child is there and answers; ``problem`` says what is wrong otherwise.
     """
 
     def __init__(
-        self, name: str, spec: ModelSpec, child: ChildSpec, answers: Answers, loop: asyncio.AbstractEventLoop
+        self,
+        name: str,
+        spec: ModelSpec,
+        child: ChildSpec,
+        answers: Answers,
+        loop: asyncio.AbstractEventLoop,
+        models: Models | None = None,
     ) -> None:
         self.name = name
         self.is_healthy = False
@@ -102,6 +111,7 @@ class ProcessInstance:
         self._child_spec = child
         self._answers = answers
         self._loop = loop
+        self._models = models
         self._process: ChildProcess | None = None
         self._buffer = bytearray(RECEIVE_BYTES)
         self._view = memoryview(self._buffer)
@@ -125,6 +135,10 @@ class ProcessInstance:
         self._segments = ServerSegments(self._released.append)
         self._writer = BatchWriter(self._spec)
         self._reader = ResponseReader(self._spec, self._open_segment)
+        self._calls = ChildCalls(
+            self._models, self._writer, self._open_segment, self._send_all, lambda: len(self._unsent)
+        )
+        self._readiness = ChildReadiness(self.name, False)
         self._pinged_s = 0.0
 
     # Start and end
@@ -135,20 +149,21 @@ class ProcessInstance:
         Raises:
             ModelLoadError: it could not.
         """
-        self._process = self._spawn()
-        self._loop.call_soon_threadsafe(self._attach)
+        self._process, is_asked = self._spawn()
+        self._loop.call_soon_threadsafe(self._attach, is_asked)
 
-    def _spawn(self) -> ChildProcess:
+    def _spawn(self) -> tuple[ChildProcess, bool]:
+        """A child that is ready, and whether its model has ``is_ready()``."""
         process = ChildProcess(self.name, self._child_spec)
         try:
-            process.begin()
+            _, content = process.begin()
         except BaseException:
             process.close()
             raise
         process.connection.setblocking(False)
-        return process
+        return process, bool(content.get("is_ready"))
 
-    def _attach(self) -> None:
+    def _attach(self, is_asked: bool) -> None:
         """Listen to a child that is ready."""
         process = self._process
         if process is None or self._stopping:
@@ -159,11 +174,23 @@ class ProcessInstance:
         self.is_healthy = True
         self.problem = ""
         self._timer = self._loop.call_later(BEAT_S, self._beat)
+        self._readiness = ChildReadiness(self.name, is_asked)
+        self._check_ready()
+
+    def _check_ready(self) -> None:
+        if question := self._readiness.beat(monotonic()):
+            self._send(question)
+
+    @property
+    def not_ready(self) -> str:
+        """What the protocol says when the model says that it is not ready, "" otherwise."""
+        return self._readiness.problem
 
     def detach(self) -> None:
         """Stop listening and give back what is left; the last call on the loop."""
         self._stopping = True
         self._unlisten()
+        self._calls.close()
         if self._process is not None:
             self._process.end()
             self._process.close()
@@ -309,8 +336,15 @@ class ProcessInstance:
             end = at + FRAME.size + length
             if end > len(rest):
                 break
-            # A copy of its own: outputs are views of it.
-            self._take(kind, number, rest[at + FRAME.size : end])
+            try:
+                # A copy of its own: outputs are views of it.
+                self._take(kind, number, rest[at + FRAME.size : end])
+            except Exception:
+                # Nothing that comes after it can be trusted.
+                logger.exception("%s sent what cannot be read: it is killed", self.name)
+                process.process.kill()
+                self._died()
+                return
             at = end
         self._rest = rest[at:]
 
@@ -324,9 +358,12 @@ class ProcessInstance:
         elif kind == DONE:
             self._done(number, orjson.loads(bytes(payload)) if payload else {})
         elif kind == FORM:
-            self._reader.learn(number, bytes(payload))
+            raw = bytes(payload)
+            if not self._calls.learn(number, raw):
+                self._reader.learn(number, raw)
         elif kind == FORGET_FORMS:
             self._reader.forget()
+            self._calls.forget()
         elif kind == SEGMENT:
             self._segments.add(number, self._descriptors.popleft(), int.from_bytes(payload, "little"))
         elif kind == DROP_SEGMENT:
@@ -337,12 +374,16 @@ class ProcessInstance:
             log_line(self.name, orjson.loads(bytes(payload)))
         elif kind == PONG:
             self._pinged_s = 0.0
+        elif kind == IS_READY:
+            self._readiness.take(orjson.loads(bytes(payload)))
         elif kind == ASK:
-            self._send(not_served(number, orjson.loads(bytes(payload))))
+            self._calls.answer(number, orjson.loads(bytes(payload)))
         elif kind == CALL:
-            text = orjson.dumps({"message": "BLS is not served by this version of Naiad", "code": 12})
-            flags = FLAG_FINAL | FLAG_ERROR
-            self._send(frame(CALL_RESPONSE, number, RESPONSE_HEAD.pack(number, 0, flags, len(text), 0) + text))
+            self._calls.call(number, payload)
+            # Tensors of earlier calls may hold back the child, which waits for its segments.
+            self._give_back_segments()
+        elif kind == CANCEL_CALL:
+            self._calls.cancel(number)
 
     def _open_segment(self, number: int, offset: int, size: int) -> Array:
         found: Array = np.asarray(self._segments.open(number, offset, size))
@@ -397,6 +438,7 @@ class ProcessInstance:
         if not self._pinged_s:
             self._pinged_s = now
             self._send(frame(PING, 1))
+        self._check_ready()
         self._give_back_segments()
         for number in self._writer.pool.trim():
             self._send(frame(DROP_SEGMENT, number))
@@ -419,7 +461,9 @@ class ProcessInstance:
         requests = list(self._requests.values())
         self._requests.clear()
         self._numbers_of.clear()
+        calls = self._calls
         self._reset()
+        calls.close()
         self._answers.child_died(self)
         for request in requests:
             self._answers.child_responded(request, Response(0, None, error, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY))
@@ -435,7 +479,7 @@ class ProcessInstance:
         if not self._stopping:
             self._loop.run_in_executor(None, self._spawn).add_done_callback(self._revived)
 
-    def _revived(self, future: asyncio.Future[ChildProcess]) -> None:
+    def _revived(self, future: asyncio.Future[tuple[ChildProcess, bool]]) -> None:
         if future.cancelled():
             return
         failure = future.exception()
@@ -445,10 +489,11 @@ class ProcessInstance:
             if not self._stopping:
                 self._revive_later()
             return
+        process, is_asked = future.result()
         if self._stopping:
-            future.result().end()
-            future.result().close()
+            process.end()
+            process.close()
             return
-        self._process = future.result()
-        self._attach()
+        self._process = process
+        self._attach(is_asked)
         self._answers.child_revived(self)

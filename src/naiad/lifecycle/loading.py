@@ -15,6 +15,7 @@ from naiad.config.resolve import PreparedConfig, finish, prepare
 from naiad.config.source import ModelSource
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError, NaiadError
+from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.repository.layout import choose_versions
 
@@ -48,9 +49,14 @@ def versions_to_load(source: ModelSource, settings: LoadSettings) -> tuple[ReadC
 
 
 def load_version(
-    source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings, loop: asyncio.AbstractEventLoop
+    source: ModelSource,
+    version: int,
+    read: ReadConfig,
+    settings: LoadSettings,
+    loop: asyncio.AbstractEventLoop,
+    models: Models | None = None,
 ) -> tuple[LoadedModel, Any]:
-    """Load one version and create its instances.
+    """Load one version and create its instances; ``models`` are those that it can call.
 
     Returns:
         The loaded model and its completed configuration message.
@@ -59,7 +65,7 @@ def load_version(
         NaiadError: the version cannot be loaded; nothing of it stays behind.
     """
     prepared, backend, spec = start_backend(source, version, read, settings)
-    model = LoadedModel(spec, version, backend, loop)
+    model = LoadedModel(spec, version, backend, loop, models=models)
     model.start()
     return model, prepared.config
 

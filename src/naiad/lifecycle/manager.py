@@ -12,6 +12,7 @@ from typing import Any
 from naiad.config.read import ReadConfig
 from naiad.config.source import ModelSource
 from naiad.errors import ConfigError, ModelLoadError, NaiadError
+from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.loading import LoadSettings, load_version, versions_to_load
@@ -23,12 +24,13 @@ logger = logging.getLogger("naiad")
 class ModelManager:
     """The models by name. ``entries`` is changed on the event loop only; loading itself happens in threads.
 
-    ``loaded`` is true once every model was tried.
+    ``loaded`` is true once every model was tried. ``models`` is what models find others with, set by who serves them.
     """
 
     def __init__(self, settings: LoadSettings, load_threads: int) -> None:
         self.entries: dict[str, ModelEntry] = {}
         self.loaded = False
+        self.models: Models | None = None
         self._settings = settings
         self._pool = ThreadPoolExecutor(load_threads, thread_name_prefix="naiad-load")
 
@@ -66,7 +68,7 @@ class ModelManager:
         loop = asyncio.get_running_loop()
         try:
             model, config = await loop.run_in_executor(
-                self._pool, load_version, source, version, read, self._settings, loop
+                self._pool, load_version, source, version, read, self._settings, loop, self.models
             )
         except Exception as error:
             problem = _as_load_error(error)

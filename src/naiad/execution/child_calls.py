@@ -1,0 +1,387 @@
+"""Calls of other models by a model in a process (BLS): the server's side.
+
+Source: the reference's Python backend. Whatever goes wrong with a call is a response to it, with an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic_ns
+from typing import Any, Final, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import orjson
+
+from naiad.child.protocol import (
+    ALIGNMENT,
+    ANSWER,
+    CALL_RESPONSE,
+    COUNT,
+    FLAG_EMPTY,
+    FLAG_ERROR,
+    FLAG_FINAL,
+    PLACE,
+    REQUEST,
+    RESPONSE_HEAD,
+    SEGMENT_BYTES,
+)
+from naiad.config.spec import ModelSpec
+from naiad.errors import (
+    InternalError,
+    InvalidArgumentError,
+    NaiadError,
+    ResponseBacklogError,
+    UnavailableError,
+    UnsupportedError,
+)
+from naiad.execution.child_codec import BatchWriter, Piece, frame
+from naiad.execution.child_process import not_served
+from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, Parameters, RequestTerms, request_label
+from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, DataType
+from naiad.tensor.strings import decode_bytes, encode_bytes
+
+logger = logging.getLogger("naiad")
+
+MAX_WAITING: Final = 1024
+"""Frames that may wait for a child before a decoupled model that it called is cut off."""
+
+
+class Target(Protocol):
+    """A model that can be called: a loaded one."""
+
+    @property
+    def spec(self) -> ModelSpec: ...
+
+    def submit(self, request: InferRequest) -> None:
+        """Take a checked request in."""
+
+    def cancel(self, request: InferRequest) -> None:
+        """Give a request up."""
+
+
+class CalledInput(NamedTuple):
+    """What a call says about one input."""
+
+    name: str
+    dtype: DataType
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """How many elements the shape has."""
+        found = 1
+        for dim in self.shape:
+            found *= dim
+        return found
+
+
+class Checked(NamedTuple):
+    """A call that fits: the outputs that it is given, its batch rows and its shape key as in ``RequestTerms``."""
+
+    outputs: tuple[str, ...]
+    rows: int
+    shape_key: object
+
+
+class Models(Protocol):
+    """The models that can be called, and the rules for requests: the engine."""
+
+    def find(self, name: str, version: str | None) -> Target:
+        """The model that answers for a name and a version.
+
+        Raises:
+            NaiadError: there is none.
+        """
+
+    def is_model_ready(self, name: str, version: str | None) -> bool:
+        """Whether a model, or one version of it, can serve requests.
+
+        Raises:
+            NaiadError: the version is no number.
+        """
+
+    def check(self, spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
+        """Check a request against its model.
+
+        Raises:
+            NaiadError: it does not fit.
+        """
+
+
+class CallForm:
+    """What calls have in common with others like them. ``terms`` has what was found to fit, by model."""
+
+    __slots__ = ("correlation_id", "flags", "inputs", "outputs", "parameters", "terms", "timeout_us")
+
+    def __init__(self, described: Mapping[str, Any]) -> None:
+        self.inputs = [CalledInput(name, BY_WIRE[wire], tuple(shape)) for name, wire, shape in described["inputs"]]
+        self.outputs: Sequence[str] = described["outputs"]
+        self.parameters: Parameters = described.get("parameters") or NO_PARAMETERS
+        self.timeout_us: int = described.get("timeout_us", 0)
+        self.flags: int = described.get("flags", 0)
+        self.correlation_id: int | str = described.get("correlation_id", 0)
+        self.terms: WeakKeyDictionary[Target, RequestTerms] = WeakKeyDictionary()
+
+
+class CalledRequest(InferRequest):
+    """The request of a call; its answers go to the child that called."""
+
+    __slots__ = ("_calls", "number", "target")
+
+    def __init__(
+        self, calls: ChildCalls, number: int, target: Target, terms: RequestTerms, inputs: Mapping[str, Array], id: str
+    ) -> None:
+        super().__init__(terms, inputs, id, monotonic_ns())
+        self._calls = calls
+        self.number = number
+        self.target = target
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        """Answer the call."""
+        self._calls.respond(self, None if error is not None else outputs, error, True)
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        """Send one response of a decoupled model."""
+        self._calls.respond(self, outputs, error, final)
+
+
+class ChildCalls:
+    """The calls of one child. Used on the event loop only.
+
+    Args:
+        models: those that it can call; None when there are no others, as in a check without a server.
+        writer: writes forms and segments for the child.
+        open_segment: the bytes of a tensor that lies in a segment of the child, by number, offset and size.
+        send: sends frames to the child.
+        waiting: how many pieces wait because the child does not read.
+    """
+
+    def __init__(
+        self,
+        models: Models | None,
+        writer: BatchWriter,
+        open_segment: Callable[[int, int, int], Array],
+        send: Callable[[list[Piece]], None],
+        waiting: Callable[[], int],
+    ) -> None:
+        self._models = models
+        self._writer = writer
+        self._open_segment = open_segment
+        self._send = send
+        self._waiting = waiting
+        self._forms: dict[int, CallForm] = {}
+        self._running: dict[int, CalledRequest] = {}
+
+    # Forms
+
+    def learn(self, number: int, raw: bytes) -> bool:
+        """Take a form in; False when it is not one of calls."""
+        if b'"inputs"' not in raw or "inputs" not in (described := orjson.loads(raw)):
+            return False
+        self._forms[number] = CallForm(described)
+        return True
+
+    def forget(self) -> None:
+        """All forms are void."""
+        self._forms.clear()
+
+    # The way of a call
+
+    def call(self, number: int, payload: bytearray) -> None:
+        """Pass a call on to the model that it names; the answers come later, an error if that is not possible."""
+        try:
+            request = self._read(number, payload)
+            self._running[number] = request
+            request.target.submit(request)
+        except NaiadError as error:
+            self._refuse(number, error)
+        except Exception:
+            logger.exception("a call of another model failed")
+            self._refuse(number, InternalError("the call failed inside the server, see its log"))
+
+    def cancel(self, number: int) -> None:
+        """Nobody waits for the rest of a call."""
+        request = self._running.get(number)
+        if request is not None:
+            request.target.cancel(request)
+
+    def close(self) -> None:
+        """The child is gone: so is whoever waits for its calls."""
+        running, self._running = self._running, {}
+        for request in running.values():
+            request.target.cancel(request)
+
+    def respond(
+        self, request: CalledRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+    ) -> None:
+        """Send one response; ``outputs`` and ``error`` None: only the end."""
+        number = request.number
+        if self._running.get(number) is not request:
+            return
+        if final:
+            del self._running[number]
+        elif self._waiting() > MAX_WAITING:
+            del self._running[number]
+            request.target.cancel(request)
+            text = "the responses come faster than the calling model takes them: the call was cancelled"
+            self._send_error(number, ResponseBacklogError(request_label(request.id) + text), FLAG_FINAL)
+            return
+        end = FLAG_FINAL if final else 0
+        if error is not None:
+            self._send_error(number, error, end)
+        elif outputs is None:
+            self._send([(frame(CALL_RESPONSE, number, RESPONSE_HEAD.pack(number, 0, end | FLAG_EMPTY, 0, 0)), -1)])
+        else:
+            self._send_outputs(request, outputs, end)
+
+    # Questions
+
+    def answer(self, number: int, content: Mapping[str, Any]) -> None:
+        """Answer a question about models; one about anything else is refused."""
+        if self._models is None or content.get("what") != "is_model_ready":
+            self._send([(not_served(number, content), -1)])
+            return
+        said: dict[str, Any]
+        try:
+            said = {"value": self._models.is_model_ready(str(content["name"]), str(content.get("version") or ""))}
+        except NaiadError as error:
+            said = {"error": {"message": str(error), "code": error.grpc_code}}
+        self._send([(frame(ANSWER, number, orjson.dumps(said)), -1)])
+
+    # Reading
+
+    def _read(self, number: int, payload: bytearray) -> CalledRequest:
+        head_bytes, _ = COUNT.unpack_from(payload)
+        at = COUNT.size + head_bytes
+        head = orjson.loads(memoryview(payload)[COUNT.size : at])
+        _, form_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
+        at += REQUEST.size
+        form = self._forms[form_number]
+        places = [PLACE.unpack_from(payload, at + i * PLACE.size) for i in range(len(form.inputs))]
+        data = at + len(places) * PLACE.size + id_bytes
+        data = -(-data // ALIGNMENT) * ALIGNMENT
+        # Before anything that can fail: a segment is given back when nothing refers to its tensor any more.
+        raws = [
+            self._open_segment(segment, offset, size)
+            if segment
+            else np.frombuffer(payload, np.uint8, size, data + offset if size else 0)
+            for segment, _, offset, size in places
+        ]
+        target = self._find(head)
+        request_id = str(head.get("id", ""))
+        terms = self._terms(form, target, request_id)
+        inputs = {
+            given.name: _tensor(raw, given, target.spec.name, request_id)
+            for given, raw in zip(form.inputs, raws, strict=True)
+        }
+        return CalledRequest(self, number, target, terms, inputs, request_id)
+
+    def _find(self, head: Mapping[str, Any]) -> Target:
+        if self._models is None:
+            raise UnsupportedError("there are no other models to be called here")
+        name, version = str(head["model"]), int(head.get("version", -1))
+        target = self._models.find(name, None if version == -1 else str(version))
+        if target.spec.decoupled and not head.get("decoupled"):
+            raise UnsupportedError(
+                f"model '{name}' is decoupled, it may answer any number of times: call it with exec(decoupled=True) or "
+                "async_exec(decoupled=True)"
+            )
+        return target
+
+    def _terms(self, form: CallForm, target: Target, request_id: str) -> RequestTerms:
+        found = form.terms.get(target)
+        if found is None and self._models is not None:
+            checked = self._models.check(target.spec, form.inputs, form.outputs, request_id)
+            found = form.terms[target] = RequestTerms(
+                checked.outputs,
+                checked.rows,
+                checked.shape_key,
+                form.parameters,
+                timeout_us=form.timeout_us,
+                flags=form.flags,
+                correlation_id=form.correlation_id,
+            )
+        if found is None:
+            raise InternalError("a call without models to be called")
+        return found
+
+    # Writing
+
+    def _refuse(self, number: int, error: NaiadError) -> None:
+        self._running.pop(number, None)
+        self._send_error(number, error, FLAG_FINAL)
+
+    def _send_error(self, number: int, error: NaiadError, flags: int) -> None:
+        text = orjson.dumps({"message": str(error), "code": error.grpc_code})
+        head = RESPONSE_HEAD.pack(number, 0, flags | FLAG_ERROR, len(text), 0)
+        self._send([(frame(CALL_RESPONSE, number, head + text), -1)])
+
+    def _send_outputs(self, request: CalledRequest, outputs: Mapping[str, Array], flags: int) -> None:
+        pieces: list[Piece] = []
+        taken: list[int] = []
+        try:
+            self._write(request, outputs, flags, pieces, taken)
+        except (OSError, MemoryError) as error:
+            self._writer.pool.give_back(taken)
+            # What was said about forms and segments holds.
+            self._send(pieces)
+            text = f"{request_label(request.id)}there is no memory for a response to a call: {error}"
+            self._send_error(request.number, UnavailableError(text), flags)
+            return
+        self._send(pieces)
+
+    def _write(
+        self,
+        request: CalledRequest,
+        outputs: Mapping[str, Array],
+        flags: int,
+        pieces: list[Piece],
+        taken: list[int],
+    ) -> None:
+        # More may be there than what was asked for.
+        found = [(name, outputs[name]) for name in request.terms.outputs if name in outputs]
+        parameters = outputs.parameters if isinstance(outputs, Outputs) else NO_PARAMETERS
+        listed = [(name, BY_NUMPY[array.dtype].wire, array.shape) for name, array in found]
+        described = orjson.dumps({"outputs": listed, "parameters": dict(parameters)})
+        self._writer.make_room(pieces)
+        parts: list[Any] = [RESPONSE_HEAD.pack(request.number, self._writer.form(described, pieces), flags, 0, 0)]
+        head_bytes = RESPONSE_HEAD.size + len(found) * PLACE.size
+        data: list[Any] = [bytes(-head_bytes % ALIGNMENT)]
+        at = 0
+        for _, array in found:
+            raw = _bytes_of(array)
+            size = len(raw)
+            if size >= SEGMENT_BYTES:
+                segment = self._writer.segment(size, pieces)
+                taken.append(segment.number)
+                segment.write(raw, size)
+                parts.append(PLACE.pack(segment.number, 0, 0, size))
+                continue
+            parts.append(PLACE.pack(0, 0, at, size))
+            padding = -size % ALIGNMENT
+            data += (raw, bytes(padding))
+            at += size + padding
+        pieces.append((frame(CALL_RESPONSE, request.number, b"".join((*parts, *data))), -1))
+
+
+def _bytes_of(array: Array) -> Any:
+    if array.dtype == np.object_:
+        return encode_bytes(array)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
+
+
+def _tensor(raw: Array, given: CalledInput, model: str, request_id: str) -> Array:
+    place = f"inference input '{given.name}' for model '{model}'"
+    if given.dtype.is_bytes:
+        try:
+            return decode_bytes(raw.tobytes(), given.elements, place).reshape(given.shape)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(request_label(request_id) + str(error)) from None
+    expected = given.elements * given.dtype.itemsize
+    if raw.nbytes != expected:
+        raise InvalidArgumentError(
+            f"{request_label(request_id)}{place} has {raw.nbytes} bytes, its shape {list(given.shape)} needs {expected}"
+        )
+    return raw.view(given.dtype.numpy).reshape(given.shape)
