@@ -6,10 +6,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import selectors
 import signal
 import socket
 import subprocess
-from array import array
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,12 +30,18 @@ _LEVELS: Final = {"ERROR": logging.ERROR, "WARNING": logging.WARNING, "VERBOSE":
 MAIN: Final = Path(child.__file__).with_name("main.py")
 KEPT_LINES: Final = 20
 _DYING_S: Final = 0.05
-MAX_DESCRIPTORS: Final = 64
-_ANCILLARY_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+_OUTPUT_BYTES: Final = 1 << 16
+# How much of what a dead child printed is still read. A program that it started may go on printing for ever.
+_LAST_READS: Final = 64
+_MOST_LINES: Final = 1000
 
 
 class ChildProcess:
     """One running child. ``connection`` and ``output`` (what it prints) belong to whoever reads them.
+
+    Attributes:
+        lines: the last lines that it printed.
+        is_silent: it has closed its output for good.
 
     Raises:
         ModelLoadError: it could not be started.
@@ -65,6 +71,7 @@ class ChildProcess:
             os.close(write_end)
         self.output = read_end
         os.set_blocking(read_end, False)
+        self.is_silent = False
         self._rest = b""
 
     def begin(self) -> tuple[int, Any]:
@@ -75,21 +82,11 @@ class ChildProcess:
         Raises:
             ModelLoadError: it failed, ended or took too long; it is gone then.
         """
-        deadline = monotonic() + self.spec.start_s
         try:
-            self.connection.settimeout(self.spec.start_s)
-            self.connection.sendall(frame(INIT, 0, orjson.dumps(self.spec.orders)))
-            while True:
-                kind, number, payload = self._receive(deadline)
-                content = orjson.loads(payload) if payload else {}
-                if kind in (READY, CONFIG):
-                    return kind, content
-                if kind == FAILED:
-                    raise ModelLoadError(_failure(content))
-                if kind == LOG:
-                    log_line(self.name, content)
-                elif kind == ASK:
-                    self.connection.sendall(not_served(number, content))
+            with selectors.DefaultSelector() as selector:
+                selector.register(self.connection, selectors.EVENT_READ)
+                selector.register(self.output, selectors.EVENT_READ)
+                return self._begin(selector, monotonic() + self.spec.start_s)
         except TimeoutError:
             self.end()
             raise ModelLoadError(
@@ -102,39 +99,75 @@ class ChildProcess:
             self.end()
             raise
 
-    def _receive(self, deadline: float) -> tuple[int, int, bytes]:
-        """One frame, read piece by piece, without anything of what comes after it."""
-        kind, size, number = FRAME.unpack(self._exactly(FRAME.size, deadline))
-        return kind, number, self._exactly(size, deadline)
+    def _begin(self, selector: selectors.BaseSelector, deadline: float) -> tuple[int, Any]:
+        self.connection.settimeout(self.spec.start_s)
+        self.connection.sendall(frame(INIT, 0, orjson.dumps(self.spec.orders)))
+        while True:
+            kind, size, number = FRAME.unpack(self._exactly(FRAME.size, selector, deadline))
+            payload = self._exactly(size, selector, deadline)
+            content = orjson.loads(payload) if payload else {}
+            if kind in (READY, CONFIG):
+                return kind, content
+            if kind == FAILED:
+                raise ModelLoadError(_failure(content))
+            if kind == LOG:
+                log_line(self.name, content)
+            elif kind == ASK:
+                self.connection.sendall(not_served(number, content))
 
-    def _exactly(self, size: int, deadline: float) -> bytes:
+    def _exactly(self, size: int, selector: selectors.BaseSelector, deadline: float) -> bytes:
+        """So many bytes, and nothing of what comes after them."""
         found = bytearray()
         while len(found) < size:
-            self.connection.settimeout(max(0.01, deadline - monotonic()))
+            self._await(selector, deadline)
             if not (data := self.connection.recv(size - len(found))):
                 raise ConnectionError("the child closed its connection")
             found += data
         return bytes(found)
 
-    def read_output(self) -> list[str]:
-        """What the child has printed since, in whole lines."""
+    def _await(self, selector: selectors.BaseSelector, deadline: float) -> None:
+        """Wait until the child says something. What it prints is taken in, since a full pipe would stop it."""
+        while True:
+            left_s = deadline - monotonic()
+            ready = {key.fd for key, _ in selector.select(max(0.0, left_s))}
+            if self.output in ready:
+                self.take_output()
+                if self.is_silent:
+                    selector.unregister(self.output)
+            if self.connection.fileno() in ready:
+                return
+            if left_s <= 0:
+                raise TimeoutError
+
+    def take_output(self) -> bool:
+        """Log and keep what the child has printed since, in whole lines; False when there was nothing."""
         try:
-            data = os.read(self.output, 1 << 16)
-        except (BlockingIOError, OSError):
-            return []
+            data = os.read(self.output, _OUTPUT_BYTES)
+        except BlockingIOError:
+            return False
+        self.is_silent = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
-        texts = [line.decode(errors="replace") for line in lines[:1000]]
-        if len(self._rest) > 1 << 16:
-            texts.append(self._rest.decode(errors="replace"))
+        if len(self._rest) > _OUTPUT_BYTES:
+            lines.append(self._rest)
             self._rest = b""
-        self.lines.extend(texts)
-        return texts
+        for line in lines[:_MOST_LINES]:
+            self._keep(line)
+        return bool(data)
+
+    def _keep(self, line: bytes) -> None:
+        text = line.decode(errors="replace")
+        self.lines.append(text)
+        logger.info("%s: %s", self.name, text)
 
     def obituary(self) -> str:
         """How the child ended, with the last lines that it printed; ends it if it has not."""
         self.end(_DYING_S)
-        while self.read_output():
-            pass
+        for _ in range(_LAST_READS):
+            if not self.take_output():
+                break
+        if self._rest:
+            self._keep(self._rest)
+            self._rest = b""
         code = self.process.returncode
         how = f"exit code {code}" if code is None or code >= 0 else f"killed by {_signal_name(-code)}"
         last = "\n".join(self.lines)
@@ -155,31 +188,6 @@ class ChildProcess:
         if self.output >= 0:
             os.close(self.output)
             self.output = -1
-
-
-def receive(connection: socket.socket, buffer: memoryview, descriptors: deque[int]) -> int:
-    """Read what there is into ``buffer``; descriptors that came along are added. 0: the other side is gone.
-
-    Raises:
-        BlockingIOError: there is nothing.
-    """
-    size, ancillary, _, _ = connection.recvmsg_into([buffer], _ANCILLARY_BYTES)
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            descriptors.extend(array("i", data[: len(data) - len(data) % 4]))
-    return size
-
-
-def send(connection: socket.socket, data: memoryview, descriptor: int) -> int:
-    """Send what fits, with a descriptor on the first byte unless it is -1; how many bytes that was.
-
-    Raises:
-        BlockingIOError: there is no room.
-    """
-    if descriptor < 0:
-        return connection.send(data)
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]).tobytes())]
-    return connection.sendmsg([data], rights)
 
 
 def log_line(instance: str, content: Mapping[str, Any]) -> None:

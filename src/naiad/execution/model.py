@@ -19,6 +19,7 @@ from naiad.errors import (
     InvalidArgumentError,
     NaiadError,
     ServerStoppingError,
+    UnavailableError,
 )
 from naiad.execution.batch import Batch
 from naiad.execution.child_calls import Models
@@ -71,6 +72,7 @@ class LoadedModel:
         self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
         self._instances: list[AnyInstance] = []
         self._idle: list[AnyInstance] = []
+        self._passive: set[AnyInstance] = set()
         # Of a model whose instances are processes: what each request runs in, and a response that is not final yet.
         self._running: dict[InferRequest, tuple[ProcessInstance, Batch]] = {}
         self._held: dict[InferRequest, Mapping[str, Array]] = {}
@@ -79,6 +81,8 @@ class LoadedModel:
         self._stopping = False
         self._drained: list[Callable[[], object]] = []
         self._direct: DirectRunner | None = None
+        # Why no instance will be there for a while.
+        self._outage: UnavailableError | None = None
         self._runs_in_processes = False
 
     @property
@@ -102,7 +106,9 @@ class LoadedModel:
                     instance = self._make_instance(group, index)
                     instance.start()
                     self._instances.append(instance)
-                    if not group.passive:
+                    if group.passive:
+                        self._passive.add(instance)
+                    else:
                         self._idle.append(instance)
         except BaseException:
             self.close()
@@ -178,6 +184,7 @@ class LoadedModel:
 
         Raises:
             ServerStoppingError: the model no longer accepts requests.
+            UnavailableError: no instance can run it for a while.
         """
         direct = self._direct
         if direct is not None and direct.run(request, _not_sent):
@@ -191,6 +198,8 @@ class LoadedModel:
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
                 "the process of a model"
             )
+        if self._outage is not None:
+            raise UnavailableError(str(self._outage))
         self.in_flight += 1
         self._statistics.pending += 1
         self._batcher.push(request)
@@ -284,6 +293,9 @@ class LoadedModel:
     def _respond_part(self, request: InferRequest, response: Response) -> None:
         if response.final:
             _, batch = self._running.pop(request)
+            if response.flags & FLAG_RESCHEDULE:
+                self._requeue(request)
+                return
             self.in_flight -= 1
             if response.error is None:
                 self._count_one(request, batch)
@@ -300,6 +312,9 @@ class LoadedModel:
         """The model gave a request back: it waits for its turn again."""
         self._statistics.pending += 1
         self._batcher.push(request)
+        if self._idle and not self._turn_is_set:
+            self._turn_is_set = True
+            self._loop.call_soon(self._turn)
 
     def _count_one(self, request: InferRequest, batch: Batch) -> None:
         now_ns = monotonic_ns()
@@ -327,8 +342,23 @@ class LoadedModel:
         if instance in self._idle:
             self._idle.remove(instance)
 
+    def child_down(self, instance: ProcessInstance) -> None:
+        """An instance will have no process for a while. Nobody waits for it when no other is left."""
+        serving = [i for i in self._instances if i not in self._passive]
+        if not all(isinstance(i, ProcessInstance) and i.is_down for i in serving):
+            return
+        text = f"Stub process '{instance.name}' is not healthy. {instance.problem}"
+        self._outage = UnavailableError(text)
+        for request in self._batcher.drain():
+            self._statistics.pending -= 1
+            self._fail(request, self._outage)
+        self._tell_when_drained()
+
     def child_revived(self, instance: ProcessInstance) -> None:
         """An instance can take a batch again."""
+        if instance in self._passive:
+            return
+        self._outage = None
         self._idle.append(instance)
         self._turn()
 

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import subprocess
+import threading
 from collections import deque
 from collections.abc import Mapping
 from itertools import count
@@ -33,7 +34,6 @@ from naiad.child.protocol import (
     FLAG_FINAL,
     FORGET_FORMS,
     FORM,
-    FRAME,
     IS_READY,
     LOG,
     NUMBERS,
@@ -46,20 +46,22 @@ from naiad.child.protocol import (
 )
 from naiad.child.segments import ServerSegments
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, NaiadError, UnavailableError
+from naiad.errors import BackendError, InternalError, NaiadError, UnavailableError
 from naiad.execution.batch import Batch
 from naiad.execution.child_calls import ChildCalls, Models
+from naiad.execution.child_channel import ChildChannel
 from naiad.execution.child_codec import BatchWriter, Piece, Response, ResponseReader, frame
-from naiad.execution.child_process import ChildProcess, log_line, receive, send
+from naiad.execution.child_process import ChildProcess, log_line
 from naiad.execution.child_readiness import ChildReadiness
 from naiad.request import Array, InferRequest
 
 logger = logging.getLogger("naiad")
 
-RECEIVE_BYTES: Final = 1 << 18
 BEAT_S: Final = 1.0
 FIRST_BACK_OFF_S: Final = 0.1
 LONGEST_BACK_OFF_S: Final = 30.0
+# Requests wait for a child that will be there after so long, not for one that takes longer.
+PATIENCE_S: Final = 4.0
 HEALTHY_AFTER_S: Final = 60.0
 END_S: Final = 5.0
 
@@ -75,6 +77,9 @@ class Answers(Protocol):
 
     def child_died(self, instance: ProcessInstance) -> None:
         """The instance can take no batch for now."""
+
+    def child_down(self, instance: ProcessInstance) -> None:
+        """It will take a while until it can again."""
 
     def child_revived(self, instance: ProcessInstance) -> None:
         """It can again."""
@@ -92,7 +97,8 @@ class ProcessInstance:
         models: those that the model can call.
 
     Attributes:
-        is_healthy: a child is there and answers; ``problem`` says what is wrong otherwise.
+        problem: what is wrong with the child, "" for nothing.
+        is_down: no child is there, and it will take a while until there is one.
     """
 
     def __init__(
@@ -105,7 +111,7 @@ class ProcessInstance:
         models: Models | None = None,
     ) -> None:
         self.name = name
-        self.is_healthy = False
+        self.is_down = False
         self.problem = ""
         self._spec = spec
         self._child_spec = child
@@ -113,8 +119,9 @@ class ProcessInstance:
         self._loop = loop
         self._models = models
         self._process: ChildProcess | None = None
-        self._buffer = bytearray(RECEIVE_BYTES)
-        self._view = memoryview(self._buffer)
+        self._channel: ChildChannel | None = None
+        self._starting: ChildProcess | None = None
+        self._starter: threading.Thread | None = None
         self._numbers = count(1)
         self._requests: dict[int, InferRequest] = {}
         self._numbers_of: dict[InferRequest, int] = {}
@@ -128,18 +135,14 @@ class ProcessInstance:
 
     def _reset(self) -> None:
         """Forget all that belonged to one child."""
-        self._rest = bytearray()
-        self._unsent: deque[tuple[memoryview, int]] = deque()
-        self._descriptors: deque[int] = deque()
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
         self._writer = BatchWriter(self._spec)
         self._reader = ResponseReader(self._spec, self._open_segment)
-        self._calls = ChildCalls(
-            self._models, self._writer, self._open_segment, self._send_all, lambda: len(self._unsent)
-        )
+        self._calls = ChildCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
         self._readiness = ChildReadiness(self.name, False)
-        self._pinged_s = 0.0
+        self._missed_beats = 0
+        self._was_killed = False
 
     # Start and end
 
@@ -154,12 +157,16 @@ class ProcessInstance:
 
     def _spawn(self) -> tuple[ChildProcess, bool]:
         """A child that is ready, and whether its model has ``is_ready()``."""
-        process = ChildProcess(self.name, self._child_spec)
+        process = self._starting = ChildProcess(self.name, self._child_spec)
         try:
+            if self._stopping:
+                process.process.kill()
             _, content = process.begin()
         except BaseException:
             process.close()
             raise
+        finally:
+            self._starting = None
         process.connection.setblocking(False)
         return process, bool(content.get("is_ready"))
 
@@ -168,10 +175,11 @@ class ProcessInstance:
         process = self._process
         if process is None or self._stopping:
             return
-        self._loop.add_reader(process.connection.fileno(), self._readable)
-        self._loop.add_reader(process.output, self._printed)
+        self._channel = ChildChannel(self.name, process.connection, self._loop, self._take, self._died)
+        if not process.is_silent:
+            self._loop.add_reader(process.output, self._printed)
         self._born_s = monotonic()
-        self.is_healthy = True
+        self.is_down = False
         self.problem = ""
         self._timer = self._loop.call_later(BEAT_S, self._beat)
         self._readiness = ChildReadiness(self.name, is_asked)
@@ -195,21 +203,24 @@ class ProcessInstance:
             self._process.end()
             self._process.close()
             self._process = None
+        # Segments have descriptors, which would stay open until these circles of objects are collected.
+        self._reset()
 
     def _unlisten(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        process = self._process
-        if process is not None and process.output >= 0:
-            if process.connection.fileno() >= 0:
-                self._loop.remove_reader(process.connection.fileno())
-                self._loop.remove_writer(process.connection.fileno())
-            self._loop.remove_reader(process.output)
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            self._loop.remove_reader(self._process.output)
 
     def stop(self) -> None:
         """Ask the child to finish and to end; called in a thread, when nothing is in flight."""
         self._stopping = True
+        if (starting := self._starting) is not None:
+            starting.process.kill()
         if self._process is not None:
             with contextlib.suppress(OSError):
                 self._process.connection.setblocking(True)
@@ -224,6 +235,8 @@ class ProcessInstance:
             except subprocess.TimeoutExpired:
                 self._process.process.kill()
                 self._process.process.wait()
+        if self._starter is not None:
+            self._starter.join(timeout)
         return True
 
     # Batches
@@ -237,7 +250,7 @@ class ProcessInstance:
         pieces: list[Piece] = []
         try:
             self._writer.write(self._batch_number, numbered, pieces)
-        except (NaiadError, OSError, MemoryError) as error:
+        except Exception as error:
             # What was said about forms and segments holds.
             self._send_all(pieces)
             return self._refuse(batch, error)
@@ -252,7 +265,13 @@ class ProcessInstance:
     def _refuse(self, batch: Batch, error: Exception) -> list[Batch]:
         self._batch = None
         text = f"a batch of model '{self._spec.name}' could not be handed to its process: {error}"
-        batch.error = error if isinstance(error, NaiadError) else UnavailableError(text)
+        if isinstance(error, NaiadError):
+            batch.error = error
+        elif isinstance(error, (OSError, MemoryError)):
+            batch.error = UnavailableError(text)
+        else:
+            logger.exception("%s: a batch could not be written", self.name)
+            batch.error = InternalError(text)
         batch.input_ns = batch.end_ns = monotonic_ns()
         return [batch]
 
@@ -262,48 +281,18 @@ class ProcessInstance:
         if number is not None:
             self._send(frame(CANCEL, number))
 
-    # Sending
+    def _send(self, data: bytes, descriptor: int = -1) -> None:
+        if self._channel is not None:
+            self._channel.send(data, descriptor)
+        elif descriptor >= 0:
+            os.close(descriptor)
 
     def _send_all(self, pieces: list[Piece]) -> None:
         for data, descriptor in pieces:
             self._send(data, descriptor)
 
-    def _send(self, data: bytes, descriptor: int = -1) -> None:
-        view = memoryview(data)
-        if not self._unsent:
-            view, descriptor = self._send_now(view, descriptor)
-        if len(view):
-            self._unsent.append((view, descriptor))
-            if len(self._unsent) == 1 and self._process is not None:
-                self._loop.add_writer(self._process.connection.fileno(), self._writable)
-
-    def _send_now(self, view: memoryview, descriptor: int) -> tuple[memoryview, int]:
-        """Send what fits; gives back what is left. A dead child is noticed by its reader."""
-        if self._process is None:
-            return view[:0], -1
-        try:
-            while len(view):
-                view = view[send(self._process.connection, view, descriptor) :]
-                if descriptor >= 0:
-                    os.close(descriptor)
-                    descriptor = -1
-        except BlockingIOError:
-            return view, descriptor
-        except OSError:
-            if descriptor >= 0:
-                os.close(descriptor)
-            return view[:0], -1
-        return view, descriptor
-
-    def _writable(self) -> None:
-        while self._unsent:
-            view, descriptor = self._send_now(*self._unsent[0])
-            if len(view):
-                self._unsent[0] = (view, descriptor)
-                return
-            self._unsent.popleft()
-        if self._process is not None and self._process.connection.fileno() >= 0:
-            self._loop.remove_writer(self._process.connection.fileno())
+    def _waiting(self) -> int:
+        return self._channel.waiting if self._channel is not None else 0
 
     def _give_back_segments(self) -> None:
         released = []
@@ -315,44 +304,13 @@ class ProcessInstance:
 
     # Receiving
 
-    def _readable(self) -> None:
-        process = self._process
-        if process is None:
-            return
-        try:
-            size = receive(process.connection, self._view, self._descriptors)
-        except BlockingIOError:
-            return
-        except OSError:
-            size = 0
-        if not size:
-            self._died()
-            return
-        rest = self._rest
-        rest += self._view[:size]
-        at = 0
-        while len(rest) - at >= FRAME.size:
-            kind, length, number = FRAME.unpack_from(rest, at)
-            end = at + FRAME.size + length
-            if end > len(rest):
-                break
-            try:
-                # A copy of its own: outputs are views of it.
-                self._take(kind, number, rest[at + FRAME.size : end])
-            except Exception:
-                # Nothing that comes after it can be trusted.
-                logger.exception("%s sent what cannot be read: it is killed", self.name)
-                process.process.kill()
-                self._died()
-                return
-            at = end
-        self._rest = rest[at:]
-
     def _take(self, kind: int, number: int, payload: bytearray) -> None:
         if kind == RESPONSES:
-            for response in self._reader.read(payload):
-                self._respond(response)
+            responses = self._reader.read(payload)
+            # The child gets its next batch before the callers get their answers.
             self._finish(number)
+            for response in responses:
+                self._respond(response)
         elif kind == RESPONSE:
             self._respond(self._reader.read_one(payload))
         elif kind == DONE:
@@ -365,7 +323,7 @@ class ProcessInstance:
             self._reader.forget()
             self._calls.forget()
         elif kind == SEGMENT:
-            self._segments.add(number, self._descriptors.popleft(), int.from_bytes(payload, "little"))
+            self._add_segment(number, int.from_bytes(payload, "little"))
         elif kind == DROP_SEGMENT:
             self._segments.drop(number)
         elif kind == RELEASE:
@@ -373,7 +331,7 @@ class ProcessInstance:
         elif kind == LOG:
             log_line(self.name, orjson.loads(bytes(payload)))
         elif kind == PONG:
-            self._pinged_s = 0.0
+            self._missed_beats = 0
         elif kind == IS_READY:
             self._readiness.take(orjson.loads(bytes(payload)))
         elif kind == ASK:
@@ -384,6 +342,10 @@ class ProcessInstance:
             self._give_back_segments()
         elif kind == CANCEL_CALL:
             self._calls.cancel(number)
+
+    def _add_segment(self, number: int, size: int) -> None:
+        if self._channel is not None:
+            self._segments.add(number, self._channel.take_descriptor(), size)
 
     def _open_segment(self, number: int, offset: int, size: int) -> Array:
         found: Array = np.asarray(self._segments.open(number, offset, size))
@@ -419,29 +381,39 @@ class ProcessInstance:
 
     def _printed(self) -> None:
         process = self._process
-        if process is None:
-            return
-        for line in process.read_output():
-            logger.info("%s: %s", self.name, line)
-        if process.process.poll() is not None:
-            self._loop.remove_reader(process.output)
+        if process is not None:
+            process.take_output()
+            if process.is_silent:
+                self._loop.remove_reader(process.output)
 
     def _beat(self) -> None:
-        """Once a second: is the child still alive, and does it keep memory that nobody needs?"""
+        """Once a second: is the child still alive, does it say that it is ready, and is there memory to let go?"""
         self._timer = self._loop.call_later(BEAT_S, self._beat)
-        now = monotonic()
-        if self._pinged_s and now - self._pinged_s > self._child_spec.start_s:
-            logger.error("%s does not answer for %.0f s: it is killed", self.name, now - self._pinged_s)
-            if self._process is not None:
-                self._process.process.kill()
+        process = self._process
+        if process is None or self._has_ended(process):
             return
-        if not self._pinged_s:
-            self._pinged_s = now
+        # Beats and not seconds: the server itself may have been stopped for a while.
+        if self._missed_beats * BEAT_S >= self._child_spec.start_s:
+            self._was_killed = True
+            process.process.kill()
+            return
+        if not self._missed_beats:
             self._send(frame(PING, 1))
+        self._missed_beats += 1
         self._check_ready()
         self._give_back_segments()
         for number in self._writer.pool.trim():
             self._send(frame(DROP_SEGMENT, number))
+
+    def _has_ended(self, process: ChildProcess) -> bool:
+        """Notice an end that the connection does not show, as a program that the child started holds it too."""
+        if process.process.poll() is None:
+            return False
+        if self._channel is not None:
+            self._channel.read()
+        if self._process is process:
+            self._died()
+        return True
 
     def _died(self) -> None:
         """The child is gone: its requests fail, and another one is started."""
@@ -450,11 +422,8 @@ class ProcessInstance:
         if process is None or self._stopping:
             return
         self._process = None
-        self.is_healthy = False
-        self.problem = process.obituary()
+        self.problem = self._cause(process)
         process.close()
-        while self._descriptors:
-            os.close(self._descriptors.popleft())
         logger.error("%s has ended: %s", self.name, self.problem)
         error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
         self._batch = None
@@ -464,36 +433,64 @@ class ProcessInstance:
         calls = self._calls
         self._reset()
         calls.close()
+        if monotonic() - self._born_s > HEALTHY_AFTER_S:
+            self._back_off_s = FIRST_BACK_OFF_S
         self._answers.child_died(self)
         for request in requests:
             self._answers.child_responded(request, Response(0, None, error, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY))
-        if monotonic() - self._born_s > HEALTHY_AFTER_S:
-            self._back_off_s = FIRST_BACK_OFF_S
-        self._revive_later()
+        self._revive_later(self._back_off_s > PATIENCE_S)
 
-    def _revive_later(self) -> None:
+    def _cause(self, process: ChildProcess) -> str:
+        how = process.obituary()
+        if not self._was_killed:
+            return how
+        return f"it gave no sign of life for {self._child_spec.start_s:g} s ({how})"
+
+    def _revive_later(self, is_down: bool) -> None:
+        if is_down and not self.is_down:
+            self.is_down = True
+            self._answers.child_down(self)
         self._timer = self._loop.call_later(self._back_off_s, self._revive)
         self._back_off_s = min(2 * self._back_off_s, LONGEST_BACK_OFF_S)
 
     def _revive(self) -> None:
-        if not self._stopping:
-            self._loop.run_in_executor(None, self._spawn).add_done_callback(self._revived)
+        """Start a child in a thread of its own: it may take long, and several may be needed at a time."""
+        self._timer = None
+        self._starter = threading.Thread(target=self._start_again, name=f"naiad-start-{self.name}", daemon=True)
+        self._starter.start()
 
-    def _revived(self, future: asyncio.Future[tuple[ChildProcess, bool]]) -> None:
-        if future.cancelled():
-            return
-        failure = future.exception()
-        if failure is not None:
-            self.problem = str(failure)
-            logger.error("%s could not be started again: %s", self.name, failure)
-            if not self._stopping:
-                self._revive_later()
-            return
-        process, is_asked = future.result()
+    def _start_again(self) -> None:
+        started: tuple[ChildProcess, bool] | None = None
+        failure = ""
+        try:
+            started = self._spawn()
+        except Exception as error:
+            failure = f"it cannot be started again: {error}"
+        try:
+            self._loop.call_soon_threadsafe(self._revived, started, failure)
+        except RuntimeError:
+            # The loop is closed, and with it the server.
+            _give_up(started)
+
+    def _revived(self, started: tuple[ChildProcess, bool] | None, failure: str) -> None:
+        self._starter = None
         if self._stopping:
-            process.end()
-            process.close()
+            _give_up(started)
             return
-        self._process = process
+        if started is None:
+            self.problem = failure
+            logger.error("%s: %s", self.name, failure)
+            self._revive_later(True)
+            return
+        self._process, is_asked = started
         self._attach(is_asked)
+        logger.info("%s runs again", self.name)
         self._answers.child_revived(self)
+
+
+def _give_up(started: tuple[ChildProcess, bool] | None) -> None:
+    """End a child that came too late."""
+    if started is not None:
+        process, _ = started
+        process.end()
+        process.close()

@@ -94,9 +94,12 @@ class ModelManager:
     async def unload_all(self, timeout: float) -> bool:
         """Refuse new requests, let the accepted ones finish, close everything; False when that took longer."""
         models = [v.model for e in self.entries.values() for v in e.versions.values() if v.model is not None]
+        deadline = monotonic() + timeout
         drained = await asyncio.gather(*(_drain(model, timeout) for model in models))
         loop = asyncio.get_running_loop()
-        closed = await asyncio.gather(*(loop.run_in_executor(None, model.close, 1.0) for model in models))
+        # A model may have something to finish of its own.
+        left_s = max(1.0, deadline - monotonic())
+        closed = await asyncio.gather(*(loop.run_in_executor(None, model.close, left_s) for model in models))
         for model in models:
             model.detach()
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -6,6 +6,7 @@ Source: the reference's Python backend. What runs in the process is in ``naiad.c
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
 
 _COMPLETED: Final = ("max_batch_size", "input", "output", "dynamic_batching", "model_transaction_policy")
+_INHERITS: Final = re.compile(rb"class\s+TritonPythonModel\s*\(")
 _START_S: Final = 30
 _MIN_SHARED_BYTES: Final = 4 << 20
 _FORCE_CPU: Final = "FORCE_CPU_ONLY_INPUT_TENSORS"
@@ -42,7 +44,9 @@ class PythonBackend(Backend):
     def complete(self, config: Any) -> None:
         """Let the model's ``auto_complete_config`` fill the configuration in, in a process of its own."""
         model_py = self._model_py()
-        if b"auto_complete_config" not in model_py.read_bytes():
+        source = model_py.read_bytes()
+        if b"auto_complete_config" not in source and not _INHERITS.search(source):
+            # A process less to start; a class that inherits may have it from elsewhere.
             return
         name = f"{self.context.model}_{self.context.version}_auto_complete"
         process = ChildProcess(name, self._child(config, name, "complete", "CPU"))
