@@ -16,7 +16,6 @@ import orjson
 
 from naiad.child.protocol import (
     ALIGNMENT,
-    ANSWER,
     CALL_RESPONSE,
     COUNT,
     FLAG_EMPTY,
@@ -37,7 +36,6 @@ from naiad.errors import (
     UnsupportedError,
 )
 from naiad.execution.child_codec import BatchWriter, Piece, frame
-from naiad.execution.child_process import not_served
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, Parameters, RequestTerms, request_label
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, DataType
 from naiad.tensor.strings import decode_bytes, encode_bytes
@@ -235,20 +233,6 @@ class ChildCalls:
             self._send([(frame(CALL_RESPONSE, number, RESPONSE_HEAD.pack(number, 0, end | FLAG_EMPTY, 0, 0)), -1)])
         else:
             self._send_outputs(request, outputs, end)
-
-    # Questions
-
-    def answer(self, number: int, content: Mapping[str, Any]) -> None:
-        """Answer a question about models; one about anything else is refused."""
-        if self._models is None or content.get("what") != "is_model_ready":
-            self._send([(not_served(number, content), -1)])
-            return
-        said: dict[str, Any]
-        try:
-            said = {"value": self._models.is_model_ready(str(content["name"]), str(content.get("version") or ""))}
-        except NaiadError as error:
-            said = {"error": {"message": str(error), "code": error.grpc_code}}
-        self._send([(frame(ANSWER, number, orjson.dumps(said)), -1)])
 
     # Reading
 

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -20,15 +20,19 @@ import orjson
 
 from naiad import child
 from naiad.backends.base import ChildSpec
-from naiad.child.protocol import ANSWER, ASK, CONFIG, FAILED, FRAME, INIT, LOG, READY
+from naiad.child.protocol import ANSWER, ASK, CONFIG, FAILED, FRAME, INIT, LOG, READY, TELL
 from naiad.errors import ModelLoadError
 from naiad.execution.child_codec import frame
 
 logger = logging.getLogger("naiad")
 
+Ask = Callable[[Mapping[str, Any], Callable[[Mapping[str, Any]], None] | None], None]
+"""Passes a question on, with who takes the content of its answer; None for what has no answer."""
+_DO_NOT_WAIT: Final = getattr(socket, "MSG_DONTWAIT", 0)
 _LEVELS: Final = {"ERROR": logging.ERROR, "WARNING": logging.WARNING, "VERBOSE": logging.DEBUG}
 MAIN: Final = Path(child.__file__).with_name("main.py")
 KEPT_LINES: Final = 20
+_LOOK_S: Final = 1.0
 _DYING_S: Final = 0.05
 _OUTPUT_BYTES: Final = 1 << 16
 # How much of what a dead child printed is still read. A program that it started may go on printing for ever.
@@ -73,11 +77,15 @@ class ChildProcess:
         os.set_blocking(read_end, False)
         self.is_silent = False
         self._rest = b""
+        self._deadline = 0.0
+        # Those of the model whose answers are due. Answered on the event loop.
+        self._questions: set[int] = set()
 
-    def begin(self) -> tuple[int, Any]:
+    def begin(self, ask: Ask | None = None) -> tuple[int, Any]:
         """Give the child its orders and wait for its answer: the kind (``READY`` or ``CONFIG``) and its content.
 
-        Blocks; called in a loading thread.
+        Blocks; called in a loading thread. ``ask`` passes on what the model asks meanwhile; without it all is refused.
+        The time until an answer does not count.
 
         Raises:
             ModelLoadError: it failed, ended or took too long; it is gone then.
@@ -86,7 +94,8 @@ class ChildProcess:
             with selectors.DefaultSelector() as selector:
                 selector.register(self.connection, selectors.EVENT_READ)
                 selector.register(self.output, selectors.EVENT_READ)
-                return self._begin(selector, monotonic() + self.spec.start_s)
+                self._deadline = monotonic() + self.spec.start_s
+                return self._begin(selector, ask)
         except TimeoutError:
             self.end()
             raise ModelLoadError(
@@ -99,12 +108,12 @@ class ChildProcess:
             self.end()
             raise
 
-    def _begin(self, selector: selectors.BaseSelector, deadline: float) -> tuple[int, Any]:
+    def _begin(self, selector: selectors.BaseSelector, ask: Ask | None) -> tuple[int, Any]:
         self.connection.settimeout(self.spec.start_s)
         self.connection.sendall(frame(INIT, 0, orjson.dumps(self.spec.orders)))
         while True:
-            kind, size, number = FRAME.unpack(self._exactly(FRAME.size, selector, deadline))
-            payload = self._exactly(size, selector, deadline)
+            kind, size, number = FRAME.unpack(self._exactly(FRAME.size, selector))
+            payload = self._exactly(size, selector)
             content = orjson.loads(payload) if payload else {}
             if kind in (READY, CONFIG):
                 return kind, content
@@ -113,23 +122,49 @@ class ChildProcess:
             if kind == LOG:
                 log_line(self.name, content)
             elif kind == ASK:
-                self.connection.sendall(not_served(number, content))
+                self._ask(ask, number, content)
+            elif kind == TELL and ask is not None:
+                ask(content, None)
 
-    def _exactly(self, size: int, selector: selectors.BaseSelector, deadline: float) -> bytes:
+    def _ask(self, ask: Ask | None, number: int, content: Mapping[str, Any]) -> None:
+        def reply(said: Mapping[str, Any]) -> None:
+            self._questions.discard(number)
+            data = frame(ANSWER, number, orjson.dumps(said))
+            try:
+                # On the event loop, which waits for nobody. A child that does not read its answers is broken.
+                if self.connection.send(data, _DO_NOT_WAIT) != len(data):
+                    self.process.kill()
+            except BlockingIOError:
+                self.process.kill()
+            except OSError:
+                # The child is gone, which whoever reads finds out.
+                return
+
+        self._questions.add(number)
+        if ask is None:
+            text = f"'{content.get('what', '')}' is not served while a model completes its configuration"
+            reply({"error": {"message": text, "code": 12}})
+        else:
+            ask(content, reply)
+
+    def _exactly(self, size: int, selector: selectors.BaseSelector) -> bytes:
         """So many bytes, and nothing of what comes after them."""
         found = bytearray()
         while len(found) < size:
-            self._await(selector, deadline)
+            self._await(selector)
             if not (data := self.connection.recv(size - len(found))):
                 raise ConnectionError("the child closed its connection")
             found += data
         return bytes(found)
 
-    def _await(self, selector: selectors.BaseSelector, deadline: float) -> None:
+    def _await(self, selector: selectors.BaseSelector) -> None:
         """Wait until the child says something. What it prints is taken in, since a full pipe would stop it."""
         while True:
-            left_s = deadline - monotonic()
-            ready = {key.fd for key, _ in selector.select(max(0.0, left_s))}
+            now_s = monotonic()
+            left_s = self._deadline - now_s
+            ready = {key.fd for key, _ in selector.select(max(0.0, min(left_s, _LOOK_S)))}
+            if self._questions:
+                self._deadline += monotonic() - now_s
             if self.output in ready:
                 self.take_output()
                 if self.is_silent:
@@ -194,12 +229,6 @@ def log_line(instance: str, content: Mapping[str, Any]) -> None:
     """Log what a model says with its ``Logger``."""
     level = _LEVELS.get(str(content.get("level")), logging.INFO)
     logger.log(level, "%s: %s", instance, content.get("message", ""))
-
-
-def not_served(number: int, content: Mapping[str, Any]) -> bytes:
-    """The answer to a question that this server has no answer to."""
-    text = f"'{content.get('what', '')}' is not served to models by this version of Naiad"
-    return frame(ANSWER, number, orjson.dumps({"error": {"message": text, "code": 12}}))
 
 
 def _failure(content: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from time import monotonic, monotonic_ns
 from typing import Any, Final, Protocol
@@ -22,6 +23,7 @@ import orjson
 
 from naiad.backends.base import ChildSpec
 from naiad.child.protocol import (
+    ANSWER,
     ASK,
     CALL,
     CANCEL,
@@ -43,14 +45,18 @@ from naiad.child.protocol import (
     RESPONSE,
     RESPONSES,
     SEGMENT,
+    TELL,
 )
 from naiad.child.segments import ServerSegments
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, InternalError, NaiadError, UnavailableError
 from naiad.execution.batch import Batch
+from naiad.execution.child_asks import ChildAsks, Content, Reply
 from naiad.execution.child_calls import ChildCalls, Models
 from naiad.execution.child_channel import ChildChannel
 from naiad.execution.child_codec import BatchWriter, Piece, Response, ResponseReader, frame
+from naiad.execution.child_metrics import ChildMetrics
+from naiad.execution.child_models import ModelQuestions
 from naiad.execution.child_process import ChildProcess, log_line
 from naiad.execution.child_readiness import ChildReadiness
 from naiad.request import Array, InferRequest
@@ -140,6 +146,7 @@ class ProcessInstance:
         self._writer = BatchWriter(self._spec)
         self._reader = ResponseReader(self._spec, self._open_segment)
         self._calls = ChildCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
+        self._asks = ChildAsks(ModelQuestions(self._models), ChildMetrics())
         self._readiness = ChildReadiness(self.name, False)
         self._missed_beats = 0
         self._was_killed = False
@@ -161,7 +168,7 @@ class ProcessInstance:
         try:
             if self._stopping:
                 process.process.kill()
-            _, content = process.begin()
+            _, content = process.begin(self._ask_from_thread)
         except BaseException:
             process.close()
             raise
@@ -169,6 +176,13 @@ class ProcessInstance:
             self._starting = None
         process.connection.setblocking(False)
         return process, bool(content.get("is_ready"))
+
+    def _ask_from_thread(self, content: Content, reply: Reply | None) -> None:
+        """Pass on what a child asks, or tells, that is not ready yet."""
+        if reply is None:
+            self._loop.call_soon_threadsafe(self._asks.tell, content)
+        else:
+            self._loop.call_soon_threadsafe(self._asks.ask, content, reply)
 
     def _attach(self, is_asked: bool) -> None:
         """Listen to a child that is ready."""
@@ -199,6 +213,7 @@ class ProcessInstance:
         self._stopping = True
         self._unlisten()
         self._calls.close()
+        self._asks.close()
         if self._process is not None:
             self._process.end()
             self._process.close()
@@ -335,13 +350,20 @@ class ProcessInstance:
         elif kind == IS_READY:
             self._readiness.take(orjson.loads(bytes(payload)))
         elif kind == ASK:
-            self._calls.answer(number, orjson.loads(bytes(payload)))
+            self._asks.ask(orjson.loads(bytes(payload)), partial(self._answer, self._channel, number))
+        elif kind == TELL:
+            self._asks.tell(orjson.loads(bytes(payload)))
         elif kind == CALL:
             self._calls.call(number, payload)
             # Tensors of earlier calls may hold back the child, which waits for its segments.
             self._give_back_segments()
         elif kind == CANCEL_CALL:
             self._calls.cancel(number)
+
+    def _answer(self, channel: ChildChannel | None, number: int, content: Content) -> None:
+        # The answer may come when the child that asked is gone and another has its place.
+        if channel is not None and channel is self._channel:
+            channel.send(frame(ANSWER, number, orjson.dumps(content)))
 
     def _add_segment(self, number: int, size: int) -> None:
         if self._channel is not None:
@@ -430,9 +452,10 @@ class ProcessInstance:
         requests = list(self._requests.values())
         self._requests.clear()
         self._numbers_of.clear()
-        calls = self._calls
+        calls, asks = self._calls, self._asks
         self._reset()
         calls.close()
+        asks.close()
         if monotonic() - self._born_s > HEALTHY_AFTER_S:
             self._back_off_s = FIRST_BACK_OFF_S
         self._answers.child_died(self)
@@ -479,6 +502,8 @@ class ProcessInstance:
             return
         if started is None:
             self.problem = failure
+            # It may have made metrics before it failed.
+            self._asks.close()
             logger.error("%s: %s", self.name, failure)
             self._revive_later(True)
             return
