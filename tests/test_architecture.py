@@ -39,7 +39,7 @@ NETWORK = ("uvloop", "httptools", "socket", "socketserver", "ssl", "http", "urll
 MAY_USE_NETWORK = {
     "uvloop": ("frontends", "server", "cli"),
     # Processes of models are talked to over pairs of local sockets.
-    "socket": ("frontends", "server", "cli", "child", "execution"),
+    "socket": ("frontends", "server", "cli", "child", "execution", "backends.hosted"),
     "ssl": ("frontends", "server", "cli"),
     "httptools": ("wire.http1", "frontends"),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 import socket
@@ -20,25 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = ROOT / "scripts"
-BENCH = SCRIPTS / "bench"
-SECONDS_LIMIT = 60
-
-
-@pytest.fixture(autouse=True)
-def scripts_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-
-
-def part(name: str) -> Any:
-    return importlib.import_module(f"benchmarks.{name}")
-
-
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(BENCH), *arguments], capture_output=True, text=True, timeout=SECONDS_LIMIT, check=False
-    )
+from bench_parts import SECONDS_LIMIT, bench, part
 
 
 class Echo(BaseHTTPRequestHandler):

@@ -96,6 +96,12 @@ def test_defaults_of_grpc_are_those_of_the_reference() -> None:
         (["--strict-model-config=true"], "disable_auto_complete_config", True),
         (["--strict-model-config=false"], "disable_auto_complete_config", False),
         (["--model-control-mode=NONE"], "model_control_mode", "none"),
+        (["--model-control-mode=Explicit"], "model_control_mode", "explicit"),
+        (
+            ["--model-control-mode=explicit", "--load-model", "a", "--load-model=b"],
+            "load_model",
+            ("a", "b"),
+        ),
         (["--log-verbose=3"], "log_verbose", 3),
         (["--log-verbose=true"], "log_verbose", 1),
         (["--log-verbose=Off"], "log_verbose", 0),
@@ -148,7 +154,14 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         ),
         (["--log-verbose=loud"], "Invalid option value. Got loud"),
         (["--log-format=iso8601"], "Got iso8601. Expected: 'default' or 'ISO8601'."),
-        (["--model-control-mode=explicit"], "'explicit' is not supported by this version of naiad"),
+        (
+            ["--load-model=m"],
+            "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.",
+        ),
+        (
+            ["--model-control-mode=explicit", "--load-model=m", "--load-model=*"],
+            "Wildcard model name '*' must be the ONLY startup model if specified at all.",
+        ),
         (["--model-control-mode=POLL"], "'POLL' is not supported by this version of naiad"),
         (["--model-control-mode=manual"], "Invalid option value. Got manual"),
         (["--model-config-name=../x"], "Invalid option value. Got ../x"),
@@ -278,9 +291,16 @@ def test_backend_settings_are_merged_global_first() -> None:
         "onnxruntime,default-max-batch-size=16",
         "--backend-config=onnxruntime,extra=a,b=c",
     )
-    assert got.settings_of("onnxruntime") == {"default-max-batch-size": "16", "extra": "a,b=c"}
-    assert got.settings_of("pytorch") == {"default-max-batch-size": "8"}
-    assert got.backend_settings[""] == {"default-max-batch-size": "8"}
+    everywhere = {"backend-directory": "/opt/tritonserver/backends"}
+    assert got.settings_of("onnxruntime") == {**everywhere, "default-max-batch-size": "16", "extra": "a,b=c"}
+    assert got.settings_of("pytorch") == {**everywhere, "default-max-batch-size": "8"}
+    assert got.backend_settings[""] == {**everywhere, "default-max-batch-size": "8"}
+
+
+def test_the_folder_of_backends_is_a_setting_of_all_of_them() -> None:
+    assert options("--backend-directory=/a").settings_of("x") == {"backend-directory": "/a"}
+    got = options("--backend-directory=/a", "--backend-config=backend-directory=/b")
+    assert got.settings_of("x") == {"backend-directory": "/b"}
 
 
 def test_the_environment_sets_options_and_the_command_line_wins() -> None:

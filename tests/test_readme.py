@@ -54,7 +54,7 @@ class Terminal:
         self._server: subprocess.Popen[str] | None = None
         self._log = folder.parent / "server.log"
         places = {"NAIAD_VENV": sys.prefix, "NAIAD_DEMO_MODELS": str(folder / "demo-models")}
-        ports = {"NAIAD_HTTP_PORT": str(self._port), "NAIAD_METRICS_PORT": "0"}
+        ports = {"NAIAD_HTTP_PORT": str(self._port), "NAIAD_METRICS_PORT": "0", "NAIAD_GRPC_PORT": "0"}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self._environment = {**os.environ, **places, **ports, "PATH": path}
         (folder / "scripts").symlink_to(ROOT / "scripts")

@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -77,14 +78,18 @@ def compare_grpc(settings: Settings, contenders: dict[str, GrpcContender], fan: 
     return alternate(settings.rounds, measures)
 
 
-def measure_grpc(contender: GrpcContender, fan: Fan, seconds: int, work: Path) -> GrpcLoad:
-    """Repeat one ModelInfer call for ``seconds``.
+def measure_grpc(
+    contender: GrpcContender, fan: Fan, seconds: int, work: Path, *, pin: bool = True, log: Path | None = None
+) -> GrpcLoad:
+    """Repeat one ModelInfer call for ``seconds``; the latency of every call is written to ``log``.
 
     Raises:
         CaseError: a call failed, an answer was refused or too short, or nothing was answered.
         CaseSkippedError: h2load is not installed.
     """
-    command = _command(contender, fan, seconds, work)
+    command = _command(contender, fan, seconds, work, machine.client_core() if pin else None)
+    if log is not None:
+        command.insert(-1, f"--log-file={log}")
     before = machine.cpu_seconds(contender.server.pid)
     finished = subprocess.run(command, capture_output=True, text=True, timeout=seconds + GRACE_SECONDS, check=False)
     cpu = machine.cpu_seconds(contender.server.pid) - before
@@ -94,14 +99,20 @@ def measure_grpc(contender: GrpcContender, fan: Fan, seconds: int, work: Path) -
     return GrpcLoad(calls, seconds, cpu / calls * 1e6)
 
 
-def _command(contender: GrpcContender, fan: Fan, seconds: int, work: Path) -> list[str]:
+def logged_latencies(log: Path) -> array[float]:
+    """The sorted seconds of the calls in a log of h2load, whose lines are: start, HTTP status, microseconds."""
+    rows = (line.split("\t") for line in log.read_text().splitlines())
+    return array("d", sorted(int(took) / 1e6 for _, status, took, *_ in rows if status == "200"))
+
+
+def _command(contender: GrpcContender, fan: Fan, seconds: int, work: Path, core: int | None) -> list[str]:
     if not shutil.which("h2load"):
         raise CaseSkippedError("h2load is not installed (apt-get install nghttp2-client)")
     file = work / f"message-{hashlib.sha256(contender.message).hexdigest()[:16]}.grpc"
     file.write_bytes(framed(contender.message))
     spread = ["-t", "1", "-c", str(fan.connections), "-m", str(fan.streams), "-D", str(seconds)]
     address = f"http://127.0.0.1:{contender.server.port}{INFER}"
-    return machine.on_core(["h2load", *spread, *WINDOWS, "-d", str(file), *HEADERS, address], machine.client_core())
+    return machine.on_core(["h2load", *spread, *WINDOWS, "-d", str(file), *HEADERS, address], core)
 
 
 def answered_calls(printed: str, answer_bytes: int, what: str) -> int:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+import re
 import shutil
 import socket
+from collections import Counter
+from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 
 import psutil
 
 MIB = 1024 * 1024
+BLOCK_BYTES = 512
+MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ (\S+) (\d+) +(\S.*)\n(?:\w+: .*\n)*?Rss: +(\d+) kB", re.MULTILINE)
+SHARED_FILES = ("/memfd:", "/dev/shm/")
+LOWEST_PRIORITY = 19
 PACKAGES = ("naiad", "numpy", "onnxruntime", "torch", "uvloop", "httptools", "orjson", "hpack", "protobuf", "grpcio")
 
 
@@ -62,6 +71,61 @@ def resident_bytes(pid: int) -> int:
         except psutil.NoSuchProcess:
             continue
     return total
+
+
+def proportional_bytes(pid: int) -> int:
+    """Memory of a process and its living descendants in which what they share counts once (PSS)."""
+    total = 0
+    for process in _tree(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += process.memory_full_info().pss
+    return total
+
+
+def shared_bytes(pid: int) -> int:
+    """What lies in the shared memory that a process and its living descendants have open or mapped, each file once."""
+    sizes: dict[tuple[int, int], int] = {}
+    for process in _tree(pid):
+        # What is mapped shows as far as this process has touched it, what is open shows in full.
+        for file, size in (*_mapped_files(process.pid), *_open_files(process.pid)):
+            sizes[file] = max(size, sizes.get(file, 0))
+    return sum(sizes.values())
+
+
+def _open_files(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """The shared memory that a process has open: device and inode, bytes in all."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        # A descriptor may be closed between the listing and the look at it.
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(descriptor).startswith(SHARED_FILES):
+                found = descriptor.stat()
+                yield (found.st_dev, found.st_ino), found.st_blocks * BLOCK_BYTES
+
+
+def _mapped_files(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """The shared memory that a process has mapped: device and inode, resident bytes."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    for device, inode, path, resident in MAPPING.findall(Path(f"/proc/{pid}/smaps").read_text()):
+        if path.startswith(SHARED_FILES):
+            major, minor = (int(part, 16) for part in device.split(":"))
+            sizes[os.makedev(major, minor), int(inode)] += int(resident) * 1024
+    yield from sizes.items()
+
+
+def spare_core() -> int | None:
+    """A core for what runs beside a pinned server: a third one, or else the load generator's; None without pinning."""
+    return cores()[2] if can_pin() and len(cores()) > 2 else client_core()
+
+
+def put_behind(pid: int, core: int | None) -> None:
+    """Let all threads of a process run only when nothing else wants to, and only on ``core`` unless it is None."""
+    if not hasattr(os, "SCHED_IDLE"):
+        os.setpriority(os.PRIO_PROCESS, pid, LOWEST_PRIORITY)
+        return
+    for entry in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setscheduler(int(entry.name), os.SCHED_IDLE, os.sched_param(0))
+        if core is not None:
+            os.sched_setaffinity(int(entry.name), {core})
 
 
 def _tree(pid: int) -> list[psutil.Process]:

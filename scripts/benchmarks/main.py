@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
@@ -23,6 +24,7 @@ Measure what the project promises about speed and memory, and print every figure
 loopback. The figures are explained in docs/benchmarks.md."""
 EPILOG = "exit code: 0 all bounds kept, 1 a bound missed (not with --quick), 2 a case failed or an option is wrong"
 QUICK_SECONDS = 1
+REFERENCE = "NAIAD_REFERENCE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,6 +61,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="the official perf_analyzer (default: $PERF_ANALYZER, or the one on PATH)",
     )
+    made.add_argument(
+        "--reference",
+        type=_executable,
+        metavar="PATH",
+        default=os.environ.get(REFERENCE),
+        help=f"the reference server's executable, for the cases of Python models (default: ${REFERENCE})",
+    )
     return made
 
 
@@ -93,7 +102,7 @@ def exit_code(settings: Settings, results: Sequence[Result]) -> int:
 
 
 def _settings(options: argparse.Namespace, work: Path) -> Settings:
-    given = {"yardstick": options.yardstick, "perf_analyzer": options.perf_analyzer}
+    given = {name: getattr(options, name) for name in ("yardstick", "perf_analyzer", "reference")}
     if options.quick:
         return Settings(work, options.rounds or 1, QUICK_SECONDS, True, **given)
     return Settings(work, options.rounds or 5, options.seconds, False, **given)
@@ -127,6 +136,12 @@ def _folder(text: str) -> Path:
     if not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is not a folder")
     return Path(text).resolve()
+
+
+def _executable(text: str) -> Path:
+    if not os.access(text, os.X_OK) or Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not an executable file")
+    return Path(text).absolute()
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from . import machine
 from .figures import CaseError, CaseSkippedError
@@ -21,6 +22,9 @@ ENVIRONMENT = "PERF_ANALYZER"
 CALIBRATION_CALLS = 2_000
 GRACE_SECONDS = 15
 ATTEMPTS = 4
+WINDOWS = 3
+UNTIL_STEADY = ("--stability-percentage", "50", "--max-trials", "10")
+UNSTEADY = "Failed to obtain stable measurement"
 REQUEST_COUNT = re.compile(r"^\s*Request count: (\d+)", re.MULTILINE)
 
 
@@ -45,17 +49,46 @@ class Plan:
     calls: int
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to ask of a model that gives FP32 INPUT0 back in some form: ``values`` of them over ``protocol``."""
+
+    model: str
+    values: int
+    protocol: Literal["http", "grpc"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What perf_analyzer saw in its windows: inferences per second, and latencies in us."""
+
+    rate: float
+    p50_us: float
+    p99_us: float
+
+
 def find_tool(settings: Settings) -> Path:
-    """The perf_analyzer to run: the one the run was given, the environment's, or the one on the path.
+    """The perf_analyzer to run, as ``named_tool`` finds it.
 
     Raises:
         CaseSkippedError: there is none.
     """
-    named = settings.perf_analyzer or os.environ.get(ENVIRONMENT) or shutil.which("perf_analyzer")
-    if named is None:
+    if (tool := named_tool(settings)) is None:
         raise CaseSkippedError(
             f"perf_analyzer was not found: give its path with --perf-analyzer or in {ENVIRONMENT}, or put it on PATH"
         )
+    return tool
+
+
+def named_tool(settings: Settings) -> Path | None:
+    """The perf_analyzer that the run was given, the environment's, or the one on the path; None where there is none.
+
+    Raises:
+        CaseError: it cannot be executed.
+    """
+    named = settings.perf_analyzer or os.environ.get(ENVIRONMENT) or shutil.which("perf_analyzer")
+    if named is None:
+        return None
     if not os.access(named, os.X_OK):
         raise CaseError(f"{named} is not an executable file, expected the path of perf_analyzer")
     return Path(named)
@@ -88,6 +121,25 @@ def analyze(tool: Path, server: Server, plan: Plan, seconds: int, work: Path) ->
     raise CaseError(f"{what}: not done in {ATTEMPTS} attempts of {GRACE_SECONDS + 3 * seconds} s")
 
 
+def observe(tool: Path, server: Server, question: Question, concurrency: int, seconds: int, work: Path) -> Window:
+    """Its own figures over three windows in a row that are alike, each a third of ``seconds``; nothing is pinned.
+
+    Raises:
+        CaseError: perf_analyzer failed, never got done or saw no such windows.
+    """
+    what = f"{server.name} under perf_analyzer at {concurrency}"
+    limit_s = GRACE_SECONDS + 5 * seconds
+    for _ in range(ATTEMPTS):
+        table = work / f"perf-{time.monotonic_ns()}.csv"
+        command = [str(tool), "-m", question.model, "-u", f"127.0.0.1:{server.port}", "-i", question.protocol]
+        command += ["--shape", f"INPUT0:{question.values}", "--concurrency-range", str(concurrency), "--verbose-csv"]
+        command += ["-p", str(seconds * 1000 // WINDOWS), *UNTIL_STEADY, "-f", str(table)]
+        if _run(command, limit_s, what) is not None:
+            row = _last_row(table, what)
+            return Window(float(row["Inferences/Second"]), float(row["p50 latency"]), float(row["p99 latency"]))
+    raise CaseError(f"{what}: no steady figures in {ATTEMPTS} attempts of at most {limit_s} s")
+
+
 def _command(tool: Path, server: Server, plan: Plan, table: Path) -> list[str]:
     command = [str(tool), "-m", "identity", "-u", f"127.0.0.1:{server.port}", "-i", "grpc", "--verbose-csv"]
     command += ["--shape", f"INPUT0:{plan.elements}", "--concurrency-range", str(plan.concurrency)]
@@ -103,12 +155,14 @@ def _analysis(printed: str, row: dict[str, str], plan: Plan, cpu: float, what: s
 
 
 def _run(command: list[str], limit_seconds: int, what: str) -> str | None:
-    """What it printed; None when it had to be ended."""
+    """What it printed; None when it had to be ended or its windows differed too much from one another."""
     try:
         finished = subprocess.run(command, capture_output=True, text=True, timeout=limit_seconds, check=False)
     except subprocess.TimeoutExpired:
         return None
     printed = finished.stdout + finished.stderr
+    if finished.returncode and UNSTEADY in printed:
+        return None
     if finished.returncode:
         raise CaseError(f"{what}: ended with code {finished.returncode}: {printed[-2000:]}")
     return printed

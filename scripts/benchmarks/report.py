@@ -75,6 +75,7 @@ def write_json(path: Path, settings: Settings, results: Sequence[Result]) -> Non
         "seconds": settings.seconds,
         "quick": settings.quick,
         "yardstick": settings.yardstick is not None,
+        "reference": settings.reference is not None,
         "cases": [_result_json(result) for result in results],
     }
     path.write_text(json.dumps(document, indent=2) + "\n")

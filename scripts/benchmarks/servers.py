@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,7 @@ from .infer import Request, ask
 SCRIPTS = Path(__file__).resolve().parent.parent
 HTTP = "HTTPService"
 GRPC = "GRPCInferenceService"
+METRICS = "Metrics Service"
 LISTEN = (
     *("--http-address", "127.0.0.1", "--http-port", "0", "--metrics-port", "0"),
     *("--grpc-address", "127.0.0.1", "--grpc-port", "0"),
@@ -33,12 +34,20 @@ POLL_SECONDS = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server; ``ready_seconds`` passed between its exec and its first answer that it is ready."""
+    """A running server; ``ready_seconds`` passed between its exec and its first answer that it is ready.
+
+    ``port`` is the one that is measured; ``ports`` has those of all known services.
+    """
 
     name: str
     pid: int
     port: int
     ready_seconds: float
+    ports: Mapping[str, int] = field(default_factory=dict)
+
+    def at(self, service: str) -> Server:
+        """The same server, measured at the port of another service."""
+        return replace(self, port=self.ports[service])
 
 
 @contextmanager
@@ -58,7 +67,25 @@ def naiad(
         _await(process, log, lambda: _answers_ready(http_port) or None)
         ready_seconds = time.perf_counter() - began
         port = _await(process, log, lambda: _printed_port(log, service))
-        yield Server("naiad", process.pid, port, ready_seconds)
+        yield Server("naiad", process.pid, port, ready_seconds, {HTTP: http_port, service: port})
+
+
+@contextmanager
+def reference(executable: Path, repository: Path, work: Path) -> Iterator[Server]:
+    """The reference server on the same ``repository``, ready for requests; ``port`` is that of HTTP.
+
+    Raises:
+        CaseError: it ended or did not become ready; the text carries the end of its log.
+    """
+    ports = {service: machine.free_port() for service in (HTTP, GRPC, METRICS)}
+    command = [str(executable), "--model-repository", str(repository)]
+    for name, port in zip(("http", "grpc", "metrics"), ports.values(), strict=True):
+        command += [f"--{name}-address", "127.0.0.1", f"--{name}-port", str(port)]
+    log = work / f"reference-{time.monotonic_ns()}.log"
+    began = time.perf_counter()
+    with _process(command, log, {}) as process:
+        _await(process, log, lambda: _answers_ready(ports[HTTP]) or None)
+        yield Server("reference", process.pid, ports[HTTP], time.perf_counter() - began, ports)
 
 
 @contextmanager
@@ -105,6 +132,10 @@ def _process(command: list[str], log: Path, environment: dict[str, str]) -> Iter
         )
     try:
         yield process
+    except (CaseError, OSError) as error:
+        if (code := process.poll()) is None:
+            raise
+        raise CaseError(f"{error}\nthe server had ended with code {code}; its log ends:\n{_tail(log)}") from error
     finally:
         stop(process)
 
@@ -125,9 +156,7 @@ def _await(process: subprocess.Popen[bytes], log: Path, look: Callable[[], int |
     deadline = time.monotonic() + START_SECONDS
     while (found := look()) is None:
         if process.poll() is not None:
-            raise CaseError(
-                f"the server ended with code {process.returncode} before it was ready; its log ends:\n{_tail(log)}"
-            )
+            raise CaseError("the server ended before it was ready")
         if time.monotonic() > deadline:
             raise CaseError(f"the server was not ready after {START_SECONDS:g} s; its log ends:\n{_tail(log)}")
         time.sleep(POLL_SECONDS)

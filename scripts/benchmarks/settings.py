@@ -17,6 +17,7 @@ class Settings:
         quick: everything is cut short: it shows that a case works, not how fast the server is.
         yardstick: folder of sketches to measure in the same run, or None.
         perf_analyzer: the official perf_analyzer, or None to look for it in the environment.
+        reference: the reference server's executable, measured in turns with ours on Python models, or None.
     """
 
     work: Path
@@ -25,6 +26,7 @@ class Settings:
     quick: bool = False
     yardstick: Path | None = None
     perf_analyzer: Path | None = None
+    reference: Path | None = None
 
     def sketch(self, script: str) -> Path | None:
         """The path of one sketch, or None when the run has no yardstick."""

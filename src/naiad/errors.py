@@ -84,6 +84,14 @@ class RequestTimeoutError(UnavailableError):
     reason = "REJECTED"
 
 
+class ExecutionTimeoutError(UnavailableError):
+    """A model ran for longer than it may (``execute-timeout-seconds``), and its process was ended."""
+
+    http_status = 504
+    grpc_code = 4
+    reason = "BACKEND"
+
+
 class ResponseBacklogError(NaiadError):
     """A caller does not take the responses of a decoupled model as fast as the model sends them."""
 
@@ -146,6 +154,11 @@ def error_of_code(code: int, message: str) -> NaiadError:
     return _BY_CODE.get(code, BackendError)(message)
 
 
+def error_of_name(name: str, message: str) -> NaiadError:
+    """The error that failed the loading of a model in another process, by the name of its class."""
+    return _BY_NAME.get(name, ModelLoadError)(message)
+
+
 class UnknownError(NaiadError):
     """A model failed with the code UNKNOWN."""
 
@@ -165,5 +178,15 @@ _BY_CODE: dict[int, type[NaiadError]] = {
         UnavailableError,
         CancelledError,
         BackendError,
+    )
+}
+_BY_NAME: dict[str, type[NaiadError]] = {
+    kind.__name__: kind
+    for kind in (
+        *_BY_CODE.values(),
+        BackendUnavailableError,
+        ConfigError,
+        InternalError,
+        MalformedRequestError,
     )
 }

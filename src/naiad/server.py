@@ -22,7 +22,7 @@ from naiad.frontends.http.routes import Router
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.options import ServerOptions, option_rows
-from naiad.repository.discover import discover
+from naiad.repository.catalog import Catalog
 from naiad.telemetry.logs import table_log
 from naiad.telemetry.tables import format_table
 from naiad.version import __version__
@@ -72,7 +72,9 @@ class Server:
         settings = LoadSettings(
             options.settings_of, not options.disable_auto_complete_config, options.model_config_name
         )
-        self._manager = ModelManager(settings, options.model_load_thread_count)
+        self._catalog = Catalog(options.model_repository, options.paths)
+        is_explicit = options.model_control_mode == "explicit"
+        self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
         self._engine = Engine(self._manager, options.id, options.strict_readiness)
         self._listeners: list[Frontend] = []
         self._stop = asyncio.Event()
@@ -118,13 +120,20 @@ class Server:
         self._stop.set()
 
     def _scan(self) -> Sequence[ModelSource]:
-        listing = discover(self._options.model_repository, self._options.paths)
+        """The models to load at the start."""
+        listing = self._catalog.listing()
         for problem in listing.problems:
             if not problem.fatal:
                 logger.warning("%s", problem.located())
-        for name, reason in listing.unavailable.items():
+        known = listing.models.keys() | listing.unavailable.keys()
+        self._manager.listed = frozenset(known)
+        wanted = self._options.wanted_models(known)
+        for name in sorted(wanted - listing.models.keys()):
+            reason = listing.unavailable.get(
+                name, "failed to poll from model repository: there is no model of that name"
+            )
             self._manager.refuse(name, ModelLoadError(reason))
-        return tuple(listing.models.values())
+        return tuple(source for name, source in listing.models.items() if name in wanted)
 
     async def _listen(self) -> None:
         options = self._options
@@ -180,6 +189,7 @@ class Server:
             cpu=options.allow_cpu_metrics,
             latencies=options.counter_latencies,
             interval_ms=options.metrics_interval_ms,
+            custom=self._manager.custom_metrics,
         )
         listener = HttpListener(application, options.metrics_address, options.metrics_port, option="--metrics-port")
         await self._start(listener, "Metrics Service")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
@@ -94,6 +94,13 @@ def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
     assert found.tolist() == expected.tolist()
 
 
+class Executes(Protocol):
+    """An instance, or what stands for one."""
+
+    def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+        """As ``Instance.execute``."""
+
+
 class BackendContract(ABC):
     """The suite; a subclass says how to make the models."""
 
@@ -104,6 +111,10 @@ class BackendContract(ABC):
     def echo(self, folder: Path, wire: str, rows: int) -> Case:
         """A batching model of one type with inputs A, B and outputs X (= A) and Y (= B), and ``rows`` rows of input."""
 
+    def running(self, at: BackendContext, model: ModelSpec) -> AbstractContextManager[Executes]:
+        """One instance of a started backend."""
+        return running(self.name, at, model)
+
     @pytest.fixture(params=("numeric", "BYTES"))
     def case(self, request: pytest.FixtureRequest, tmp_path: Path) -> Case:
         return self.echo(tmp_path, "FP32" if request.param == "numeric" else "BYTES", 3)
@@ -113,7 +124,7 @@ class BackendContract(ABC):
             folder = tmp_path / wire
             folder.mkdir()
             case = self.echo(folder, wire, 2)
-            with running(self.name, case.at, case.model) as instance:
+            with self.running(case.at, case.model) as instance:
                 result = instance.execute(case.inputs, tuple(case.expected))
                 for name, array in case.expected.items():
                     assert_same(result[name], array)
@@ -121,11 +132,11 @@ class BackendContract(ABC):
     @pytest.mark.parametrize("rows", [1, 2, 5, 8])
     def test_rows_of_a_batch_are_kept(self, tmp_path: Path, rows: int) -> None:
         case = self.echo(tmp_path, "FP32", rows)
-        with running(self.name, case.at, case.model) as instance:
+        with self.running(case.at, case.model) as instance:
             assert_same(instance.execute(case.inputs, ("X",))["X"], case.expected["X"])
 
     def test_wanted_outputs_come_in_any_order_and_number(self, case: Case) -> None:
-        with running(self.name, case.at, case.model) as instance:
+        with self.running(case.at, case.model) as instance:
             for wanted in (("X",), ("Y",), ("Y", "X"), ("X", "Y"), ("X",)):
                 result = instance.execute(case.inputs, wanted)
                 assert set(wanted) <= set(result)
@@ -136,7 +147,7 @@ class BackendContract(ABC):
         frozen = {name: array.copy() for name, array in case.inputs.items()}
         for array in frozen.values():
             array.flags.writeable = False
-        with running(self.name, case.at, case.model) as instance:
+        with self.running(case.at, case.model) as instance:
             result = instance.execute(frozen, ("X", "Y"))
             assert_same(result["X"], case.expected["X"])
             assert_same(result["Y"], case.expected["Y"])
@@ -145,11 +156,11 @@ class BackendContract(ABC):
 
     def test_strided_inputs_are_taken(self, case: Case) -> None:
         wide = {name: np.repeat(array, 2, axis=1)[:, ::2] for name, array in case.inputs.items()}
-        with running(self.name, case.at, case.model) as instance:
+        with self.running(case.at, case.model) as instance:
             assert_same(instance.execute(wide, ("X",))["X"], case.expected["X"])
 
     def test_a_failed_run_leaves_the_instance_usable(self, case: Case) -> None:
-        with running(self.name, case.at, case.model) as instance:
+        with self.running(case.at, case.model) as instance:
             for _ in range(2):
                 with pytest.raises(BackendError):
                     instance.execute({}, ("X",))
@@ -158,7 +169,7 @@ class BackendContract(ABC):
     def test_results_survive_later_runs_and_the_close(self, tmp_path: Path) -> None:
         case = self.echo(tmp_path, "FP32", 3)
         other = {name: array + 1 for name, array in case.inputs.items()}
-        with running(self.name, case.at, case.model) as instance:
+        with self.running(case.at, case.model) as instance:
             first = instance.execute(case.inputs, ("X", "Y"))
             for _ in range(3):
                 instance.execute(other, ("X", "Y"))

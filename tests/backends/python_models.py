@@ -108,9 +108,9 @@ class Client:
 
 
 @contextmanager
-def client_of(repository: Path, log: Path, *arguments: object) -> Iterator[Client]:
-    """A client of a server that serves a repository."""
-    with serving(log, "--model-repository", repository, *arguments) as server:
+def client_of(repository: Path, log: Path, *arguments: object, **options: Any) -> Iterator[Client]:
+    """A client of a server that serves a repository; ``options`` are of ``subprocess.Popen``."""
+    with serving(log, "--model-repository", repository, *arguments, **options) as server:
         client = Client(server)
         try:
             yield client

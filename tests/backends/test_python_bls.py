@@ -213,7 +213,7 @@ def test_many_calls_are_under_way_at_once(client: Client) -> None:
         ),
         ({"model": "repeats"}, "UNIMPLEMENTED", "model 'repeats' is decoupled"),
         ({"model": "misbehaves"}, "UNAVAILABLE", "Stub process 'misbehaves_0_0' is not healthy."),
-        ({"load": "doubles"}, "INTERNAL", "Failed to load model: 'load_model' is not served to models"),
+        ({"load": "doubles"}, "INTERNAL", "Failed to load model: explicit model load / unload is not allowed"),
     ],
 )
 def test_what_goes_wrong_is_the_response(client: Client, said: dict[str, Any], code: str, text: str) -> None:

@@ -158,7 +158,7 @@ def test_an_error_for_one_request_leaves_the_others(tmp_path: Path) -> None:
     assert (responses[1].error, responses[1].code) == ("default", 13)
     assert [r.code for r in responses[2:]] == [2, 13, 5, 3, 14, 12, 6, 1]
     assert responses[2].error == "code 0"
-    assert all(r.flags == p.FLAG_FINAL | p.FLAG_ERROR for r in responses[1:])
+    assert all(r.flags == p.FLAG_FINAL | p.FLAG_ERROR | p.FLAG_OWN for r in responses[1:])
 
 
 @pytest.mark.parametrize(

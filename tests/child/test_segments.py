@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -169,17 +170,55 @@ def test_without_shared_memory_large_tensors_travel_in_frames(tmp_path: Path) ->
         assert "none left" in line["message"]
 
 
-def test_a_file_takes_the_place_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def without_memory(monkeypatch: pytest.MonkeyPatch) -> segments.Notice:
+    """A system whose memory has a name always; what is told about it."""
+
     def refused(name: str) -> int:
         raise OSError("not here")
 
     monkeypatch.setattr(os, "memfd_create", refused)
+    monkeypatch.setattr(segments, "notice", segments.Notice())
+    return segments.notice
+
+
+def test_a_file_takes_the_place_of_memory(without_memory: segments.Notice) -> None:
+    for _ in range(2):
+        descriptor = anonymous_file(5000)
+        try:
+            assert os.fstat(descriptor).st_size == 5000
+            assert os.fstat(descriptor).st_nlink == 0
+            assert os.readlink(f"/proc/self/fd/{descriptor}").startswith("/dev/shm/")
+            # Not a hole: a full disk shows now, and not when the tensor is written.
+            assert os.fstat(descriptor).st_blocks * 512 >= 5000
+        finally:
+            os.close(descriptor)
+    assert "(not here)" in without_memory.take()
+    assert without_memory.take() == ""
+
+
+def test_a_file_lies_elsewhere_when_there_is_no_room(
+    without_memory: segments.Notice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.posix_fallocate
+    full = ["/dev/shm"]
+
+    def fallocate(descriptor: int, offset: int, size: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(tuple(full)):
+            raise OSError(28, "No space left on device")
+        real(descriptor, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     descriptor = anonymous_file(5000)
-    try:
-        assert os.fstat(descriptor).st_size == 5000
-        assert os.fstat(descriptor).st_nlink == 0
-    finally:
-        os.close(descriptor)
+    assert os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(tmp_path))
+    os.close(descriptor)
+    before = len(os.listdir("/proc/self/fd"))
+    full.append(str(tmp_path))
+    with pytest.raises(OSError, match="No space left"):
+        anonymous_file(5000)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_size_classes() -> None:

@@ -262,7 +262,7 @@ def test_problems_stand_at_their_lines() -> None:
 REFUSED = {
     "sequence_batching { }": ["sequence_batching"],
     'platform: "ensemble" ensemble_scheduling { }': ["ensemble_scheduling"],
-    "model_transaction_policy { decoupled: true }": ["model_transaction_policy.decoupled"],
+    'backend: "pytorch" model_transaction_policy { decoupled: true }': ["model_transaction_policy.decoupled"],
     "response_cache { enable: true }": ["response_cache.enable"],
     "batch_input { }": ["batch_input"],
     "batch_output { }": ["batch_output"],
@@ -277,6 +277,7 @@ REFUSED = {
     'model_operations { op_library_filename: "x.so" }': ["model_operations.op_library_filename"],
     'model_repository_agents { agents { name: "checksum" } }': ["model_repository_agents.agents"],
     'runtime: "libtriton_other.so"': ["runtime"],
+    'backend: "pytorch" runtime: "model.py"': ["runtime"],
     "instance_group { secondary_devices { } }": ["instance_group[0].secondary_devices"],
 }
 
@@ -299,6 +300,7 @@ def test_every_row_of_the_table_is_tested() -> None:
     [
         "model_transaction_policy { }",
         'backend: "python" model_transaction_policy { decoupled: true }',
+        'backend: "of_ours" runtime: "model.py" model_transaction_policy { decoupled: true }',
         "response_cache { enable: false }",
         "dynamic_batching { default_queue_policy { } }",
         'backend: "onnxruntime" runtime: "libtriton_onnxruntime.so"',

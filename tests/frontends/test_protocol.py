@@ -47,6 +47,39 @@ def test_a_request_in_single_bytes(loop: str) -> None:
     run(loop, test())
 
 
+@pytest.mark.parametrize("size", [1, 300, 16_384, 16_385, 40_000])
+@pytest.mark.parametrize("cuts", [(0,), (0, 1), (0, 200), (-1,), (0, "end")])
+def test_a_head_may_come_before_its_body(loop: str, size: int, cuts: tuple[int | str, ...]) -> None:
+    async def test() -> None:
+        async with serving() as server:
+            client = await server.connect()
+            body = bytes(range(250)) * (size // 250 + 1)
+            whole = post("/echo", body[:size]) + post("/echo", b"next")
+            start = len(post("/echo", body[:size])) - size
+            places = [start + (size if cut == "end" else int(cut)) for cut in cuts]
+            for begin, end in zip((0, *places), (*places, len(whole)), strict=True):
+                client.send(whole[begin:end])
+                await client.writer.drain()
+                for _ in range(10):
+                    await asyncio.sleep(0)
+            assert (await client.response()).body == body[:size]
+            assert (await client.response()).body == b"next"
+
+    run(loop, test())
+
+
+def test_a_small_body_that_never_comes_is_given_up(loop: str) -> None:
+    async def test() -> None:
+        async with serving(HttpLimits(body_grace_s=3)) as server:
+            client = await server.connect()
+            client.send(post("/echo", b"hello")[:-5])
+            await server.until(lambda: all(c._state for c in server.listener._service.connections))
+            server.pass_time(4)
+            assert (await client.response()).status == 408
+
+    run(loop, test())
+
+
 @pytest.mark.parametrize("size", [32_768, 65_536, 65_537, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5_000_000])
 def test_bodies_of_all_sizes_come_back(loop: str, size: int) -> None:
     body = bytes(range(251)) * (size // 251 + 1)

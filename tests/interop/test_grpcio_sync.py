@@ -86,8 +86,6 @@ def test_the_repository_index(service: Any, models: Path) -> None:
 
 
 NOT_SERVED = {
-    "RepositoryModelLoad": pb.RepositoryModelLoadRequest(model_name="sum"),
-    "RepositoryModelUnload": pb.RepositoryModelUnloadRequest(model_name="sum"),
     "SystemSharedMemoryStatus": pb.SystemSharedMemoryStatusRequest(),
     "SystemSharedMemoryRegister": pb.SystemSharedMemoryRegisterRequest(),
     "SystemSharedMemoryUnregister": pb.SystemSharedMemoryUnregisterRequest(),
@@ -108,8 +106,23 @@ def test_what_is_not_served_says_so(service: Any, method: str) -> None:
     assert text.endswith("is not served by this version of Naiad")
 
 
+NOT_ALLOWED = {
+    "RepositoryModelLoad": pb.RepositoryModelLoadRequest(model_name="sum"),
+    "RepositoryModelUnload": pb.RepositoryModelUnloadRequest(model_name="sum"),
+}
+
+
+@pytest.mark.parametrize("method", NOT_ALLOWED)
+def test_models_are_not_loaded_without_explicit_control(service: Any, method: str) -> None:
+    with pytest.raises(grpc.RpcError) as failure:
+        getattr(service, method)(NOT_ALLOWED[method], timeout=CALL_S)
+    code, text = status_of(failure.value)
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert "not allowed" in text
+
+
 def test_every_method_of_the_service_was_called() -> None:
-    called = {*ANSWERS, *NOT_SERVED, "ModelConfig", "ModelStatistics", "RepositoryIndex"}
+    called = {*ANSWERS, *NOT_SERVED, *NOT_ALLOWED, "ModelConfig", "ModelStatistics", "RepositoryIndex"}
     methods = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name
     assert called | {"ModelInfer", "ModelStreamInfer"} == set(methods)
 

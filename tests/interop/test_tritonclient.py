@@ -128,8 +128,9 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
     ),
     "load": (
         lambda c: c.load_model("sum"),
-        "StatusCode.UNIMPLEMENTED",
-        "is not served by this version of Naiad",
+        "StatusCode.UNAVAILABLE",
+        "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
+        "--model-control-mode=explicit",
     ),
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..figures import Figure
 from ..settings import Settings
 from . import (
+    execution,
     growth,
     grpc_growth,
     grpc_peers,
@@ -17,6 +18,11 @@ from . import (
     linear_model,
     mixed,
     mlp,
+    python_chain,
+    python_identity,
+    python_round_trip,
+    python_spin,
+    python_start,
     start,
     tail,
 )
@@ -38,4 +44,13 @@ CASES: Mapping[str, Case] = {
     "grpc_peers": grpc_peers.measure,
     "grpc_perf_analyzer": grpc_perf_analyzer.measure,
     "grpc_growth": grpc_growth.measure,
+    "python_identity": python_identity.small,
+    "python_600kb": python_identity.image,
+    "python_10mb": python_identity.ten_megabytes,
+    "python_chain": python_chain.python_chain,
+    "python_round_trip": python_round_trip.python_round_trip,
+    "python_start": python_start.python_start,
+    "python_memory": python_start.python_memory,
+    "python_spin": python_spin.python_spin,
+    "execution": execution.measure,
 }

@@ -46,6 +46,11 @@ class ChildSpec:
         orders: the content of its ``INIT`` frame.
         start_s: how long it may take until it is ready.
         holds: what must not go while it runs.
+        execute_s: how long a batch may run; 0 for any time.
+        memory_bytes: how much private memory it may have; 0 for any. Its orders say the same.
+        program: the file that the interpreter runs; None for the one that runs Python models.
+        silence_s: how long it may give no sign of life once it is ready; 0 for ``start_s``.
+        setting: the option that gives it more time.
     """
 
     python: Path
@@ -53,6 +58,11 @@ class ChildSpec:
     orders: Mapping[str, Any]
     start_s: float
     holds: object = None
+    execute_s: float = 0.0
+    memory_bytes: int = 0
+    program: Path | None = None
+    silence_s: float = 0.0
+    setting: str = "--backend-config=python,stub-timeout-seconds=N"
 
 
 class Instance(ABC):

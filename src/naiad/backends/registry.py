@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from naiad.config.complete import PYTHON_RUNTIME
 from naiad.errors import BackendUnavailableError, first_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from naiad.backends.base import Backend, BackendContext
 
 
@@ -22,10 +27,14 @@ class Entry:
     extra: str = ""
 
 
+logger = logging.getLogger("naiad")
+
+PYTHON = "python"
+BACKEND_DIRECTORY = "backend-directory"
 BACKENDS = {
     "identity": Entry("naiad.backends.builtin.identity:IdentityBackend"),
     "onnxruntime": Entry("naiad.backends.onnxruntime:OnnxRuntimeBackend", "onnxruntime", "onnx"),
-    "python": Entry("naiad.backends.python.backend:PythonBackend"),
+    PYTHON: Entry("naiad.backends.python.backend:PythonBackend"),
     "pytorch": Entry("naiad.backends.pytorch:PyTorchBackend", "torch", "torch"),
 }
 
@@ -43,20 +52,58 @@ def known() -> tuple[str, ...]:
     return tuple(sorted(BACKENDS))
 
 
+def settings_name(backend: str) -> str:
+    """The name whose ``--backend-config`` settings hold for ``backend``: those of ``python`` for a Python-based one."""
+    return backend if backend in BACKENDS else PYTHON
+
+
 def create(backend: str, context: BackendContext) -> Backend:
     """The backend called ``backend`` (``onnxruntime``, ...) for the model version of ``context``.
+
+    A name that is not known here may be that of a Python-based backend: a folder with a ``model.py`` in the
+    ``backend-directory`` of the context's settings.
 
     Raises:
         BackendUnavailableError: the name is unknown or its framework is not installed; the text says what to do.
     """
     entry = BACKENDS.get(backend)
     if entry is None:
-        raise _unknown(backend, context.model)
+        return _python_based(backend, context)
+    _warn_of_shadow(backend, context)
     if entry.framework:
         _require(backend, entry, context.model)
     module, _, name = entry.target.partition(":")
     made: Backend = getattr(import_module(module), name)(context)
     return made
+
+
+def _python_based(backend: str, context: BackendContext) -> Backend:
+    # Imported here: a server without Python models does not pay for it.
+    from naiad.backends.python.backend import PythonBackend
+
+    file = _backend_file(backend, context.backend_config)
+    if file is None or not file.is_file():
+        raise _unknown(backend, context.model, file)
+    return PythonBackend(context, file)
+
+
+def _backend_file(backend: str, settings: Mapping[str, str]) -> Path | None:
+    """The file of a Python-based backend, which need not exist; None for a name that no folder can have."""
+    folder = settings.get(BACKEND_DIRECTORY)
+    if not folder or backend in ("", ".", "..") or any(mark in backend for mark in "/\\\0"):
+        return None
+    return Path(folder).absolute() / backend / PYTHON_RUNTIME
+
+
+def _warn_of_shadow(backend: str, context: BackendContext) -> None:
+    file = _backend_file(backend, context.backend_config)
+    if file is not None and file.is_file():
+        logger.warning(
+            "model '%s': %s is not used, '%s' is a backend of Naiad itself; to use it, give its folder another name",
+            context.model,
+            file,
+            backend,
+        )
 
 
 def _require(backend: str, entry: Entry, model: str) -> None:
@@ -70,13 +117,16 @@ def _require(backend: str, entry: Entry, model: str) -> None:
         ) from error
 
 
-def _unknown(backend: str, model: str) -> BackendUnavailableError:
+def _unknown(backend: str, model: str, file: Path | None) -> BackendUnavailableError:
     names = ", ".join(known())
+    looked = f"; there is no Python-based backend {file} either (--backend-directory)" if file else ""
     if backend in NOT_BUILT:
         return BackendUnavailableError(
             f"model '{model}' needs the backend '{backend}', which is not supported by this version of "
-            f"Naiad; it has: {names}"
+            f"Naiad; it has: {names}{looked}"
         )
     close = difflib.get_close_matches(backend.lower(), BACKENDS, n=1, cutoff=0.5)
     hint = f"; did you mean '{close[0]}'?" if close else ""
-    return BackendUnavailableError(f"model '{model}' needs an unknown backend '{backend}'; known are: {names}{hint}")
+    return BackendUnavailableError(
+        f"model '{model}' needs an unknown backend '{backend}'; known are: {names}{looked}{hint}"
+    )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .outbound import Outbound
 
 MAX_CANCELLED = 4096
+_WORK = frozenset((protocol.EXECUTE_ALIKE, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE))
 Work = Tuple[int, int, bytearray, Forms]
 """Kind, number and payload of a frame for the main thread, and the forms that were valid when it came."""
 
@@ -63,7 +64,7 @@ class Arrivals:
 
     def handle(self, kind: int, number: int, payload: bytearray) -> None:
         """Take one frame."""
-        if kind in (protocol.EXECUTE, protocol.INIT, protocol.FINALIZE):
+        if kind in _WORK:
             self.inbox.append((kind, number, payload, self.forms))
             self._work_arrived()
             return

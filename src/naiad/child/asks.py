@@ -19,13 +19,13 @@ what                   more                                                     
 ``TELL`` frames: ``metric_increment`` (``metric``, ``by``), ``metric_set`` (``metric``, ``to``), ``metric_observe``
 (``metric``, ``value``), ``metric_delete`` (``metric``) and ``metric_family_delete`` (``family``).
 
-The child numbers its families and metrics from 1, each kind on its own. A family of the same name, kind and description
-as an existing one shares it. What a child has not deleted when it ends is deleted with it.
+The child numbers its families and metrics from 1, each kind on its own. A family of the same name and kind as an
+existing one shares it, a metric of the same labels too. What a child has not deleted when it ends is deleted with it.
+Numbers that are not finite are texts: ``nan``, ``inf``, ``-inf``.
 """
 
 from __future__ import annotations
 
-import base64
 from typing import Any, Mapping
 
 from . import active
@@ -96,6 +96,8 @@ def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None
         raise TritonModelException(
             f"failed to load model '{model_name}', files should be a dictionary of file paths and file contents"
         )
+    import base64  # Few models need it.
+
     contents = {path: base64.b64encode(_bytes(path, content)).decode() for path, content in (files or {}).items()}
     ask("Failed to load model", "load_model", name=model_name, config=config, files=contents)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .forms import Forms, aligned
-from .protocol import COUNT, REQUEST
+from .forms import Form, Forms, aligned
+from .protocol import ALIKE, COUNT, EXECUTE, EXECUTE_ALIKE, REQUEST
 from .requests import InferenceRequest, received_request
 
 if TYPE_CHECKING:
     from .session import Session
+
+_NO_ID = bytearray()
 
 
 class Batch:
@@ -20,15 +22,17 @@ class Batch:
         requests: the list that the model is given.
         result: what the model returned.
         ended: the server was told that the batch is over.
+        form: what all the requests have in common; None when they differ.
     """
 
-    __slots__ = ("ended", "number", "requests", "result")
+    __slots__ = ("ended", "form", "number", "requests", "result")
 
-    def __init__(self, number: int, requests: list[InferenceRequest]) -> None:
+    def __init__(self, number: int, requests: list[InferenceRequest], form: Form | None = None) -> None:
         self.number = number
         self.requests = requests
         self.result: Any = None
         self.ended = False
+        self.form = form
 
     def forget(self) -> None:
         """Let go of the requests and of the result, which may refer to them. The model may hold them still."""
@@ -36,8 +40,36 @@ class Batch:
         self.result = None
 
 
-def read_batch(session: Session, number: int, payload: bytearray, forms: Forms) -> Batch:
-    """The batch that an ``EXECUTE`` frame holds; ``forms`` are those that were valid when it came."""
+def read_batch(session: Session, kind: int, number: int, payload: bytearray, forms: Forms) -> Batch | None:
+    """The batch that a frame holds, None when it is no batch; ``forms`` are those that were valid when it came."""
+    if kind == EXECUTE_ALIKE:
+        batch = _read_alike(session, number, payload, forms)
+    elif kind == EXECUTE:
+        batch = _read_any(session, number, payload, forms)
+    else:
+        return None
+    if session.is_decoupled:
+        for item in batch.requests:
+            # From here on its end is noticed, however the model treats it.
+            item.get_response_sender()
+    return batch
+
+
+def _read_alike(session: Session, number: int, payload: bytearray, forms: Forms) -> Batch:
+    first, count, form_number, id_bytes, _ = ALIKE.unpack_from(payload)
+    form = forms[form_number]
+    begin = aligned(ALIKE.size + id_bytes)
+    ids = payload[ALIKE.size : ALIKE.size + id_bytes].split(b"\0") if id_bytes else [_NO_ID] * count
+    stride, layout = form.stride, form.layout
+    requests = []
+    for index, request_id in enumerate(ids):
+        at = begin + index * stride
+        places = tuple([(payload, at + offset, size) for offset, size in layout])
+        requests.append(received_request(session, first + index, form, places, request_id))
+    return Batch(number, requests, form)
+
+
+def _read_any(session: Session, number: int, payload: bytearray, forms: Forms) -> Batch:
     count, _ = COUNT.unpack_from(payload)
     at = COUNT.size
     described = []
@@ -55,8 +87,4 @@ def read_batch(session: Session, number: int, payload: bytearray, forms: Forms) 
         received_request(session, request, form, locate(payload, places, data), request_id)
         for request, form, places, request_id in described
     ]
-    if session.is_decoupled:
-        for item in requests:
-            # From here on its end is noticed, however the model treats it.
-            item.get_response_sender()
     return Batch(number, requests)

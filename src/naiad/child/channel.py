@@ -17,6 +17,7 @@ from collections import deque
 from typing import Any, Callable
 
 from .errors import ServerGoneError
+from .limits import memory_limit
 from .protocol import FRAME
 
 HEAD_BYTES = FRAME.size
@@ -162,7 +163,12 @@ class Channel:
             buffer[: self._filled] = buffer[start:end]
 
     def _begin_large(self, kind: int, number: int, size: int, start: int, end: int) -> None:
-        large = bytearray(size)
+        try:
+            large = bytearray(size)
+        except MemoryError as error:
+            # The connection cannot be read on, and whoever reads may be a model that goes on after an error.
+            os.write(2, f"no memory for {size} bytes that the server sent{memory_limit.hint(error)}\n".encode())
+            os._exit(1)
         first = start + HEAD_BYTES
         self._large_filled = end - first
         large[: self._large_filled] = self._view[first:end]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import traceback
 from enum import IntEnum
 from types import TracebackType
 
-_FUTURES = os.path.dirname(os.path.abspath(concurrent.futures.__file__)) + os.sep
+from .limits import memory_limit
+
+# Named without being imported, which would take 10 ms.
+_FUTURES = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "concurrent", "futures") + os.sep
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -44,6 +46,8 @@ GRPC_CODES: dict[int, int] = {
     ErrorCode.CANCELLED: 1,
 }
 CODES_BY_GRPC: dict[int, ErrorCode] = {number: ErrorCode(code) for code, number in GRPC_CODES.items()}
+# DEADLINE_EXCEEDED has no code of its own here; like UNAVAILABLE, another try may help.
+CODES_BY_GRPC[4] = ErrorCode.UNAVAILABLE
 
 
 class TritonError:
@@ -78,9 +82,15 @@ class TritonError:
         return self._message
 
 
+class FailedError(TritonError):
+    """The answer to a request that the model did not answer as it should; ``TritonError`` itself is a model's own."""
+
+    __slots__ = ()
+
+
 def describe(error: BaseException) -> str:
     """The text of an exception as callers see it: its type, its text and the places it passed, the deepest first."""
-    headline = f"{type(error).__name__}: {_text(error)}"
+    headline = f"{type(error).__name__}: {_text(error)}{memory_limit.hint(error)}"
     places = _places(error.__traceback__)
     return headline + "\n\nAt:\n" + "".join(places) if places else headline
 

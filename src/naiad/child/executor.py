@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from .alike import Answer
 from .batches import Batch
-from .errors import TritonError, TritonModelException, describe
-from .outbound import Answer, error_frame, json_frame
+from .errors import FailedError, TritonError, TritonModelException, describe
+from .outbound import error_frame, json_frame
 from .protocol import DONE, FLAG_FINAL, FLAG_RESCHEDULE
 from .requests import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from .responses import InferenceResponse
@@ -90,7 +91,8 @@ class Executor:
             return
         answers = self._answers(batch.requests, batch.result)
         batch.ended = True
-        self._out.answer_batch(batch.number, answers, batch.forget)
+        form = batch.form if len(answers) == len(batch.requests) else None
+        self._out.answer_batch(batch.number, answers, batch.forget, form)
 
     def _finish_decoupled(self, batch: Batch) -> None:
         if batch.result is not None:
@@ -142,7 +144,7 @@ class Executor:
             answers.append((request, None, FLAG_FINAL | FLAG_RESCHEDULE))
         elif request._sender is None:
             text = self._failed(_not_a_response(None))
-            answers.append((request, InferenceResponse(error=TritonError(text)), FLAG_FINAL))
+            answers.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
 
     # Failures
 

@@ -23,15 +23,19 @@ class Form:
         places: the places of all tensors in one struct, four numbers each.
         outputs: names of the wanted outputs; ``wanted`` has them as a set, None when the form names none.
         parameters_json: the parameters as compact JSON.
+        layout: where each tensor begins among those of one request alike, and its bytes; the tensors of the next
+            request lie ``stride`` bytes further.
     """
 
     __slots__ = (
         "correlation_id",
         "decoupled",
         "flags",
+        "layout",
         "outputs",
         "parameters_json",
         "places",
+        "stride",
         "tensors",
         "timeout_us",
         "trace",
@@ -42,6 +46,7 @@ class Form:
         is_request = "inputs" in content
         self.tensors = tuple(_tensor_form(t) for t in content["inputs" if is_request else "outputs"])
         self.places = struct.Struct("<" + "IIQQ" * len(self.tensors))
+        self.layout, self.stride = _layout(self.tensors)
         self.outputs: tuple[str, ...] = tuple(content.get("outputs", ())) if is_request else ()
         self.wanted: frozenset[str] | None = frozenset(self.outputs) or None
         self.parameters_json = compact_json(content.get("parameters") or {})
@@ -101,6 +106,17 @@ def _listed(tensors: tuple[TensorForm, ...]) -> list[Any]:
 def _tensor_form(entry: Any) -> TensorForm:
     name, wire, shape = entry
     return name, BY_WIRE[wire], tuple(shape)
+
+
+def _layout(tensors: tuple[TensorForm, ...]) -> tuple[tuple[tuple[int, int], ...], int]:
+    offset, found = 0, []
+    for _, datatype, shape in tensors:
+        size = datatype.itemsize
+        for dim in shape:
+            size *= dim
+        found.append((offset, size))
+        offset += aligned(size)
+    return tuple(found), offset
 
 
 def aligned(offset: int) -> int:

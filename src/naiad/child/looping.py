@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from .batches import read_batch
 from .errors import ServerGoneError, describe
 from .executor import Executor
-from .protocol import EXECUTE
 
 if TYPE_CHECKING:
     from .session import Session
@@ -80,10 +79,12 @@ class LoopRunner:
         inbox, executor = self._session.inbox, self._executor
         while inbox and executor is not None and (executor.decoupled or not self._tasks):
             kind, number, payload, forms = inbox.popleft()
-            if kind != EXECUTE:
+            batch = read_batch(self._session, kind, number, payload, forms)
+            if batch is None:
                 self._stop()
                 return
-            task = self.loop.create_task(executor.run_async(read_batch(self._session, number, payload, forms)))
+            task = self.loop.create_task(executor.run_async(batch))
+            del batch, payload
             self._tasks.add(task)
             task.add_done_callback(self._finished)
 

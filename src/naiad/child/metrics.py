@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 from enum import IntEnum
-from typing import Any
+from typing import Any, Tuple
 
 from .asks import ask, tell
 from .errors import TritonModelException
 
 _family_numbers = itertools.count(1)
 _metric_numbers = itertools.count(1)
+_Labels = Tuple[Tuple[str, str], ...]
 
 
 class MetricKind(IntEnum):
@@ -44,7 +46,7 @@ class Metric:
                 f"{failure}: TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative "
                 f"values, found {value}"
             )
-        tell("metric_increment", metric=self._number, by=float(value))
+        tell("metric_increment", metric=self._number, by=_as_json(value))
 
     def set(self, value: float) -> None:
         """Set a gauge.
@@ -55,7 +57,7 @@ class Metric:
         failure = "Failed to set metric value"
         self._check(failure, MetricKind.COUNTER, "Set")
         self._check(failure, MetricKind.HISTOGRAM, "Set")
-        tell("metric_set", metric=self._number, to=float(value))
+        tell("metric_set", metric=self._number, to=_as_json(value))
 
     def observe(self, value: float) -> None:
         """Add an observation to a histogram.
@@ -66,7 +68,7 @@ class Metric:
         failure = "Failed to observe metric value"
         self._check(failure, MetricKind.COUNTER, "Observe")
         self._check(failure, MetricKind.GAUGE, "Observe")
-        tell("metric_observe", metric=self._number, value=float(value))
+        tell("metric_observe", metric=self._number, value=_as_json(value))
 
     def value(self) -> float:
         """The value of a counter or a gauge.
@@ -99,7 +101,7 @@ class MetricFamily:
     """Metrics of one name. Those that live are shown; deleting the family deletes them.
 
     Raises:
-        TritonModelException: a family of the name exists with another kind or description.
+        TritonModelException: a family of the name exists with another kind, or the name is not allowed.
     """
 
     COUNTER = MetricKind.COUNTER
@@ -107,9 +109,14 @@ class MetricFamily:
     HISTOGRAM = MetricKind.HISTOGRAM
 
     def __init__(self, name: str, description: str, kind: int) -> None:
-        self._metrics: list[Metric] = []
-        self._kind = MetricKind(kind)
+        self._metrics: dict[_Labels, Metric] = {}
         self._number = 0
+        try:
+            self._kind = MetricKind(kind)
+        except ValueError:
+            raise TritonModelException(
+                f"Error when creating MetricFamily: the kind must be COUNTER, GAUGE or HISTOGRAM, found {kind!r}"
+            ) from None
         number = next(_family_numbers)
         ask(
             "Error when creating MetricFamily",
@@ -122,24 +129,26 @@ class MetricFamily:
         self._number = number
 
     def Metric(self, labels: dict[str, str] | None = None, buckets: list[float] | None = None) -> Metric:  # noqa: N802
-        """A metric of the family; a histogram needs the upper bounds of its buckets.
+        """A metric of the family, the same one for the same labels; a histogram needs its buckets' upper bounds.
 
         Raises:
-            TritonModelException: the labels are no dict, or buckets are missing, unexpected or no list.
+            TritonModelException: labels or buckets are missing, unexpected or not allowed.
         """
+        named, bounds = _checked_labels(labels), self._checked_buckets(buckets)
+        key = tuple(sorted(named.items()))
+        known = self._metrics.get(key)
+        if known is not None:
+            return known
         metric = Metric(self._kind, next(_metric_numbers))
-        ask(
-            "Error when creating Metric",
-            "metric",
-            metric=metric._number,
-            family=self._number,
-            labels=_checked_labels(labels),
-            buckets=self._checked_buckets(buckets),
-        )
-        self._metrics.append(metric)
-        return metric
+        failure = "Error when creating Metric"
+        ask(failure, "metric", metric=metric._number, family=self._number, labels=named, buckets=bounds)
+        kept = self._metrics.setdefault(key, metric)
+        if kept is not metric:
+            # Another thread was faster.
+            metric._clear()
+        return kept
 
-    def _checked_buckets(self, buckets: Any) -> list[float] | None:
+    def _checked_buckets(self, buckets: Any) -> list[float | str] | None:
         if buckets is None:
             if self._kind == MetricKind.HISTOGRAM:
                 raise TritonModelException("Failed to create metric. Missing required buckets.")
@@ -148,10 +157,10 @@ class MetricFamily:
             raise TritonModelException("Failed to create metric. Buckets must be a list.")
         if self._kind != MetricKind.HISTOGRAM:
             raise TritonModelException("Failed to create metric. Unexpected buckets found.")
-        return [float(b) for b in buckets]
+        return [_as_json(bound) for bound in buckets]
 
     def __del__(self) -> None:
-        for metric in self._metrics:
+        for metric in self._metrics.values():
             metric._clear()
         if self._number:
             tell("metric_family_delete", family=self._number)
@@ -168,3 +177,9 @@ def _checked_labels(labels: Any) -> dict[str, str]:
                 f"Failed to create metric. Labels must be texts by name, found {name!r}: {value!r}."
             )
     return labels
+
+
+def _as_json(value: float) -> float | str:
+    """A number for the server. JSON has no words for infinity and NaN."""
+    number = float(value)
+    return number if math.isfinite(number) else repr(number)

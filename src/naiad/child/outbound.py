@@ -7,10 +7,11 @@ import socket
 import threading
 from array import array
 from collections import deque
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from .errors import GRPC_CODES, ServerGoneError, TritonError, TritonModelException, describe
-from .forms import call_form, response_form
+from .alike import Answer, alike
+from .errors import GRPC_CODES, FailedError, ServerGoneError, TritonError, TritonModelException, describe
+from .forms import Form, call_form, response_form
 from .protocol import (
     ALIGNMENT,
     CALL,
@@ -19,6 +20,7 @@ from .protocol import (
     FLAG_EMPTY,
     FLAG_ERROR,
     FLAG_FINAL,
+    FLAG_OWN,
     FORGET_FORMS,
     FORM,
     FRAME,
@@ -30,6 +32,7 @@ from .protocol import (
     RESPONSE,
     RESPONSE_HEAD,
     RESPONSES,
+    RESPONSES_ALIKE,
     SEGMENT,
     SEGMENT_BYTES,
 )
@@ -41,8 +44,6 @@ from .tensors import Tensor
 MAX_FORMS = 2048
 MAX_ID_BYTES = 0xFFFF
 _PADDING = [bytes(n) for n in range(ALIGNMENT)]
-Answer = Tuple[InferenceRequest, Optional[InferenceResponse], int]
-"""A request, the response to it if there is one, and the flags."""
 
 
 class Body:
@@ -121,14 +122,17 @@ class Outbound:
 
     # Responses
 
-    def answer_batch(self, batch: int, answers: list[Answer], forget: Callable[[], object]) -> None:
-        """Answer the requests of a batch and end it.
+    def answer_batch(
+        self, batch: int, answers: list[Answer], forget: Callable[[], object], form: Form | None = None
+    ) -> None:
+        """Answer the requests of a batch and end it. ``form`` is that of all its requests, where they have one and all
+        of them are answered here.
 
         ``answers`` is emptied and ``forget`` called before anything is sent: both let go of the batch's tensors, whose
         segments are then given back in the same write.
         """
         with self._lock:
-            frame = self._batch_frame(batch, answers)
+            frame = (form is not None and self._alike_frame(batch, answers, form)) or self._batch_frame(batch, answers)
             answers.clear()
             forget()
             self._write(frame)
@@ -140,6 +144,18 @@ class Outbound:
             wanted = request._form.wanted if request._form else None
             self._encode(body, request._number, response, wanted, flags)
         return body.frame(RESPONSES, batch)
+
+    def _alike_frame(self, batch: int, answers: list[Answer], form: Form) -> bytes | None:
+        """The frame for responses that differ in their elements alone; None when they differ in more."""
+        data = alike(answers, form)
+        if data is None:
+            return None
+        response = answers[0][1]
+        number = self._response_form(response._tensors, "{}") if response is not None else 0
+        described = COUNT.pack(len(answers), number)
+        body = b"".join(data)
+        head = FRAME.pack(RESPONSES_ALIKE, ALIGNMENT + len(body), batch)
+        return b"".join((head, described, _PADDING[-len(described) % ALIGNMENT], body))
 
     def respond(
         self,
@@ -167,14 +183,15 @@ class Outbound:
                 tensors = _pruned(response._tensors, wanted)
                 payloads = [t._payload() for t in tensors]
             except Exception as problem:
-                error = TritonError(f"Failed to read the output tensors of a response: {describe(problem)}")
+                error = FailedError(f"Failed to read the output tensors of a response: {describe(problem)}")
             else:
                 form = self._response_form(tensors, response._parameters)
                 body.heads.append(RESPONSE_HEAD.pack(number, form, flags, 0, 0))
                 self._place(body, payloads)
                 return
         text = error_json(error)
-        body.heads.append(RESPONSE_HEAD.pack(number, 0, flags | FLAG_ERROR, len(text), 0))
+        flags |= FLAG_ERROR if isinstance(error, FailedError) else FLAG_ERROR | FLAG_OWN
+        body.heads.append(RESPONSE_HEAD.pack(number, 0, flags, len(text), 0))
         body.heads.append(text)
 
     def _response_form(self, tensors: Sequence[Tensor], parameters: str) -> int:
@@ -230,7 +247,7 @@ class Outbound:
         if not self._segments_fail:
             self._segments_fail = True
             message = f"no shared memory for large tensors ({error}): they travel over the socket, which costs copies"
-            place = {"file": __file__, "line": 0}
+            place = {"file": __file__, "line": 0, "once": "segments"}
             self._posted.append(json_frame(LOG, 0, {"level": "WARNING", "message": message, **place}))
 
     def trim(self) -> None:
@@ -296,13 +313,13 @@ class Outbound:
 
 def json_frame(kind: int, number: int, content: Mapping[str, Any]) -> bytes:
     """A frame with a JSON payload."""
-    payload = json.dumps(content).encode()
+    payload = _json(content)
     return FRAME.pack(kind, len(payload), number) + payload
 
 
 def error_json(error: TritonError) -> bytes:
     """An error as a response carries it."""
-    return json.dumps({"message": error.message(), "code": GRPC_CODES[error.code()]}).encode()
+    return _json({"message": error.message(), "code": GRPC_CODES[error.code()]})
 
 
 def error_frame(number: int, error: TritonError) -> bytes:
@@ -310,6 +327,11 @@ def error_frame(number: int, error: TritonError) -> bytes:
     text = error_json(error)
     head = RESPONSE_HEAD.pack(number, 0, FLAG_FINAL | FLAG_ERROR, len(text), 0)
     return FRAME.pack(RESPONSE, len(head) + len(text), number) + head + text
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    """JSON as the server reads it. It takes no half of a character, which Python has for bytes that are not UTF-8."""
+    return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _pruned(tensors: list[Tensor], wanted: Any | None) -> list[Tensor]:

@@ -82,5 +82,5 @@ for _public in list(vars().values()):
 
 
 def get_model_dir() -> str:
-    """The folder of the model's file."""
+    """The folder of the model's version, which holds its file, or the data for a Python-based backend."""
     return active.running().model_directory

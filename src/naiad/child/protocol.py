@@ -37,15 +37,30 @@ The child answers every request with ``RESPONSE`` frames and ends the batch with
 
 ``form`` 0 means no outputs and no parameters. ``RESPONSES`` begins with ``u32 responses, u32 reserved``; ``RESPONSE``
 has one response alone (number: the request). ``FLAG_FINAL``: no further response follows for that request.
-``FLAG_ERROR``: the error is JSON ``{"message": text, "code": n}`` with a gRPC status code. ``FLAG_EMPTY``: there is
-no response, only the end. ``FLAG_RESCHEDULE`` (with ``FLAG_FINAL`` and ``FLAG_EMPTY``): the model gave the request
-back; it is to be queued again.
+``FLAG_ERROR``: the error is JSON ``{"message": text, "code": n}`` with a gRPC status code; with ``FLAG_OWN`` it is the
+answer that the model chose, and not a failure. ``FLAG_EMPTY``: there is no response, only the end.
+``FLAG_RESCHEDULE`` (with ``FLAG_FINAL`` and ``FLAG_EMPTY``): the model gave the request back; it is to be queued again.
+
+**Requests alike.** Most batches are made of requests of one form with small tensors of fixed size. ``EXECUTE_ALIKE``
+(number: the batch) says what they have in common once::
+
+    u64 first request, u32 requests, u32 form, u32 bytes of the ids, u32 reserved
+
+then the ids with a zero byte between each two (or nothing when no request has one), then the data part: the tensors of
+one request after the other in the order of the form, each beginning at a multiple of ``ALIGNMENT``. The requests are
+numbered one after the other. When each of them has one plain response, and all of one form with small tensors that are
+not BYTES, ``RESPONSES_ALIKE`` (number: the batch) may answer them: ``u32 responses, u32 form``, then the data part,
+laid out likewise. All of these responses are final.
 
 A request that has no final response when its batch ends stays open: the model still holds its response sender, and a
 ``RESPONSE`` with ``FLAG_FINAL`` comes later, an error if the model lets go of the sender. This is the rule in
 decoupled mode (where ``async def execute`` ends its batch at once) and possible in default mode. The child keeps the
 tensors of a request until it says ``RELEASE`` for their segments; those inside the frame live as long as it needs
 them. In default mode it releases them before it answers the batch.
+
+**Models of frameworks** outside the server's process say the same with less. ``INIT`` holds ``{"version", "orders"}``,
+a step of loading; there may be several, each answered by ``CONFIG``, ``READY`` or ``FAILED``. A batch is one request:
+its inputs are those of all requests, one behind the other, and its one response (``RESPONSES``) has the outputs of all.
 """
 
 from __future__ import annotations
@@ -61,18 +76,22 @@ COUNT = struct.Struct("<II")
 REQUEST = struct.Struct("<QIHH")
 PLACE = struct.Struct("<IIQQ")
 RESPONSE_HEAD = struct.Struct("<QIIII")
+ALIKE = struct.Struct("<QIIII")
 NUMBERS = struct.Struct("<I")
 
 FLAG_FINAL = 1
 FLAG_ERROR = 2
 FLAG_EMPTY = 4
 FLAG_RESCHEDULE = 8
+FLAG_OWN = 16
 
 # From the server.
 INIT = 1
-"""JSON ``{"version": 1, "mode": "serve" or "complete", "model_py": path, "paths": [folders for sys.path], "args": the
-arguments of initialize (all text), "config": the configuration as JSON, "decoupled": bool}``. In mode ``serve`` the
-child answers ``READY`` or ``FAILED``; in mode ``complete`` it answers ``CONFIG`` or ``FAILED`` and ends."""
+"""JSON ``{"version": 1, "mode": "serve" or "complete", "model_py": path, "model_directory": what
+get_model_dir() says (left out: the folder of model_py), "paths": [folders for sys.path], "args": the
+arguments of initialize (all text), "config": the configuration as JSON, "decoupled": bool, "memory_bytes": how much
+private memory it may have, 0 for any (left out: 0)}``. In mode ``serve`` the child answers ``READY`` or ``FAILED``; in
+mode ``complete`` it answers ``CONFIG`` or ``FAILED`` and ends."""
 EXECUTE = 2
 CANCEL = 3
 """number: the request whose caller gave up."""
@@ -87,12 +106,17 @@ CALL_RESPONSE = 7
 ANSWER = 8
 """The answer to ``ASK``. number: the question. JSON ``{"value": ...}`` or ``{"error": {"message": text, "code":
 n}}``."""
+OPEN = 9
+"""To the shared process of a framework's models, instead of orders: the connection of another instance, whose
+descriptor comes along. It is served like a process's own, by a thread of its own."""
+EXECUTE_ALIKE = 10
 
 # From the child.
 READY = 33
 """JSON ``{"is_ready": whether the model has that method, "pid": n, "python": text}``."""
 FAILED = 34
-"""JSON ``{"message": text, "traceback": text}``. The child ends after it."""
+"""JSON ``{"message": text, "traceback": text}``, and of a framework's model ``"error"``, the name of a class of
+``naiad.errors``. The child ends after it."""
 CONFIG = 35
 """JSON ``{"config": the completed configuration}``."""
 RESPONSES = 36
@@ -104,7 +128,8 @@ IS_READY = 39
 """number: echoed. JSON ``{"ready": bool}`` or ``{"error": text}``."""
 PONG = 40
 LOG = 41
-"""JSON ``{"level": "INFO", "WARNING", "ERROR" or "VERBOSE", "file": text, "line": n, "message": text}``."""
+"""JSON ``{"level": "INFO", "WARNING", "ERROR" or "VERBOSE", "file": text, "line": n, "message": text}``;
+with ``"once": text`` it is written only if no line with the same text there was, whichever child it came from."""
 CALL = 42
 """A call of another model (BLS). number: the call, which the child chooses. Payload: ``u32 bytes of a JSON head, u32
 reserved``, the head ``{"model": name, "version": n, "id": text, "decoupled": bool, "timeout_us": n, "parent":
@@ -116,6 +141,7 @@ ASK = 44
 ``asks.py`` of the child for all of them."""
 TELL = 45
 """Like ``ASK`` without an answer."""
+RESPONSES_ALIKE = 46
 
 # From both sides.
 FORM = 65

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from operator import index
 from typing import TYPE_CHECKING, Any, Sequence
 
 from . import calls
@@ -19,6 +20,8 @@ TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+_LARGEST_FLAGS = 2**32 - 1
+_LARGEST = 2**64 - 1
 
 
 class MemoryType(IntEnum):
@@ -63,6 +66,7 @@ class InferenceRequest:
 
     Raises:
         TritonModelException: an input is missing, the name of an output is empty, or a parameter has a wrong type.
+        TypeError: another argument has a wrong type, or a number is out of its range.
     """
 
     __slots__ = (
@@ -102,21 +106,27 @@ class InferenceRequest:
     ) -> None:
         if not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
+        if not isinstance(request_id, str) or not isinstance(model_name, str):
+            raise TypeError(
+                f"InferenceRequest: request_id and model_name must be str, found {request_id!r} and {model_name!r}"
+            )
         whose = f"for request with id '{request_id}' and model name '{model_name}' should not be empty."
         self._inputs = _checked_inputs(inputs, whose)
         names = _checked_names(requested_output_names, whose)
         self._terms: calls.CallTerms | None = calls.CallTerms(
             model_name=model_name,
-            model_version=int(model_version),
+            model_version=index(model_version),
             outputs=names,
             parameters_json=checked_parameters(parameters),
-            correlation_id=correlation_id,
-            timeout_us=int(timeout),
+            correlation_id=(
+                correlation_id if isinstance(correlation_id, str) else _checked("correlation_id", correlation_id)
+            ),
+            timeout_us=_checked("timeout", timeout),
             preferred_memory=preferred_memory or PreferredMemory(TRITONSERVER_MEMORY_CPU, 0),
             trace=trace or InferenceTrace(),
         )
         self._id = request_id
-        self._flags = int(flags)
+        self._flags = _checked("flags", flags, _LARGEST_FLAGS)
         self._number = 0
         self._form = self._session = self._sender = None
         self._places = ()
@@ -145,8 +155,12 @@ class InferenceRequest:
         return self._flags
 
     def set_flags(self, flags: int) -> None:
-        """Change the flags."""
-        self._flags = int(flags)
+        """Change the flags.
+
+        Raises:
+            TypeError: it is no number, or one out of range.
+        """
+        self._flags = _checked("flags", flags, _LARGEST_FLAGS)
 
     def timeout(self) -> int:
         """The caller's time limit in microseconds, 0 without one."""
@@ -242,6 +256,13 @@ def received_request(
     request._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
     request._inputs = request._sender = request._terms = None
     return request
+
+
+def _checked(name: str, value: Any, largest: int = _LARGEST) -> int:
+    number = index(value)
+    if not 0 <= number <= largest:
+        raise TypeError(f"InferenceRequest: {name} must be a number from 0 to {largest}, found {number}")
+    return number
 
 
 def _checked_inputs(inputs: Sequence[Tensor], whose: str) -> list[Tensor]:

@@ -1,13 +1,14 @@
 """Shared memory for large tensors: segments of the server, read in place, and the child's own, given out again.
 
-A segment is a file without a name, so that nothing is left behind however a process ends.
+A segment is a file without a name, so that nothing is left behind however a process ends. It lies in memory of its own
+(``memfd_create``), where no size of ``/dev/shm`` limits it. Where the system or this Python has no such memory, it lies
+in ``/dev/shm``, and where that is full, in the folder for temporary files.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 import weakref
 from collections import deque
 from time import monotonic
@@ -17,6 +18,7 @@ import numpy as np
 
 from .arrays import Array
 from .errors import TritonModelException
+from .mapping import mapped
 
 KEEP_FREE_S = 2.0
 """How long a segment that nobody needs is kept. Tensors of one size come in quick succession or not at all."""
@@ -33,7 +35,7 @@ class ServerSegments:
     def add(self, number: int, descriptor: int, size: int) -> None:
         """Map a segment; the descriptor is closed."""
         try:
-            self._maps[number] = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+            self._maps[number] = mapped(descriptor, size)
         finally:
             os.close(descriptor)
 
@@ -67,7 +69,7 @@ class Segment:
         self.descriptor = anonymous_file(size)
         self.free_since = 0.0
         try:
-            self.bytes: Array = np.frombuffer(mmap.mmap(self.descriptor, size), np.uint8)
+            self.bytes: Array = mapped(self.descriptor, size)
         except BaseException:
             self.close_descriptor()
             raise
@@ -155,13 +157,42 @@ def size_class(size: int) -> int:
     return -(-size // step) * step
 
 
+SHM = "/dev/shm"
+
+
+class Notice:
+    """A line for the log that is due at most once in the life of a process."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._is_over = False
+
+    def give(self, text: str) -> None:
+        """Make it due, unless it was before."""
+        self._text = self._text or text
+
+    def take(self) -> str:
+        """The line if it is due and was not taken yet, else ""."""
+        if self._is_over or not self._text:
+            return ""
+        self._is_over = True
+        return self._text
+
+
+notice = Notice()
+"""Says that there is no memory without a name. Whoever has a log asks for it now and then."""
+
+
 def anonymous_file(size: int) -> int:
-    """The descriptor of a new file without a name: in memory, or unlinked in the folder for temporary files where the
-    system has no such memory."""
+    """The descriptor of a new file of ``size`` bytes without a name: in memory if the system has such memory.
+
+    Raises:
+        OSError: there is no place for it.
+    """
     try:
         descriptor = os.memfd_create("naiad")
-    except (AttributeError, OSError):
-        descriptor = _unlinked_file()
+    except (AttributeError, OSError) as error:
+        return _file_instead(size, error)
     try:
         os.ftruncate(descriptor, size)
     except BaseException:
@@ -170,7 +201,28 @@ def anonymous_file(size: int) -> int:
     return descriptor
 
 
-def _unlinked_file() -> int:
-    descriptor, path = tempfile.mkstemp(prefix="naiad-")
-    os.unlink(path)
+def _file_instead(size: int, error: Exception) -> int:
+    import tempfile  # Few processes need it, and it takes as long to import as half of this package.
+
+    temporary = tempfile.gettempdir()
+    try:
+        descriptor = _reserved_file(size, SHM)
+    except OSError:
+        descriptor = _reserved_file(size, temporary)
+    notice.give(
+        f"there is no memory without a name for large tensors ({error}): files without a name take its place, in "
+        f"{SHM} and, where that does not do, in {temporary}"
+    )
     return descriptor
+
+
+def _reserved_file(size: int, folder: str) -> int:
+    """A file that has its space: a write into a mapping for which there is none would end the process."""
+    import tempfile
+
+    with tempfile.TemporaryFile(prefix="naiad-", dir=folder, buffering=0) as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            os.ftruncate(file.fileno(), size)
+        return os.dup(file.fileno())

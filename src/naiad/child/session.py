@@ -18,10 +18,12 @@ from .calls import Call
 from .channel import Channel, Waiter
 from .errors import ServerGoneError, TritonError, TritonModelException, describe, full_traceback
 from .executor import Executor
+from .limits import memory_limit
 from .loading import load_model_class
 from .model_config import ModelConfig
 from .outbound import Outbound, error_frame, json_frame
 from .readiness import ReadinessCheck
+from .segments import notice
 from .senders import InferenceResponseSender
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class Session:
             _, _, payload, _ = self.inbox.popleft()
             orders = json.loads(payload)
             self.instance = orders["args"].get("model_instance_name", orders["args"].get("model_name", ""))
-            self.model_directory = os.path.dirname(os.path.abspath(orders["model_py"]))
+            self.model_directory = orders.get("model_directory") or os.path.dirname(os.path.abspath(orders["model_py"]))
             return self._complete(orders) if orders["mode"] == "complete" else self._run(orders)
         except ServerGoneError:
             self._finalize()
@@ -135,10 +137,12 @@ class Session:
         while True:
             self._await_work()
             kind, number, payload, forms = inbox.popleft()
-            if kind != protocol.EXECUTE:
+            batch = read_batch(self, kind, number, payload, forms)
+            if batch is None:
                 return
-            executor.run(read_batch(self, number, payload, forms))
             del payload
+            executor.run(batch)
+            del batch
 
     def _await_work(self) -> None:
         self.channel.wait_until(self._has_work, self._main)
@@ -182,6 +186,8 @@ class Session:
             pause.wait(TICK_S)
             self._look()
             self.out.trim()
+            if text := notice.take():
+                self.log("WARNING", text, once="memory")
 
     def _look(self) -> None:
         """Take what has arrived, unless another thread does; without the server this process ends at once."""
@@ -267,9 +273,11 @@ class Session:
         if not self._is_over:
             self.out.post_json(protocol.TELL, 0, content)
 
-    def log(self, level: str, message: str, file: str = __file__, line: int = 0) -> None:
-        """Write a line into the server's log."""
+    def log(self, level: str, message: str, file: str = __file__, line: int = 0, once: str = "") -> None:
+        """Write a line into the server's log; of lines with the same ``once`` the server writes the first."""
         content = {"level": level, "file": file, "line": line, "message": message}
+        if once:
+            content["once"] = once
         self.out.post(json_frame(protocol.LOG, 0, content))
 
     # Loops
@@ -303,6 +311,7 @@ class Session:
 
 
 def _import(orders: Mapping[str, Any]) -> Any:
+    memory_limit.apply(orders.get("memory_bytes", 0))
     return load_model_class(orders["model_py"], orders["args"].get("model_version", ""), orders["paths"])
 
 

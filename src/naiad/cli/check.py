@@ -13,7 +13,8 @@ from naiad.config.read import ReadConfig
 from naiad.config.resolve import prepare, problems
 from naiad.config.source import ModelSource
 from naiad.errors import ConfigError, NaiadError
-from naiad.lifecycle.loading import LoadSettings, start_backend, versions_to_load
+from naiad.lifecycle.candidate import candidate
+from naiad.lifecycle.loading import LoadSettings, start_backend
 from naiad.repository.discover import discover
 from naiad.repository.layout import Listing
 
@@ -81,18 +82,18 @@ def _reports(listing: Listing, settings: LoadSettings) -> Iterator[ModelReport]:
 def check_model(source: ModelSource, settings: LoadSettings) -> ModelReport:
     """Load every version of ``source`` that a server would load, and let it go again."""
     try:
-        read, versions = versions_to_load(source, settings)
+        found = candidate(source, settings.model_config_name)
     except NaiadError as error:
         return ModelReport(source.name, problems=tuple(_lines(error)))
-    found: dict[str, None] = {}
+    wrong: dict[str, None] = {}
     pbtxt = ""
-    for version in versions:
-        config, lines = _check_version(source, version, read, settings)
-        prefix = f"version {version}: " if len(versions) > 1 else ""
+    for version in found.versions:
+        config, lines = _check_version(source, version, found.read, settings)
+        prefix = f"version {version}: " if len(found.versions) > 1 else ""
         # A problem of the configuration is the same in every version and is said once.
-        found.update((line if is_config else prefix + line, None) for is_config, line in lines)
+        wrong.update((line if is_config else prefix + line, None) for is_config, line in lines)
         pbtxt = pbtxt or ("" if config is None else config_pbtxt(config))
-    return ModelReport(source.name, versions, tuple(found), "" if found else pbtxt)
+    return ModelReport(source.name, found.versions, tuple(wrong), "" if wrong else pbtxt)
 
 
 def _check_version(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from naiad.config.source import ModelSource
 
 ENSEMBLE = "ensemble"
+PYTHON_RUNTIME = "model.py"
+"""The file of a Python-based backend, which is what ``runtime`` says of its models."""
 
 
 @dataclass(frozen=True, slots=True)

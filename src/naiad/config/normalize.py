@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from naiad.config.complete import is_ensemble
+from naiad.config.complete import PYTHON_RUNTIME, is_ensemble
 from naiad.config.messages import enum_type
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _pinned_memory(config: Any) -> None:
 def _instance_groups(config: Any, gpu_count: int) -> None:
     if not config.instance_group:
         config.instance_group.add(name=config.name)
-        if config.backend in _CPU_BACKENDS:
+        if config.backend in _CPU_BACKENDS or config.runtime == PYTHON_RUNTIME:
             config.instance_group[0].kind = enum_type("ModelInstanceGroup.Kind").Value("KIND_CPU")
     for index, group in enumerate(config.instance_group):
         group.name = group.name or f"{config.name}_{index}"

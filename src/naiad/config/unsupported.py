@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from naiad.config.complete import PYTHON_RUNTIME
 from naiad.config.problems import Origin
 from naiad.errors import ConfigError
 
 CUSTOM_BATCHER = "TRITON_BATCH_STRATEGY_PATH"
-DECOUPLED_BACKENDS = ("python",)
-"""Those whose models may send any number of responses for a request."""
+ONE_RESPONSE = frozenset({"identity", "onnxruntime", "pytorch"})
+"""The backends of Naiad whose models send one response for each request. Those of other names are Python-based."""
+OWN_BACKENDS = ONE_RESPONSE | {"python"}
+"""All backends of Naiad itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def _repeated(name: str) -> Callable[[Any], Iterator[str]]:
 
 
 def _decoupled(config: Any) -> Iterator[str]:
-    if config.model_transaction_policy.decoupled and config.backend not in DECOUPLED_BACKENDS:
+    if config.model_transaction_policy.decoupled and config.backend in ONE_RESPONSE:
         yield "model_transaction_policy.decoupled"
 
 
@@ -92,7 +95,12 @@ def _agents(config: Any) -> Iterator[str]:
 
 
 def _runtime(config: Any) -> Iterator[str]:
-    if config.runtime not in ("", f"libtriton_{config.backend}.so"):
+    if config.runtime not in ("", f"libtriton_{config.backend}.so", PYTHON_RUNTIME):
+        yield "runtime"
+
+
+def _python_runtime(config: Any) -> Iterator[str]:
+    if config.runtime == PYTHON_RUNTIME and config.backend in OWN_BACKENDS:
         yield "runtime"
 
 
@@ -121,6 +129,11 @@ UNSUPPORTED = (
     Unsupported("custom operator libraries", "remove it if the model does not need them", _custom_operators),
     Unsupported("repository agents", "remove it to load the model unchecked and unchanged", _agents),
     Unsupported("backends from shared libraries", "remove it and set 'backend'", _runtime),
+    Unsupported(
+        "a Python-based backend in the place of one of Naiad's own",
+        "remove it, or give that backend's folder another name",
+        _python_runtime,
+    ),
     Unsupported("secondary devices", "remove it to run on the first device", _secondary_devices),
 )
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.engine.checks import check_inputs, check_outputs
 from naiad.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledInput, Checked
 from naiad.execution.model import LoadedModel
+from naiad.lifecycle.asking import Done
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.states import ModelState
+from naiad.repository.overrides import Overrides
 from naiad.telemetry.statistics import Duration, ModelStatistics
 from naiad.version import __version__
 
@@ -20,6 +23,13 @@ EXTENSIONS = ("model_repository", "model_configuration", "binary_tensor_data", "
 """The protocol extensions that are served, in the order of the reference's list."""
 
 _MAX_VERSION = 2**63 - 1
+
+
+class Follower(Protocol):
+    """Who remembers something of loaded models."""
+
+    def forget(self, model: LoadedModel) -> None:
+        """Let go of a model that is being unloaded."""
 
 
 class Engine:
@@ -36,8 +46,40 @@ class Engine:
         self._entries = manager.entries
         self._server_id = server_id
         self._strict_readiness = strict_readiness
+        self._followers: WeakSet[Follower] = WeakSet()
         self.exiting = False
         manager.models = self
+        manager.on_unloading = self._let_go
+
+    def follow(self, follower: Follower) -> None:
+        """Tell ``follower`` of each model that is unloaded from now on, for as long as somebody else holds it."""
+        self._followers.add(follower)
+
+    def _let_go(self, model: LoadedModel) -> None:
+        for follower in list(self._followers):
+            follower.forget(model)
+
+    # Loading and unloading
+
+    def load(self, name: str, overrides: Overrides, done: Done) -> None:
+        """Load a model; ``done`` is told later, with the error that ``ModelManager.load_model`` ends with or None."""
+        self._manager.begin_load(name, overrides, done)
+
+    def unload(self, name: str, unload_dependents: bool, done: Done) -> None:
+        """Unload a model; ``done`` as in ``load``, with the error of ``ModelManager.unload_model`` or None."""
+        self._manager.begin_unload(name, unload_dependents, done)
+
+    def load_model(self, name: str, config: str | None, files: Mapping[str, str], done: Done) -> None:
+        """``load`` for a model that asks for it."""
+        self.load(name, Overrides(config, files), done)
+
+    def unload_model(self, name: str, unload_dependents: bool, done: Done) -> None:
+        """``unload`` for a model that asks for it."""
+        self.unload(name, unload_dependents, done)
+
+    def refresh_index(self, done: Done) -> None:
+        """Look for models that came to the repositories or went; then ``done`` is told, and ``index`` knows."""
+        self._manager.begin_listing(done)
 
     # Look-ups
 
@@ -108,7 +150,7 @@ class Engine:
             found += [
                 f"{entry.name}:{v.version}: {v.reason or v.state}"
                 for v in entry.versions.values()
-                if v.state is not ModelState.READY
+                if v.state is not ModelState.READY and not v.was_unloaded
             ]
         return found
 
@@ -147,9 +189,16 @@ class Engine:
         return self._find_version(name, version).config
 
     def index(self, ready_only: bool) -> list[dict[str, str]]:
-        """The repository index: every model and version, by name, with state and reason."""
+        """The repository index: every model and version, by name, with state and reason.
+
+        A model of which no load was tried has a name only.
+        """
         rows: list[dict[str, str]] = []
-        for entry in sorted(self._entries.values(), key=lambda e: e.name):
+        for name in sorted(self._entries.keys() | self._manager.listed):
+            entry = self._entries.get(name)
+            if entry is None:
+                rows += [] if ready_only else [{"name": name}]
+                continue
             if not entry.versions and not ready_only:
                 rows.append(_index_row(entry.name, None, ModelState.UNAVAILABLE, str(entry.problem or "")))
             for found in sorted(entry.versions.values(), key=lambda v: v.version):

@@ -100,6 +100,24 @@ class Models(Protocol):
             NaiadError: the version is no number.
         """
 
+    def load_model(
+        self, name: str, config: str | None, files: Mapping[str, str], done: Callable[[NaiadError | None], None]
+    ) -> None:
+        """Load a model; ``done`` is told later, with the error if it could not be loaded.
+
+        Args:
+            name: of the model.
+            config: a configuration as JSON in place of the repository's own.
+            files: content in base64 by name, such as ``file:1/model.py``, in place of the repository's own.
+            done: called once, on the event loop.
+
+        Raises:
+            NaiadError: it is not even tried.
+        """
+
+    def unload_model(self, name: str, unload_dependents: bool, done: Callable[[NaiadError | None], None]) -> None:
+        """Unload a model, and with ``unload_dependents`` those that only it needs; as ``load_model``."""
+
     def check(self, spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
         """Check a request against its model.
 
@@ -337,8 +355,7 @@ class ChildCalls:
         for _, array in found:
             raw = _bytes_of(array)
             size = len(raw)
-            if size >= SEGMENT_BYTES:
-                segment = self._writer.segment(size, pieces)
+            if size >= SEGMENT_BYTES and (segment := self._writer.segment_if_any(size, pieces)) is not None:
                 taken.append(segment.number)
                 segment.write(raw, size)
                 parts.append(PLACE.pack(segment.number, 0, 0, size))

@@ -11,12 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from naiad.child.protocol import FRAME
+from naiad.child.protocol import DROP_SEGMENT, FORM, FRAME, READY, RESPONSES_ALIKE
+from naiad.errors import InternalError
 
 logger = logging.getLogger("naiad")
 
 RECEIVE_BYTES: Final = 1 << 18
 MAX_DESCRIPTORS: Final = 64
+KINDS: Final = frozenset((*range(READY, RESPONSES_ALIKE + 1), *range(FORM, DROP_SEGMENT + 1)))
+"""What a child says."""
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _FLAGS: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
@@ -30,6 +33,9 @@ class ChildChannel:
         take: called with kind, number and payload of each frame; the payload is its own to keep.
         lost: called when the child closed the connection or said what nobody understands. The owner then closes this
             channel.
+
+    Attributes:
+        problem: what is wrong with what it said, "" for nothing.
     """
 
     def __init__(
@@ -40,6 +46,7 @@ class ChildChannel:
         take: Callable[[int, int, bytearray], object],
         lost: Callable[[], object],
     ) -> None:
+        self.problem = ""
         self._name = name
         self._connection = connection
         self._loop = loop
@@ -141,12 +148,16 @@ class ChildChannel:
         except Exception:
             # Its memory may be damaged, and nothing that it says from here on means anything.
             logger.exception("%s said what cannot be understood", self._name)
+            self.problem = "it wrote to its connection what cannot be understood"
             self._lost()
 
     def _take_frames(self, rest: bytearray) -> None:
         at = 0
         while len(rest) - at >= FRAME.size and self._is_open:
             kind, length, number = FRAME.unpack_from(rest, at)
+            if kind not in KINDS:
+                # Before waiting for what its length says: that may be gigabytes.
+                raise InternalError(f"a frame of the unknown kind {kind}")
             begin = at + FRAME.size
             if begin + length > len(rest):
                 break

@@ -25,14 +25,17 @@ from naiad.child.protocol import (
     SEGMENT,
     SEGMENT_BYTES,
 )
-from naiad.child.segments import Segment, SegmentPool
+from naiad.child.segments import Notice, Segment, SegmentPool
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, error_of_code
+from naiad.execution.child_alike import AlikeForm, aligned, alike_form
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestTerms
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.strings import decode_bytes, encode_bytes
 
 MAX_FORMS: Final = 1024
+no_segments: Final = Notice()
+"""Says that the server has no shared memory at all."""
 
 Piece = tuple[bytes, int]
 """Bytes to send, and the descriptor that goes with the first of them; -1 for none."""
@@ -53,36 +56,57 @@ class BatchWriter:
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._forms: dict[RequestTerms | bytes, int] = {}
+        self._alike: dict[RequestTerms, AlikeForm | None] = {}
         self.pool = SegmentPool()
 
-    def write(self, number: int, requests: Mapping[int, InferRequest], pieces: list[Piece]) -> None:
+    def write(self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> None:
         """Add the frames of a batch: forms and segments that the child does not know yet, then the batch itself.
+
+        The requests are numbered from ``first`` on.
 
         Raises:
             OSError, MemoryError: there is no shared memory for it. What was added is to be sent all the same.
         """
+        self.make_room(pieces)
+        if (whole := self._write_alike(number, first, requests, pieces)) is not None:
+            pieces.append((whole, -1))
+            return
         taken: list[int] = []
         try:
-            self._write(number, requests, pieces, taken)
+            self._write(number, first, requests, pieces, taken)
         except BaseException:
             self.pool.give_back(taken)
             raise
 
-    def _write(self, number: int, requests: Mapping[int, InferRequest], pieces: list[Piece], taken: list[int]) -> None:
-        self.make_room(pieces)
-        ids = [request.id.encode() for request in requests.values()]
-        places = sum([len(request.inputs) for request in requests.values()])
+    def _write_alike(
+        self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]
+    ) -> bytes | None:
+        """The frame for requests that differ in their tensors' elements alone, None for others."""
+        terms = requests[0].terms
+        for request in requests:
+            if request.terms is not terms:
+                return None
+        if terms not in self._forms:
+            form = self._form_of(requests[0], pieces)
+            self._alike[terms] = alike_form(form, self._spec, requests[0])
+        alike = self._alike.get(terms)
+        return alike.frame(number, first, requests) if alike is not None else None
+
+    def _write(
+        self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece], taken: list[int]
+    ) -> None:
+        ids = [request.id.encode() for request in requests]
+        places = sum([len(request.inputs) for request in requests])
         head_bytes = COUNT.size + len(requests) * REQUEST.size + places * PLACE.size + sum(map(len, ids))
         begin = at = -(-head_bytes // ALIGNMENT) * ALIGNMENT
         parts: list[Any] = [COUNT.pack(len(requests), 0)]
         data: list[Any] = [bytes(begin - head_bytes)]
-        for (request_number, request), request_id in zip(requests.items(), ids, strict=True):
+        for request_number, (request, request_id) in enumerate(zip(requests, ids, strict=True), first):
             parts.append(REQUEST.pack(request_number, self._form_of(request, pieces), len(request_id), 0))
             for name, array in request.inputs.items():
                 raw = self._bytes_of(name, array)
                 size = len(raw)
-                if size >= SEGMENT_BYTES:
-                    segment = self.segment(size, pieces)
+                if size >= SEGMENT_BYTES and (segment := self.segment_if_any(size, pieces)) is not None:
                     taken.append(segment.number)
                     segment.write(raw, size)
                     parts.append(PLACE.pack(segment.number, 0, 0, size))
@@ -105,6 +129,7 @@ class BatchWriter:
         """Begin forms anew when there are many; before a frame, whose parts may use any of them."""
         if len(self._forms) >= MAX_FORMS:
             self._forms.clear()
+            self._alike.clear()
             pieces.append((frame(FORGET_FORMS), -1))
 
     def form(self, described: bytes, pieces: list[Piece]) -> int:
@@ -146,6 +171,14 @@ class BatchWriter:
             pieces.append((announced, os.dup(segment.descriptor)))
             segment.close_descriptor()
         return segment
+
+    def segment_if_any(self, size: int, pieces: list[Piece]) -> Segment | None:
+        """Like ``segment``; None where the system has no shared memory: the tensor travels in the frame then."""
+        try:
+            return self.segment(size, pieces)
+        except OSError as error:
+            no_segments.give(f"no shared memory for large tensors ({error}): they travel over the socket, at a cost")
+            return None
 
 
 class ResponseForm(NamedTuple):
@@ -210,6 +243,24 @@ class ResponseReader:
         """The response of a ``RESPONSE`` frame."""
         return self._read(payload, 1, 0)[0]
 
+    def read_alike(self, payload: bytearray) -> list[Mapping[str, Array]]:
+        """The outputs of each request of the batch that a ``RESPONSES_ALIKE`` frame answers."""
+        count, form_number = COUNT.unpack_from(payload)
+        form = self._forms[form_number]
+        offset, columns = ALIGNMENT, []
+        sizes = [elements * dtype.itemsize for _, dtype, _, elements in form.outputs]
+        stride = sum(map(aligned, sizes))
+        for (name, dtype, shape, _), size in zip(form.outputs, sizes, strict=True):
+            if name in self._spec.outputs:
+                columns.append((name, _column(payload, count, dtype, shape, offset, size, stride)))
+            offset += aligned(size)
+        if len(columns) == 1:
+            name, arrays = columns[0]
+            found: list[Mapping[str, Array]] = [{name: array} for array in arrays]
+        else:
+            found = [{name: arrays[i] for name, arrays in columns} for i in range(count)]
+        return found if form.fits else [Outputs(arrays, form.parameters) for arrays in found]
+
     def _read(self, payload: bytearray, count: int, at: int) -> list[Response]:
         found: list[_Described] = []
         for _ in range(count):
@@ -255,6 +306,16 @@ class _Described(NamedTuple):
 
 def _inside(payload: bytearray, offset: int, size: int) -> Array:
     return np.frombuffer(payload, np.uint8, size, offset)
+
+
+def _column(
+    payload: bytearray, count: int, dtype: DataType, shape: tuple[int, ...], offset: int, size: int, stride: int
+) -> Sequence[Array]:
+    """One output of each of ``count`` responses, which lie ``stride`` bytes apart."""
+    if size == stride and shape:
+        # Views of one array are quicker to make than arrays.
+        return list(np.ndarray((count, *shape), dtype.numpy, payload, offset))
+    return [np.ndarray(shape, dtype.numpy, payload, offset + i * stride) for i in range(count)]
 
 
 def _tensor(raw: Array, name: str, dtype: DataType, shape: tuple[int, ...], elements: int, model: str) -> Array:

@@ -23,7 +23,23 @@ class ModelQuestions:
         Raises:
             NaiadError: the answer is that error.
         """
-        if self._models is None or content.get("what") != "is_model_ready":
+        models = self._models
+        what = content.get("what")
+        if models is None or what not in ("is_model_ready", "load_model", "unload_model"):
             return False
-        answer(self._models.is_model_ready(str(content["name"]), str(content.get("version") or "")))
+        name = str(content["name"])
+
+        def done(error: NaiadError | None) -> None:
+            if error is None:
+                answer(None)
+            else:
+                fail(error)
+
+        if what == "is_model_ready":
+            answer(models.is_model_ready(name, str(content.get("version") or "")))
+        elif what == "load_model":
+            files = {str(path): str(text) for path, text in content.get("files", {}).items()}
+            models.load_model(name, content.get("config") or None, files, done)
+        else:
+            models.unload_model(name, bool(content.get("unload_dependents")), done)
         return True

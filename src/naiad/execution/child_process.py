@@ -14,14 +14,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
 from naiad import child
 from naiad.backends.base import ChildSpec
 from naiad.child.protocol import ANSWER, ASK, CONFIG, FAILED, FRAME, INIT, LOG, READY, TELL
-from naiad.errors import ModelLoadError
+from naiad.errors import ModelLoadError, NaiadError, error_of_name
 from naiad.execution.child_codec import frame
 
 logger = logging.getLogger("naiad")
@@ -30,14 +30,39 @@ Ask = Callable[[Mapping[str, Any], Callable[[Mapping[str, Any]], None] | None], 
 """Passes a question on, with who takes the content of its answer; None for what has no answer."""
 _DO_NOT_WAIT: Final = getattr(socket, "MSG_DONTWAIT", 0)
 _LEVELS: Final = {"ERROR": logging.ERROR, "WARNING": logging.WARNING, "VERBOSE": logging.DEBUG}
+_said: set[str] = set()
+_MOST_SAID: Final = 100
 MAIN: Final = Path(child.__file__).with_name("main.py")
 KEPT_LINES: Final = 20
 _LOOK_S: Final = 1.0
 _DYING_S: Final = 0.05
-_OUTPUT_BYTES: Final = 1 << 16
+# Read at once, and written to the log at once: bounds for how long the loop is busy with it.
+_OUTPUT_BYTES: Final = 1 << 13
+_MOST_RECORDS: Final = 100
+_LONGEST_LINE: Final = 1 << 16
 # How much of what a dead child printed is still read. A program that it started may go on printing for ever.
-_LAST_READS: Final = 64
-_MOST_LINES: Final = 1000
+_LAST_READS: Final = 512
+
+
+class Running(Protocol):
+    """What is asked of ``subprocess.Popen``."""
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+
+    @property
+    def returncode(self) -> Any:
+        """The exit code as far as it is known, None while it runs."""
+
+    def poll(self) -> int | None:
+        """The exit code, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end."""
+
+    def kill(self) -> None:
+        """End it at once."""
 
 
 class ChildProcess:
@@ -46,20 +71,19 @@ class ChildProcess:
     Attributes:
         lines: the last lines that it printed.
         is_silent: it has closed its output for good.
+        was_ended: it did not end by itself.
 
     Raises:
         ModelLoadError: it could not be started.
     """
 
     def __init__(self, name: str, spec: ChildSpec) -> None:
-        self.name = name
-        self.spec = spec
-        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self.connection, theirs = socket.socketpair()
+        connection, theirs = socket.socketpair()
+        self._set_up(name, spec, connection)
         read_end, write_end = os.pipe()
         try:
-            self.process = subprocess.Popen(
-                [str(spec.python), "-u", str(MAIN), str(theirs.fileno())],
+            self.process: Running = subprocess.Popen(
+                [str(spec.python), "-u", str(spec.program or MAIN), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=write_end,
@@ -74,8 +98,18 @@ class ChildProcess:
             theirs.close()
             os.close(write_end)
         self.output = read_end
-        os.set_blocking(read_end, False)
         self.is_silent = False
+        os.set_blocking(read_end, False)
+
+    def _set_up(self, name: str, spec: ChildSpec, connection: socket.socket) -> None:
+        """All but the process and its output."""
+        self.name = name
+        self.spec = spec
+        self.connection = connection
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self.output = -1
+        self.is_silent = True
+        self.was_ended = False
         self._rest = b""
         self._deadline = 0.0
         # Those of the model whose answers are due. Answered on the event loop.
@@ -93,18 +127,18 @@ class ChildProcess:
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(self.connection, selectors.EVENT_READ)
-                selector.register(self.output, selectors.EVENT_READ)
+                if not self.is_silent:
+                    selector.register(self.output, selectors.EVENT_READ)
                 self._deadline = monotonic() + self.spec.start_s
                 return self._begin(selector, ask)
         except TimeoutError:
             self.end()
             raise ModelLoadError(
-                f"instance '{self.name}' was not ready within {self.spec.start_s:g} s "
-                "(--backend-config=python,stub-timeout-seconds=N)"
+                f"instance '{self.name}' was not ready within {self.spec.start_s:g} s ({self.spec.setting})"
             ) from None
         except OSError as error:
             raise ModelLoadError(f"instance '{self.name}' ended while it started: {self.obituary()}") from error
-        except ModelLoadError:
+        except NaiadError:
             self.end()
             raise
 
@@ -118,7 +152,7 @@ class ChildProcess:
             if kind in (READY, CONFIG):
                 return kind, content
             if kind == FAILED:
-                raise ModelLoadError(_failure(content))
+                raise error_of_name(str(content.get("error") or ""), _failure(content))
             if kind == LOG:
                 log_line(self.name, content)
             elif kind == ASK:
@@ -182,17 +216,19 @@ class ChildProcess:
             return False
         self.is_silent = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _OUTPUT_BYTES:
+        if len(self._rest) > _LONGEST_LINE:
             lines.append(self._rest)
             self._rest = b""
-        for line in lines[:_MOST_LINES]:
-            self._keep(line)
+        self._keep(lines)
         return bool(data)
 
-    def _keep(self, line: bytes) -> None:
-        text = line.decode(errors="replace")
-        self.lines.append(text)
-        logger.info("%s: %s", self.name, text)
+    def _keep(self, lines: list[bytes]) -> None:
+        texts = [line.decode(errors="replace") for line in lines]
+        self.lines.extend(texts)
+        # Very many short lines share a record.
+        step = 1 + len(texts) // _MOST_RECORDS
+        for at in range(0, len(texts), step):
+            logger.info("%s: %s", self.name, "\n".join(texts[at : at + step]))
 
     def obituary(self) -> str:
         """How the child ended, with the last lines that it printed; ends it if it has not."""
@@ -201,12 +237,20 @@ class ChildProcess:
             if not self.take_output():
                 break
         if self._rest:
-            self._keep(self._rest)
+            self._keep([self._rest])
             self._rest = b""
         code = self.process.returncode
         how = f"exit code {code}" if code is None or code >= 0 else f"killed by {_signal_name(-code)}"
+        if self.was_ended and code == -signal.SIGKILL:
+            how = f"it closed its connection and was {how}"
+        if self.spec.memory_bytes:
+            how += f" (memory-limit-mb is {self.spec.memory_bytes >> 20})"
         last = "\n".join(self.lines)
         return f"{how}; its last output:\n{last}" if last else how
+
+    def abort(self) -> None:
+        """Make ``begin`` fail, in whichever thread it waits."""
+        self.process.kill()
 
     def end(self, grace_s: float = 0.0) -> None:
         """Make sure that the process has ended; it may take ``grace_s`` to do so by itself."""
@@ -215,6 +259,7 @@ class ChildProcess:
         try:
             self.process.wait(grace_s)
         except subprocess.TimeoutExpired:
+            self.was_ended = True
             self.process.kill()
             self.process.wait()
 
@@ -226,9 +271,19 @@ class ChildProcess:
 
 
 def log_line(instance: str, content: Mapping[str, Any]) -> None:
-    """Log what a model says with its ``Logger``."""
+    """Log what a model says with its ``Logger``, or its process about itself."""
+    if (once := content.get("once")) is not None and not is_first(str(once)):
+        return
     level = _LEVELS.get(str(content.get("level")), logging.INFO)
     logger.log(level, "%s: %s", instance, content.get("message", ""))
+
+
+def is_first(what: str) -> bool:
+    """Whether this was not asked before. All processes of models share what a machine lacks: one line says it."""
+    if what in _said or len(_said) > _MOST_SAID:
+        return False
+    _said.add(what)
+    return True
 
 
 def _failure(content: Mapping[str, Any]) -> str:

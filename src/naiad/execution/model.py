@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic, monotonic_ns
 
 from naiad.backends.base import Backend
-from naiad.child.protocol import FLAG_RESCHEDULE
+from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import (
@@ -26,13 +26,16 @@ from naiad.execution.child_calls import Models
 from naiad.execution.child_codec import Response
 from naiad.execution.direct import DirectRunner, may_run_directly
 from naiad.execution.gather import gather, is_small
+from naiad.execution.hosted import HostedInstance, HostedSpec
 from naiad.execution.inline import InlineInstance
 from naiad.execution.process import ProcessInstance
+from naiad.execution.starting import start_one_by_one, start_together
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
 from naiad.scheduling.ordering import OrderedRelease
+from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.logs import request_log
 from naiad.telemetry.statistics import ModelStatistics
 
@@ -57,6 +60,7 @@ class LoadedModel:
         loop: asyncio.AbstractEventLoop,
         clock: Clock | None = None,
         models: Models | None = None,
+        metrics: CustomMetrics | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -66,6 +70,7 @@ class LoadedModel:
         self._backend = backend
         self._loop = loop
         self._models = models
+        self._metrics = metrics or CustomMetrics()
         self._clock = clock or SystemClock()
         self._batcher = _make_batcher(spec)
         self._batches = isinstance(self._batcher, DynamicBatcher)
@@ -73,9 +78,8 @@ class LoadedModel:
         self._instances: list[AnyInstance] = []
         self._idle: list[AnyInstance] = []
         self._passive: set[AnyInstance] = set()
-        # Of a model whose instances are processes: what each request runs in, and a response that is not final yet.
-        self._running: dict[InferRequest, tuple[ProcessInstance, Batch]] = {}
-        self._held: dict[InferRequest, Mapping[str, Array]] = {}
+        # Of a model whose instances are processes: responses that are not final yet.
+        self._held: dict[InferRequest, Response] = {}
         self._turn_is_set = False
         self._timer: LoopTimer | None = None
         self._stopping = False
@@ -95,27 +99,29 @@ class LoadedModel:
     # Loading and unloading
 
     def start(self) -> None:
-        """Create every instance, each in its own thread; blocks until all are there.
+        """Create every instance, each in its own thread or process; blocks until all are there.
 
         Raises:
             NaiadError: an instance could not be created; those that were are closed again.
         """
         try:
             for group in self.spec.instance_groups:
-                for index in range(group.count):
-                    instance = self._make_instance(group, index)
-                    instance.start()
-                    self._instances.append(instance)
-                    if group.passive:
-                        self._passive.add(instance)
-                    else:
-                        self._idle.append(instance)
+                made = [self._make_instance(group, index) for index in range(group.count)]
+                self._instances += made
+                if group.passive:
+                    self._passive.update(made)
+            # Before any starts: one that dies while others start leaves the list again.
+            self._idle = [i for i in self._instances if i not in self._passive]
+            processes = [i for i in self._instances if isinstance(i, ProcessInstance)]
+            start_together(processes, self._backend.context.cores)
+            start_one_by_one([i for i in self._instances if not isinstance(i, ProcessInstance)])
         except BaseException:
             self.close()
             self._loop.call_soon_threadsafe(self.detach)
             raise
         self._direct = self._make_direct()
-        self._runs_in_processes = any(isinstance(i, ProcessInstance) for i in self._instances)
+        # The processes of frameworks do not get to see the requests.
+        self._runs_in_processes = any(type(i) is ProcessInstance for i in self._instances)
 
     def _make_direct(self) -> DirectRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
@@ -127,8 +133,10 @@ class LoadedModel:
     def _make_instance(self, group: InstanceGroupSpec, index: int) -> AnyInstance:
         name = f"{group.name}_{index}"
         child = self._backend.child(group, index)
+        if isinstance(child, HostedSpec):
+            return HostedInstance(name, self.spec, child, self, self._loop)
         if child is not None:
-            return ProcessInstance(name, self.spec, child, self, self._loop, self._models)
+            return ProcessInstance(name, self.spec, child, self, self._loop, self._models, self._metrics)
         create = partial(self._backend.create_instance, group, index)
         if self._backend.runs_inline:
             return InlineInstance(name, self.spec, create)
@@ -219,8 +227,10 @@ class LoadedModel:
             self._statistics.pending -= 1
             self._fail(request, CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
             self._tell_when_drained()
-        elif request in self._running:
-            self._running[request][0].cancel(request)
+        elif self._runs_in_processes:
+            for instance in self._instances:
+                if isinstance(instance, ProcessInstance):
+                    instance.cancel(request)
 
     def _turn(self) -> None:
         """End of a loop turn in which requests came or an instance became idle: hand batches out."""
@@ -258,46 +268,58 @@ class LoadedModel:
     def _run_in_child(self, instance: AnyInstance, batch: Batch) -> None:
         if not isinstance(instance, ProcessInstance):
             raise InternalError(f"instance '{instance.name}' is no process")
-        for request in batch.requests:
-            self._running[request] = (instance, batch)
+        if isinstance(instance, HostedInstance):
+            if finished := instance.run(batch):
+                self._idle.append(instance)
+                self._settle(finished)
+            return
         if refused := instance.run(batch):
-            for request in batch.requests:
-                del self._running[request]
             self._idle.append(instance)
             self._settle(refused)
 
-    def child_responded(self, request: InferRequest, response: Response) -> None:
+    def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+        """Take the one response of each request of a batch. The instance gets its next batch before that."""
+        self.child_revived(instance)
+        self._count(batch)
+        self.in_flight -= len(outputs)
+        for request, arrays in zip(batch.requests, outputs, strict=True):
+            self._respond(request, arrays, None)
+        self._tell_when_drained()
+
+    def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """Take one response of a request that runs in a process."""
         if self.spec.decoupled:
-            self._respond_part(request, response)
+            self._respond_part(request, response, batch)
             return
-        if response.outputs is not None:
-            self._held[request] = response.outputs
         if not response.final:
+            self._held[request] = response
             return
-        _, batch = self._running.pop(request)
-        outputs = self._held.pop(request, None)
+        held = self._held.pop(request, None) if self._held else None
+        if held is not None and response.outputs is None and response.error is None:
+            response = held._replace(flags=held.flags | response.flags)
         if response.flags & FLAG_RESCHEDULE:
             self._requeue(request)
-        elif response.error is not None:
+        elif response.error is not None and not response.flags & FLAG_OWN:
             self._fail(request, response.error)
-        elif outputs is None:
+        elif response.outputs is None and response.error is None:
             text = f"{request_label(request.id)}model '{self.name}' ended the request without a response"
             self._fail(request, BackendError(text))
         else:
+            # An error that the model chose as its answer counts as a success: it did what it was asked for.
             self._count_one(request, batch)
             self.in_flight -= 1
-            self._respond(request, outputs, None)
+            if response.error is not None:
+                self._log_error(request, response.error)
+            self._respond(request, {} if response.outputs is None else response.outputs, response.error)
         self._tell_when_drained()
 
-    def _respond_part(self, request: InferRequest, response: Response) -> None:
+    def _respond_part(self, request: InferRequest, response: Response, batch: Batch) -> None:
         if response.final:
-            _, batch = self._running.pop(request)
             if response.flags & FLAG_RESCHEDULE:
                 self._requeue(request)
                 return
             self.in_flight -= 1
-            if response.error is None:
+            if response.error is None or response.flags & FLAG_OWN:
                 self._count_one(request, batch)
             else:
                 self._statistics.count_failure(response.error.reason, monotonic_ns() - request.received_ns)
@@ -336,6 +358,14 @@ class LoadedModel:
             batch.rows, batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
         )
         self.child_revived(instance)
+
+    def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
+        """Batches of a framework's process are done."""
+        if is_free:
+            # It gets its next batch before the callers get their answers.
+            self._idle.append(instance)
+            self._turn()
+        self._settle(batches)
 
     def child_died(self, instance: ProcessInstance) -> None:
         """An instance can take no batch for now."""
@@ -422,9 +452,12 @@ class LoadedModel:
     def _fail(self, request: InferRequest, error: NaiadError) -> None:
         self.in_flight -= 1
         self._statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
+        self._log_error(request, error)
+        self._respond(request, {}, error)
+
+    def _log_error(self, request: InferRequest, error: NaiadError) -> None:
         level = logging.DEBUG if isinstance(error, CancelledError) else logging.WARNING
         request_log(logger, level, request.id, "failed for model '%s': %s", self.name, error)
-        self._respond(request, {}, error)
 
     def _respond(self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if self._ordered is not None:

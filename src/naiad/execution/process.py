@@ -12,9 +12,8 @@ import os
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import count
 from time import monotonic, monotonic_ns
 from typing import Any, Final, Protocol
 
@@ -44,39 +43,42 @@ from naiad.child.protocol import (
     RELEASE,
     RESPONSE,
     RESPONSES,
+    RESPONSES_ALIKE,
     SEGMENT,
     TELL,
 )
-from naiad.child.segments import ServerSegments
+from naiad.child.segments import ServerSegments, notice
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, InternalError, NaiadError, UnavailableError
+from naiad.errors import BackendError, ExecutionTimeoutError, InternalError, NaiadError, UnavailableError
 from naiad.execution.batch import Batch
 from naiad.execution.child_asks import ChildAsks, Content, Reply
+from naiad.execution.child_back_off import BackOff
 from naiad.execution.child_calls import ChildCalls, Models
 from naiad.execution.child_channel import ChildChannel
-from naiad.execution.child_codec import BatchWriter, Piece, Response, ResponseReader, frame
+from naiad.execution.child_codec import BatchWriter, Piece, Response, ResponseReader, frame, no_segments
 from naiad.execution.child_metrics import ChildMetrics
 from naiad.execution.child_models import ModelQuestions
-from naiad.execution.child_process import ChildProcess, log_line
+from naiad.execution.child_output import ChildOutput
+from naiad.execution.child_overtime import Overtime
+from naiad.execution.child_process import ChildProcess, is_first, log_line
 from naiad.execution.child_readiness import ChildReadiness
 from naiad.request import Array, InferRequest
+from naiad.telemetry.custom_metrics import CustomMetrics
 
 logger = logging.getLogger("naiad")
 
 BEAT_S: Final = 1.0
-FIRST_BACK_OFF_S: Final = 0.1
-LONGEST_BACK_OFF_S: Final = 30.0
-# Requests wait for a child that will be there after so long, not for one that takes longer.
-PATIENCE_S: Final = 4.0
-HEALTHY_AFTER_S: Final = 60.0
 END_S: Final = 5.0
 
 
 class Answers(Protocol):
     """Who takes what a child says: the loaded model."""
 
-    def child_responded(self, request: InferRequest, response: Response) -> None:
-        """One response, final or not."""
+    def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
+        """One response, final or not, to a request of the batch."""
+
+    def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+        """The batch is over, with one response to each request in their order."""
 
     def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """The batch is over; requests without a final response stay open."""
@@ -101,6 +103,7 @@ class ProcessInstance:
         answers: takes what it says.
         loop: the event loop.
         models: those that the model can call.
+        metrics: where what it counts itself is shown.
 
     Attributes:
         problem: what is wrong with the child, "" for nothing.
@@ -115,6 +118,7 @@ class ProcessInstance:
         answers: Answers,
         loop: asyncio.AbstractEventLoop,
         models: Models | None = None,
+        metrics: CustomMetrics | None = None,
     ) -> None:
         self.name = name
         self.is_down = False
@@ -124,19 +128,26 @@ class ProcessInstance:
         self._answers = answers
         self._loop = loop
         self._models = models
+        self._metrics = metrics or CustomMetrics()
         self._process: ChildProcess | None = None
         self._channel: ChildChannel | None = None
         self._starting: ChildProcess | None = None
         self._starter: threading.Thread | None = None
-        self._numbers = count(1)
-        self._requests: dict[int, InferRequest] = {}
-        self._numbers_of: dict[InferRequest, int] = {}
+        self._last_number = 0
         self._batch: Batch | None = None
         self._batch_number = 0
+        # The requests of the batch that have no final response yet, numbered from the first on; None for the others.
+        self._first = 0
+        self._slots: list[InferRequest | None] = []
+        # Requests without a final response whose batch is over.
+        self._left: dict[int, tuple[InferRequest, Batch]] = {}
         self._stopping = False
-        self._back_off_s = FIRST_BACK_OFF_S
+        self._back_off = BackOff()
         self._born_s = 0.0
+        self._number_at_birth = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._output: ChildOutput | None = None
+        self._overtime = Overtime(loop, child.execute_s, self._began_ns, self._late) if child.execute_s else None
         self._reset()
 
     def _reset(self) -> None:
@@ -146,10 +157,12 @@ class ProcessInstance:
         self._writer = BatchWriter(self._spec)
         self._reader = ResponseReader(self._spec, self._open_segment)
         self._calls = ChildCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
-        self._asks = ChildAsks(ModelQuestions(self._models), ChildMetrics())
+        self._asks = ChildAsks(ModelQuestions(self._models), ChildMetrics(self._metrics))
         self._readiness = ChildReadiness(self.name, False)
         self._missed_beats = 0
-        self._was_killed = False
+        # Why this side ended the child, "" when it did not.
+        self._verdict = ""
+        self._is_late = False
 
     # Start and end
 
@@ -164,10 +177,10 @@ class ProcessInstance:
 
     def _spawn(self) -> tuple[ChildProcess, bool]:
         """A child that is ready, and whether its model has ``is_ready()``."""
-        process = self._starting = ChildProcess(self.name, self._child_spec)
+        process = self._starting = self._open()
         try:
             if self._stopping:
-                process.process.kill()
+                process.abort()
             _, content = process.begin(self._ask_from_thread)
         except BaseException:
             process.close()
@@ -176,6 +189,10 @@ class ProcessInstance:
             self._starting = None
         process.connection.setblocking(False)
         return process, bool(content.get("is_ready"))
+
+    def _open(self) -> ChildProcess:
+        """A child that has no orders yet."""
+        return ChildProcess(self.name, self._child_spec)
 
     def _ask_from_thread(self, content: Content, reply: Reply | None) -> None:
         """Pass on what a child asks, or tells, that is not ready yet."""
@@ -190,9 +207,9 @@ class ProcessInstance:
         if process is None or self._stopping:
             return
         self._channel = ChildChannel(self.name, process.connection, self._loop, self._take, self._died)
-        if not process.is_silent:
-            self._loop.add_reader(process.output, self._printed)
+        self._output = ChildOutput(process, self._loop)
         self._born_s = monotonic()
+        self._number_at_birth = self._last_number
         self.is_down = False
         self.problem = ""
         self._timer = self._loop.call_later(BEAT_S, self._beat)
@@ -228,14 +245,17 @@ class ProcessInstance:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-        if self._process is not None:
-            self._loop.remove_reader(self._process.output)
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+        if self._overtime is not None:
+            self._overtime.stop()
 
     def stop(self) -> None:
         """Ask the child to finish and to end; called in a thread, when nothing is in flight."""
         self._stopping = True
         if (starting := self._starting) is not None:
-            starting.process.kill()
+            starting.abort()
         if self._process is not None:
             with contextlib.suppress(OSError):
                 self._process.connection.setblocking(True)
@@ -259,26 +279,28 @@ class ProcessInstance:
     def run(self, batch: Batch) -> list[Batch] | None:
         """Hand a batch over; its responses come later."""
         batch.start_ns = monotonic_ns()
-        self._batch = batch
-        self._batch_number = next(self._numbers)
-        numbered = {next(self._numbers): request for request in batch.requests}
+        number = self._last_number + 1
+        self._last_number += 1 + len(batch.requests)
         pieces: list[Piece] = []
         try:
-            self._writer.write(self._batch_number, numbered, pieces)
+            self._writer.write(number, number + 1, batch.requests, pieces)
         except Exception as error:
             # What was said about forms and segments holds.
             self._send_all(pieces)
             return self._refuse(batch, error)
-        self._requests.update(numbered)
-        for number, request in numbered.items():
-            self._numbers_of[request] = number
+        self._batch = batch
+        self._batch_number = number
+        self._first = number + 1
+        self._slots = list(batch.requests)
         self._give_back_segments()
-        self._send_all(pieces)
+        for data, descriptor in pieces:
+            self._send(data, descriptor)
         batch.input_ns = monotonic_ns()
+        if self._overtime is not None:
+            self._overtime.watch()
         return None
 
     def _refuse(self, batch: Batch, error: Exception) -> list[Batch]:
-        self._batch = None
         text = f"a batch of model '{self._spec.name}' could not be handed to its process: {error}"
         if isinstance(error, NaiadError):
             batch.error = error
@@ -291,10 +313,13 @@ class ProcessInstance:
         return [batch]
 
     def cancel(self, request: InferRequest) -> None:
-        """Tell the model that the caller of a request gave up."""
-        number = self._numbers_of.get(request)
-        if number is not None:
-            self._send(frame(CANCEL, number))
+        """Tell the model that the caller of a request gave up, if the request is here."""
+        if request in self._slots:
+            self._send(frame(CANCEL, self._first + self._slots.index(request)))
+            return
+        for number, (held, _) in self._left.items():
+            if held is request:
+                self._send(frame(CANCEL, number))
 
     def _send(self, data: bytes, descriptor: int = -1) -> None:
         if self._channel is not None:
@@ -320,7 +345,9 @@ class ProcessInstance:
     # Receiving
 
     def _take(self, kind: int, number: int, payload: bytearray) -> None:
-        if kind == RESPONSES:
+        if kind == RESPONSES_ALIKE:
+            self._answered_alike(number, self._reader.read_alike(payload))
+        elif kind == RESPONSES:
             responses = self._reader.read(payload)
             # The child gets its next batch before the callers get their answers.
             self._finish(number)
@@ -373,22 +400,37 @@ class ProcessInstance:
         found: Array = np.asarray(self._segments.open(number, offset, size))
         return found
 
-    def _respond(self, response: Response) -> None:
-        request = self._requests.get(response.request)
-        if request is None:
+    def _answered_alike(self, number: int, outputs: Sequence[Mapping[str, Array]]) -> None:
+        batch = self._batch
+        if batch is None or number != self._batch_number:
             return
-        if response.final:
-            del self._requests[response.request]
-            self._numbers_of.pop(request, None)
-        self._answers.child_responded(request, response)
+        if len(outputs) != len(self._slots) or None in self._slots:
+            raise ValueError(f"{len(outputs)} responses alike to a batch of {len(self._slots)}, some answered before")
+        self._batch = None
+        self._slots = []
+        batch.infer_ns = batch.end_ns = monotonic_ns()
+        self._answers.child_answered(self, batch, outputs)
+
+    def _respond(self, response: Response) -> None:
+        number = response.request
+        index = number - self._first
+        if 0 <= index < len(self._slots):
+            request, batch = self._slots[index], self._batch
+            if response.final:
+                self._slots[index] = None
+        else:
+            request, batch = self._left.get(number, (None, None))
+            if response.final:
+                self._left.pop(number, None)
+        if request is not None and batch is not None:
+            self._answers.child_responded(request, response, batch)
 
     def _done(self, number: int, content: Mapping[str, Any]) -> None:
         batch = self._batch
         if batch is not None and number == self._batch_number and (message := content.get("message")):
             error = BackendError(str(message))
-            for request in batch.requests:
-                if (held := self._numbers_of.get(request)) is not None:
-                    self._respond(Response(held, None, error, FLAG_FINAL | FLAG_ERROR))
+            for held in range(self._first, self._first + len(self._slots)):
+                self._respond(Response(held, None, error, FLAG_FINAL | FLAG_ERROR))
         self._finish(number)
 
     def _finish(self, number: int) -> None:
@@ -396,17 +438,34 @@ class ProcessInstance:
         if batch is None or number != self._batch_number:
             return
         self._batch = None
+        for held, request in enumerate(self._slots, self._first):
+            if request is not None:
+                self._left[held] = request, batch
+        self._slots = []
         batch.infer_ns = batch.end_ns = monotonic_ns()
         self._answers.child_finished(self, batch)
 
     # Life and death
 
-    def _printed(self) -> None:
+    def _began_ns(self) -> int:
+        return self._batch.start_ns if self._batch is not None else 0
+
+    def _late(self) -> None:
+        """The batch has run for longer than it may."""
+        batch, channel = self._batch, self._channel
+        if channel is not None:
+            # The server itself may have been stopped for a while, and the responses may be there.
+            channel.read()
         process = self._process
-        if process is not None:
-            process.take_output()
-            if process.is_silent:
-                self._loop.remove_reader(process.output)
+        if process is None or batch is None or self._batch is not batch:
+            return
+        self._is_late = True
+        self._end(process, f"a batch ran for longer than {self._child_spec.execute_s:g} s (execute-timeout-seconds)")
+
+    def _end(self, process: ChildProcess, verdict: str) -> None:
+        """Kill the child; its end is noticed like any other."""
+        self._verdict = verdict
+        process.process.kill()
 
     def _beat(self) -> None:
         """Once a second: is the child still alive, does it say that it is ready, and is there memory to let go?"""
@@ -415,9 +474,9 @@ class ProcessInstance:
         if process is None or self._has_ended(process):
             return
         # Beats and not seconds: the server itself may have been stopped for a while.
-        if self._missed_beats * BEAT_S >= self._child_spec.start_s:
-            self._was_killed = True
-            process.process.kill()
+        silence_s = self._child_spec.silence_s or self._child_spec.start_s
+        if self._missed_beats * BEAT_S >= silence_s:
+            self._end(process, f"it gave no sign of life for {silence_s:g} s ({self._child_spec.setting})")
             return
         if not self._missed_beats:
             self._send(frame(PING, 1))
@@ -426,6 +485,9 @@ class ProcessInstance:
         self._give_back_segments()
         for number in self._writer.pool.trim():
             self._send(frame(DROP_SEGMENT, number))
+        for what, due in (("memory", notice), ("segments", no_segments)):
+            if (text := due.take()) and is_first(what):
+                logger.warning("%s", text)
 
     def _has_ended(self, process: ChildProcess) -> bool:
         """Notice an end that the connection does not show, as a program that the child started holds it too."""
@@ -439,42 +501,50 @@ class ProcessInstance:
 
     def _died(self) -> None:
         """The child is gone: its requests fail, and another one is started."""
-        process = self._process
+        process, channel = self._process, self._channel
         self._unlisten()
         if process is None or self._stopping:
             return
+        if channel is not None:
+            self._verdict = self._verdict or channel.problem
         self._process = None
         self.problem = self._cause(process)
         process.close()
         logger.error("%s has ended: %s", self.name, self.problem)
         error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
+        self._back_off.ended(monotonic() - self._born_s, self._has_worked())
+        late = self._batch.requests if self._is_late and self._batch is not None else ()
+        overtime = ExecutionTimeoutError(f"Stub process '{self.name}' was ended: {self._verdict}")
+        lost = [(r, self._batch) for r in self._slots if r is not None] + list(self._left.values())
         self._batch = None
-        requests = list(self._requests.values())
-        self._requests.clear()
-        self._numbers_of.clear()
+        self._slots = []
+        self._left.clear()
         calls, asks = self._calls, self._asks
         self._reset()
         calls.close()
         asks.close()
-        if monotonic() - self._born_s > HEALTHY_AFTER_S:
-            self._back_off_s = FIRST_BACK_OFF_S
         self._answers.child_died(self)
-        for request in requests:
-            self._answers.child_responded(request, Response(0, None, error, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY))
-        self._revive_later(self._back_off_s > PATIENCE_S)
+        for request, batch in lost:
+            if batch is not None:
+                told = overtime if request in late else error
+                response = Response(0, None, told, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY)
+                self._answers.child_responded(request, response, batch)
+        self._revive_later(self._back_off.is_long)
+
+    def _has_worked(self) -> bool:
+        """Whether the child has come to the end of a batch."""
+        first = self._number_at_birth + 1
+        return self._batch_number > first or (self._batch_number == first and self._batch is None)
 
     def _cause(self, process: ChildProcess) -> str:
         how = process.obituary()
-        if not self._was_killed:
-            return how
-        return f"it gave no sign of life for {self._child_spec.start_s:g} s ({how})"
+        return f"{self._verdict} ({how})" if self._verdict else how
 
     def _revive_later(self, is_down: bool) -> None:
         if is_down and not self.is_down:
             self.is_down = True
             self._answers.child_down(self)
-        self._timer = self._loop.call_later(self._back_off_s, self._revive)
-        self._back_off_s = min(2 * self._back_off_s, LONGEST_BACK_OFF_S)
+        self._timer = self._loop.call_later(self._back_off.take(), self._revive)
 
     def _revive(self) -> None:
         """Start a child in a thread of its own: it may take long, and several may be needed at a time."""

@@ -39,17 +39,24 @@ def run_batch(instance: Instance, batch: Batch, spec: ModelSpec) -> list[Batch]:
     request, so that one poisoned input costs only itself: then the single batches are given back behind it, and it is
     left without requests, as a run that failed and answers nobody.
     """
-    _run(instance, batch, spec)
+    run_once(instance, batch, spec)
     if batch.error is None or len(batch.requests) == 1:
         return [batch]
-    singles = [Batch([request]) for request in batch.requests]
+    singles = split(batch)
     for single in singles:
-        _run(instance, single, spec)
-    batch.requests = []
+        run_once(instance, single, spec)
     return [batch, *singles]
 
 
-def _run(instance: Instance, batch: Batch, spec: ModelSpec) -> None:
+def split(batch: Batch) -> list[Batch]:
+    """A batch for each request of a batch that failed, which is left without any."""
+    singles = [Batch([request]) for request in batch.requests]
+    batch.requests = []
+    return singles
+
+
+def run_once(instance: Instance, batch: Batch, spec: ModelSpec) -> None:
+    """Run a batch as it is; never raises: afterwards it has results or an error."""
     batch.start_ns = batch.input_ns = monotonic_ns()
     try:
         inputs = batch.inputs

@@ -58,8 +58,10 @@ class InstanceThread:
         self._queue.put(None)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the end that ``stop`` asked for, at most ``timeout`` seconds; True when the thread has ended."""
-        self._thread.join(timeout)
+        """Wait for the end that ``stop`` asked for, at most ``timeout`` seconds; True when the thread has ended, or was
+        never started."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _main(self) -> None:

@@ -6,15 +6,22 @@ from naiad.engine.engine import Engine
 from naiad.frontends.http.answers import TEXT, send_message
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.metrics import CONTENT_TYPE, ModelSeries, render
 from naiad.wire.http1 import RequestHead
 
 
 class MetricsApplication:
-    """Answers the requests of the metrics port from the engine's own counters, read when asked for."""
+    """Answers the requests of the metrics port from the engine's own counters, read when asked for.
 
-    def __init__(self, engine: Engine, *, cpu: bool, latencies: bool, interval_ms: int) -> None:
+    ``custom`` holds what models count themselves.
+    """
+
+    def __init__(
+        self, engine: Engine, *, cpu: bool, latencies: bool, interval_ms: int, custom: CustomMetrics | None = None
+    ) -> None:
         self._engine = engine
+        self._custom = custom
         self._cpu = cpu
         self._latencies = latencies
         self._interval_ms = interval_ms
@@ -28,7 +35,9 @@ class MetricsApplication:
         series = [
             ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics) for m in self._engine.loaded_models()
         ]
-        page = render(series, cpu=self._cpu, latencies=self._latencies, interval_ms=self._interval_ms)
+        page = render(
+            series, cpu=self._cpu, latencies=self._latencies, interval_ms=self._interval_ms, custom=self._custom
+        )
         exchange.send_status(200, CONTENT_TYPE, page)
 
 

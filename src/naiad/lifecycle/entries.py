@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from naiad.errors import InternalError, NaiadError
 from naiad.execution.model import LoadedModel
 from naiad.lifecycle.states import NEXT, ModelState
 
+if TYPE_CHECKING:
+    from naiad.lifecycle.asking import Asker
+    from naiad.repository.fingerprint import Fingerprint
+    from naiad.repository.temporary import TemporaryFolder
+
+UNLOADED = "unloaded"
+"""The reason of a version that was unloaded because somebody wanted so."""
+
 
 @dataclass(slots=True)
 class VersionEntry:
-    """One version of a model. ``config`` is its completed configuration message once there is one."""
+    """One version of a model.
+
+    Attributes:
+        config: its completed configuration message once there is one.
+        asker: who it is when it asks for models to be loaded.
+        folder: the temporary folder that it was loaded from, if it was.
+    """
 
     version: int
     state: ModelState = ModelState.UNKNOWN
     reason: str = ""
     model: LoadedModel | None = None
     config: Any = None
+    asker: Asker | None = None
+    folder: TemporaryFolder | None = None
+
+    @property
+    def was_unloaded(self) -> bool:
+        """It is not there, or soon will not be, because somebody wanted so."""
+        if self.state is ModelState.UNLOADING:
+            return True
+        return self.state is ModelState.UNAVAILABLE and self.reason == UNLOADED
 
     def become(self, state: ModelState, reason: str = "") -> None:
         """Move on to ``state``.
@@ -34,14 +57,32 @@ class VersionEntry:
 
 @dataclass(slots=True)
 class ModelEntry:
-    """One model by name. ``problem`` says why it has no versions; ``serving`` answers requests that name no version."""
+    """One model by name.
+
+    Attributes:
+        problem: why it has no versions.
+        serving: answers requests that name no version.
+        files: those of the repository that it was loaded from; None when they do not tell whether it is up to date.
+        unloading: how many earlier copies still finish their requests.
+    """
 
     name: str
     versions: dict[int, VersionEntry] = field(default_factory=dict)
     problem: NaiadError | None = None
     serving: LoadedModel | None = None
+    files: Fingerprint | None = None
+    unloading: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing of it is loaded, or about to be loaded or unloaded."""
+        return not self.unloading and all(v.state is ModelState.UNAVAILABLE for v in self.versions.values())
+
+    def ready(self) -> list[VersionEntry]:
+        """The versions that serve, ascending."""
+        return sorted((v for v in self.versions.values() if v.state is ModelState.READY), key=lambda v: v.version)
 
     def choose_serving(self) -> None:
         """Serve the highest version that is ready."""
-        ready = [v for v in self.versions.values() if v.state is ModelState.READY]
-        self.serving = max(ready, key=lambda v: v.version).model if ready else None
+        ready = self.ready()
+        self.serving = ready[-1].model if ready else None

@@ -5,29 +5,35 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from naiad.backends import registry
 from naiad.backends.base import Backend, BackendContext
-from naiad.config.read import ReadConfig, read_config
+from naiad.backends.hosted import choice
+from naiad.config.read import ReadConfig
 from naiad.config.resolve import PreparedConfig, finish, prepare
 from naiad.config.source import ModelSource
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
-from naiad.repository.layout import choose_versions
+from naiad.execution.shared_process import SharedProcesses
+from naiad.telemetry.custom_metrics import CustomMetrics
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend."""
+    """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
+
+    ``shared`` has the processes that models share.
+    """
 
     backend_settings: Callable[[str], Mapping[str, str]]
     auto_complete: bool = True
     model_config_name: str = ""
     cores: int = 0
+    shared: SharedProcesses = field(default_factory=SharedProcesses)
 
     @property
     def usable_cores(self) -> int:
@@ -37,17 +43,6 @@ class LoadSettings:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def versions_to_load(source: ModelSource, settings: LoadSettings) -> tuple[ReadConfig, tuple[int, ...]]:
-    """The configuration as written, and the versions that its version policy asks for.
-
-    Raises:
-        ConfigError: the configuration cannot be read.
-        ModelLoadError: there is no such version.
-    """
-    read = read_config(source, settings.model_config_name)
-    return read, choose_versions(read.config, source.versions)
-
-
 def load_version(
     source: ModelSource,
     version: int,
@@ -55,8 +50,11 @@ def load_version(
     settings: LoadSettings,
     loop: asyncio.AbstractEventLoop,
     models: Models | None = None,
+    metrics: CustomMetrics | None = None,
 ) -> tuple[LoadedModel, Any]:
-    """Load one version and create its instances; ``models`` are those that it can call.
+    """Load one version and create its instances.
+
+    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown.
 
     Returns:
         The loaded model and its completed configuration message.
@@ -65,7 +63,7 @@ def load_version(
         NaiadError: the version cannot be loaded; nothing of it stays behind.
     """
     prepared, backend, spec = start_backend(source, version, read, settings)
-    model = LoadedModel(spec, version, backend, loop, models=models)
+    model = LoadedModel(spec, version, backend, loop, models=models, metrics=metrics)
     model.start()
     return model, prepared.config
 
@@ -84,10 +82,10 @@ def start_backend(
         version=version,
         model_path=prepared.model_path,
         version_directory=prepared.version_directory,
-        backend_config=settings.backend_settings(prepared.backend),
+        backend_config=settings.backend_settings(registry.settings_name(prepared.backend)),
         cores=settings.usable_cores,
     )
-    backend = registry.create(prepared.backend, context)
+    backend = choice.create(prepared.backend, context, prepared.config, settings.shared)
     try:
         if settings.auto_complete:
             backend.complete(prepared.config)

@@ -1,133 +1,380 @@
-"""Owns every model: loads them at the start, several at a time, and lets them finish and go at the end."""
+"""Owns every model: loads them at the start and when told to, lets them finish and go when told to and at the end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
-from naiad.config.read import ReadConfig
 from naiad.config.source import ModelSource
-from naiad.errors import ConfigError, ModelLoadError, NaiadError
+from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
-from naiad.lifecycle.entries import ModelEntry, VersionEntry
-from naiad.lifecycle.loading import LoadSettings, load_version, versions_to_load
+from naiad.lifecycle.asking import Asker, AskingModels, Done
+from naiad.lifecycle.candidate import Candidate, candidate, find_candidate
+from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
+from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
+from naiad.lifecycle.loading import LoadSettings, load_version
+from naiad.lifecycle.operations import Operation, Operations
+from naiad.lifecycle.retiring import Retirements
 from naiad.lifecycle.states import ModelState
+from naiad.lifecycle.threads import LoadPermits, in_thread
+from naiad.repository.catalog import Catalog
+from naiad.repository.overrides import NO_OVERRIDES, Overrides
+from naiad.telemetry.custom_metrics import CustomMetrics
 
 logger = logging.getLogger("naiad")
 
+MAX_UNLOADING: Final = 8
+"""How many earlier copies of each version of a model may still finish their requests when it is loaded anew."""
+MAX_STRAYS: Final = 256
+"""How many models are remembered that no repository holds and of which nothing is loaded."""
+_NOT_EXPLICIT: Final = (
+    "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
+    "--model-control-mode=explicit"
+)
+
 
 class ModelManager:
-    """The models by name. ``entries`` is changed on the event loop only; loading itself happens in threads.
+    """The models by name. ``entries`` is changed on the event loop only; the work itself happens in threads.
 
-    ``loaded`` is true once every model was tried. ``models`` is what models find others with, set by who serves them.
+    Args:
+        settings: how models are loaded.
+        load_threads: how many versions load at the same time.
+        catalog: where ``load_model`` looks for a model.
+        is_explicit: models may be loaded and unloaded when somebody asks for it.
+
+    Attributes:
+        loaded: every model of the start was tried.
+        models: what models find others with, set by who serves them.
+        on_unloading: told of each loaded model that goes, so that what was remembered of it can go too.
+        listed: the names of all models in the repositories, as far as they are known.
+        custom_metrics: those that models count themselves.
     """
 
-    def __init__(self, settings: LoadSettings, load_threads: int) -> None:
+    def __init__(
+        self, settings: LoadSettings, load_threads: int, catalog: Catalog | None = None, is_explicit: bool = False
+    ) -> None:
         self.entries: dict[str, ModelEntry] = {}
         self.loaded = False
         self.models: Models | None = None
+        self.on_unloading: Callable[[LoadedModel], None] = lambda model: None
+        self.listed: frozenset[str] = frozenset()
+        self.custom_metrics = CustomMetrics()
         self._settings = settings
-        self._pool = ThreadPoolExecutor(load_threads, thread_name_prefix="naiad-load")
+        self._catalog = catalog or Catalog()
+        self._is_explicit = is_explicit
+        self._permits = LoadPermits(load_threads)
+        self._operations = Operations()
+        self._retirements = Retirements()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._strays: OrderedDict[str, None] = OrderedDict()
+
+    # At the start
 
     async def load_all(self, sources: Iterable[ModelSource]) -> None:
         """Try to load every model; what became of each stands in ``entries`` and in the log."""
         found = list(sources)
         for source in found:
-            self.entries[source.name] = ModelEntry(source.name)
-        await asyncio.gather(*(self._load_model(source) for source in found))
+            self.entries.setdefault(source.name, ModelEntry(source.name))
+        await asyncio.gather(*(self._load_source(source) for source in found))
         self.loaded = True
 
     def refuse(self, name: str, problem: NaiadError) -> None:
         """Note a model that cannot be tried at all, such as one that two repositories hold."""
         self.entries[name] = ModelEntry(name, problem=problem)
-        logger.error("failed to load '%s': %s", name, problem)
+        logger.error("failed to load '%s': %s", name, located(problem))
 
-    async def _load_model(self, source: ModelSource) -> None:
-        entry = self.entries[source.name]
-        loop = asyncio.get_running_loop()
+    async def _load_source(self, source: ModelSource) -> None:
+        async with self._operations.turn(source.name) as operation:
+            if self.entries[source.name].serving:
+                # Somebody was quicker, over the API.
+                return
+            try:
+                found = await in_thread(candidate, source, self._settings.model_config_name)
+            except Exception as error:
+                self.refuse(source.name, as_load_error(error))
+                return
+            await self._load_first(self.entries[source.name], found, operation)
+
+    # While serving
+
+    async def load_model(self, name: str, overrides: Overrides = NO_OVERRIDES, asker: Asker | None = None) -> None:
+        """Load a model as its repository has it now, with what ``overrides`` brings in place of it.
+
+        One that serves goes on serving until the new versions are there, and for good when they cannot be loaded.
+        Nothing happens when it serves, its files are the same and nothing is overridden.
+
+        Raises:
+            UnavailableError: the server does not run in explicit mode, or too much is under way.
+            ServerStoppingError: it is about to end.
+            InternalError: there is no such model, or its configuration is wrong.
+            UnusableFilesError: the files of ``overrides`` cannot be those of a model.
+            ModelLoadError: a version cannot be loaded.
+        """
+        async with self._turn(name, asker) as operation:
+            found = await self._find(name, overrides)
+            try:
+                entry = self.entries.setdefault(name, ModelEntry(name))
+                if found.files is not None and found.files == entry.files and entry.serving and not overrides:
+                    _note(entry.ready(), "")
+                    return
+                if entry.unloading >= MAX_UNLOADING * len(found.versions):
+                    raise UnavailableError(
+                        f"{entry.unloading} earlier versions of model '{name}' still finish their requests: load it "
+                        "again when they have ended"
+                    )
+                if entry.serving:
+                    await self._replace(entry, found, operation)
+                elif problem := await self._load_first(entry, found, operation):
+                    raise load_failed(name, entry.versions.values(), problem)
+            finally:
+                if found.folder is not None:
+                    await in_thread(found.folder.release)
+                self._note_stray(name)
+
+    async def unload_model(self, name: str, unload_dependents: bool = False, asker: Asker | None = None) -> None:
+        """Let a model go: it refuses new requests from now on and ends when its last one is answered.
+
+        That end is not waited for. An unknown model is as good as unloaded. ``unload_dependents`` concerns ensembles.
+
+        Raises:
+            UnavailableError: the server does not run in explicit mode, or too much is under way.
+            ServerStoppingError: it is about to end.
+        """
+        async with self._turn(name, asker):
+            entry = self.entries.get(name)
+            if entry is None:
+                return
+            entry.problem = None
+            entry.files = None
+            for version in entry.versions.values():
+                if version.state is ModelState.READY:
+                    self._retire(entry, version)
+                elif version.state is ModelState.UNAVAILABLE:
+                    version.reason = UNLOADED
+            entry.choose_serving()
+            if not entry.versions:
+                del self.entries[name]
+            self._note_stray(name)
+
+    def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None:
+        """Start ``load_model``; ``done`` gets the error that it ends with, or None."""
+        self._begin(self.load_model(name, overrides, asker), done)
+
+    def begin_unload(self, name: str, unload_dependents: bool, done: Done, asker: Asker | None = None) -> None:
+        """Start ``unload_model``; ``done`` gets the error that it ends with, or None."""
+        self._begin(self.unload_model(name, unload_dependents, asker), done)
+
+    def begin_listing(self, done: Done) -> None:
+        """Look at the repositories again, where models may come and go, for ``listed``."""
+        if self._is_explicit:
+            self._begin(self._list(), done)
+        else:
+            done(None)
+
+    async def _list(self) -> None:
         try:
-            read, versions = await loop.run_in_executor(self._pool, versions_to_load, source, self._settings)
-        except Exception as error:
-            entry.problem = _as_load_error(error)
-            logger.error("failed to load '%s': %s", source.name, _located(entry.problem))
+            self.listed = await in_thread(self._catalog.names)
+        except (NaiadError, OSError) as error:
+            logger.warning("the repositories cannot be read, the index shows what was there before: %s", error)
+
+    def _begin(self, work: Coroutine[Any, Any, None], done: Done) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, done))
+
+    def _ended(self, done: Done, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            done(UnavailableError("the server has ended"))
             return
-        for version in versions:
-            entry.versions[version] = VersionEntry(version)
-        await asyncio.gather(*(self._load_version(source, entry, version, read) for version in versions))
+        error = task.exception()
+        if error is not None and not isinstance(error, NaiadError):
+            logger.error("an operation on a model failed", exc_info=error)
+            error = InternalError("the operation failed inside the server, see its log")
+        done(error)
 
-    async def _load_version(self, source: ModelSource, entry: ModelEntry, version: int, read: ReadConfig) -> None:
-        found = entry.versions[version]
-        found.become(ModelState.LOADING)
-        logger.info("loading: %s:%d", entry.name, version)
+    def _turn(self, name: str, asker: Asker | None) -> AbstractAsyncContextManager[Operation]:
+        if not self._is_explicit:
+            raise UnavailableError(_NOT_EXPLICIT)
+        if asker is not None and asker.permit is not None:
+            # It does nothing while it waits, and what it waits for may need the permit.
+            asker.permit.give_back()
+        return self._operations.turn(name, asker.operation if asker is not None else None)
+
+    async def _find(self, name: str, overrides: Overrides) -> Candidate:
+        try:
+            return await in_thread(find_candidate, self._catalog, name, self._settings.model_config_name, overrides)
+        except Exception as error:
+            problem = as_load_error(error)
+            self._note_problem(name, problem)
+            raise not_found(name, problem) from error
+
+    def _note_problem(self, name: str, problem: NaiadError) -> None:
+        """A model that serves goes on; otherwise it shows why there is none, if it is a model at all."""
+        logger.error("failed to load '%s': %s", name, located(problem))
+        entry = self.entries.get(name)
+        if entry is not None and entry.serving:
+            _note(entry.ready(), not_reloaded(problem))
+        elif entry is not None or name in self.listed:
+            entry = self.entries.setdefault(name, ModelEntry(name))
+            entry.problem = problem
+            _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), str(problem))
+            self._note_stray(name)
+
+    # Versions
+
+    async def _load_first(self, entry: ModelEntry, found: Candidate, operation: Operation) -> NaiadError | None:
+        """Load a model of which nothing serves: each version that can be loaded serves at once.
+
+        Returns:
+            The error of a version that cannot be loaded, if there is one.
+        """
+        entry.problem = None
+        fresh = _fresh(found)
+        self._show(entry, fresh)
+
+        async def load(version: VersionEntry) -> NaiadError | None:
+            problem = await self._load_version(entry.name, version, found, operation)
+            entry.choose_serving()
+            return problem
+
+        problems = await asyncio.gather(*(load(version) for version in fresh))
+        problem = next(filter(None, problems), None)
+        entry.files = None if problem else found.files
+        return problem
+
+    @staticmethod
+    def _show(entry: ModelEntry, fresh: Iterable[VersionEntry]) -> None:
+        """Put versions into the index, in place of older ones of the same number."""
+        entry.versions.update({version.version: version for version in fresh})
+        # Those that failed earlier are not wanted any more.
+        _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
+
+    async def _replace(self, entry: ModelEntry, found: Candidate, operation: Operation) -> None:
+        """Load a model beside its copy that serves, and put it in its place once all of it is there.
+
+        Raises:
+            NaiadError: a version cannot be loaded; what serves goes on.
+        """
+        fresh = _fresh(found)
+        failures = await asyncio.gather(*(self._load_version(entry.name, v, found, operation) for v in fresh))
+        if problem := next(filter(None, failures), None):
+            for version in fresh:
+                if version.state is ModelState.READY:
+                    self._retire(entry, version)
+            _note(entry.ready(), not_reloaded(problem))
+            raise load_failed(entry.name, fresh, problem)
+        before = entry.ready()
+        self._show(entry, fresh)
+        for version in before:
+            self._retire(entry, version)
+        entry.choose_serving()
+        entry.files = found.files
+
+    async def _load_version(
+        self, name: str, version: VersionEntry, found: Candidate, operation: Operation
+    ) -> NaiadError | None:
+        """Load one version; the error that it cannot be loaded for."""
+        version.become(ModelState.LOADING)
+        asker = version.asker = Asker(operation)
+        permit = asker.permit = await self._permits.take()
+        logger.info("loading: %s:%d", name, version.version)
         begun = monotonic()
+        models = None if self.models is None else AskingModels(self.models, self, asker)
         loop = asyncio.get_running_loop()
         try:
-            model, config = await loop.run_in_executor(
-                self._pool, load_version, source, version, read, self._settings, loop, self.models
+            self._operations.check_open(name)
+            model, config = await in_thread(
+                load_version,
+                found.source,
+                version.version,
+                found.read,
+                self._settings,
+                loop,
+                models,
+                self.custom_metrics,
             )
         except Exception as error:
-            problem = _as_load_error(error)
-            found.become(ModelState.UNAVAILABLE, str(problem))
-            logger.error("failed to load '%s' version %d: %s", entry.name, version, _located(problem))
-            return
-        self._serve(entry, found, model, config, monotonic() - begun)
+            problem = as_load_error(error)
+            version.become(ModelState.UNAVAILABLE, str(problem))
+            logger.error("failed to load '%s' version %d: %s", name, version.version, located(problem))
+            return problem
+        finally:
+            asker.is_loaded()
+            permit.give_back()
+        self._serve(name, version, found, model, config, monotonic() - begun)
+        return None
 
-    def _serve(self, entry: ModelEntry, found: VersionEntry, model: LoadedModel, config: Any, seconds: float) -> None:
+    @staticmethod
+    def _serve(
+        name: str, version: VersionEntry, found: Candidate, model: LoadedModel, config: Any, seconds: float
+    ) -> None:
         model.statistics.load_seconds = seconds
-        found.model, found.config = model, config
-        found.become(ModelState.READY)
-        entry.choose_serving()
+        version.model, version.config, version.folder = model, config, found.folder
+        if found.folder is not None:
+            found.folder.hold()
+        version.become(ModelState.READY)
         logger.info(
             "successfully loaded '%s' version %d: %s, %d instance(s), %.2f s",
-            entry.name,
-            found.version,
+            name,
+            version.version,
             model.spec.backend,
             model.spec.instance_count,
             seconds,
         )
 
+    def _retire(self, entry: ModelEntry, version: VersionEntry) -> None:
+        model = version.model
+        self._retirements.begin(entry, version)
+        if model is not None:
+            self.on_unloading(model)
+
+    def _note_stray(self, name: str) -> None:
+        """Forget the oldest of too many models that nothing is left of but their names, which callers may choose."""
+        self._strays.pop(name, None)
+        if name in self.listed or name not in self.entries:
+            return
+        self._strays[name] = None
+        if len(self._strays) > MAX_STRAYS:
+            gone = next((stray for stray in self._strays if self.entries[stray].is_empty), None)
+            if gone is not None:
+                del self._strays[gone], self.entries[gone]
+
+    # The end
+
     async def unload_all(self, timeout: float) -> bool:
-        """Refuse new requests, let the accepted ones finish, close everything; False when that took longer."""
-        models = [v.model for e in self.entries.values() for v in e.versions.values() if v.model is not None]
+        """Refuse new requests, let the accepted ones and what loads finish, close everything.
+
+        Returns:
+            False when that took longer than ``timeout`` seconds.
+        """
         deadline = monotonic() + timeout
-        drained = await asyncio.gather(*(_drain(model, timeout) for model in models))
-        loop = asyncio.get_running_loop()
-        # A model may have something to finish of its own.
-        left_s = max(1.0, deadline - monotonic())
-        closed = await asyncio.gather(*(loop.run_in_executor(None, model.close, left_s) for model in models))
-        for model in models:
-            model.detach()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        return all(drained) and all(closed)
+        self._operations.close()
+        self._retire_all()
+        is_idle = await self._operations.wait_idle(timeout)
+        # What was still loading is there by now.
+        self._retire_all()
+        return await self._retirements.finish(max(0.0, deadline - monotonic())) and is_idle
+
+    def _retire_all(self) -> None:
+        for entry in self.entries.values():
+            for version in entry.ready():
+                self._retire(entry, version)
+            entry.choose_serving()
 
 
-async def _drain(model: LoadedModel, timeout: float) -> bool:
-    """Wait until a model has answered all it accepted."""
-    model.stop_accepting()
-    if model.in_flight == 0:
-        # Also with a timeout of zero, for which an event is not even looked at.
-        return True
-    drained = asyncio.Event()
-    model.when_drained(drained.set)
-    try:
-        await asyncio.wait_for(drained.wait(), timeout)
-    except TimeoutError:
-        return False
-    return True
+def _fresh(found: Candidate) -> list[VersionEntry]:
+    return [VersionEntry(version) for version in found.versions]
 
 
-def _located(problem: NaiadError) -> str:
-    """The text for the log, which may name the server's files."""
-    return problem.located() if isinstance(problem, ConfigError) else str(problem)
-
-
-def _as_load_error(error: Exception) -> NaiadError:
-    if isinstance(error, NaiadError):
-        return error
-    logger.error("unexpected error while loading", exc_info=error)
-    return ModelLoadError(f"{type(error).__name__}: {error}")
+def _note(versions: Iterable[VersionEntry], reason: str) -> None:
+    """Change the reason of versions whose state stays as it is."""
+    for version in versions:
+        version.reason = reason

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from naiad.options.command_line import read, settle
 from naiad.options.server import OPTIONS, ServerOptions
 
-CHECK_OPTIONS = tuple(
-    o
-    for o in OPTIONS
-    if o.field in ("model_repository", "disable_auto_complete_config", "model_config_name", "backend_config")
+_FIELDS = frozenset(
+    (
+        *("model_repository", "disable_auto_complete_config", "model_config_name"),
+        *("backend_directory", "backend_config"),
+    )
 )
+CHECK_OPTIONS = tuple(option for option in OPTIONS if option.field in _FIELDS)
 
 
 def parse_check(argv: Sequence[str], environ: Mapping[str, str]) -> ServerOptions:

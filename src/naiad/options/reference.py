@@ -18,7 +18,6 @@ SWITCHES = frozenset(
 OTHERS = frozenset(
     {
         "repository-poll-secs",
-        "load-model",
         "model-load-retry-count",
         "enable-peer-access",
         "http-header-forward-pattern",
@@ -43,7 +42,6 @@ OTHERS = frozenset(
         "buffer-manager-thread-count",
         "host-policy",
         "model-load-gpu-limit",
-        "backend-directory",
         "repoagent-directory",
         "response-cache-byte-size",
         "trace-file",

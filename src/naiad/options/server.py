@@ -16,6 +16,7 @@ from naiad.options.kinds import (
     FILE_NAME,
     FLAG,
     FOLDER,
+    FOLDER_NAME,
     INT32_MAX,
     INT64_MAX,
     LEVEL,
@@ -30,7 +31,7 @@ from naiad.options.kinds import (
 from naiad.options.option import Group, Option, declare
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
 _METRICS_SETTING = metrics_setting(
@@ -104,9 +105,17 @@ class ServerOptions:
     )
     model_control_mode: str = declare(
         Group.MODEL_REPOSITORY,
-        choice("none", ignore_case=True, not_yet=("poll", "explicit")),
+        choice("none", "explicit", ignore_case=True, not_yet=("poll",)),
         "none",
-        "How models come and go: with none all are loaded at the start and stay.",
+        "How models come and go: with none all are loaded at the start and stay; with explicit those of --load-model, "
+        "and models are loaded and unloaded over the API.",
+    )
+    load_model: tuple[str, ...] = declare(
+        Group.MODEL_REPOSITORY,
+        TEXT,
+        (),
+        "Name of a model to load at the start with --model-control-mode=explicit; * stands for all.",
+        repeatable=True,
     )
     model_config_name: str = declare(
         Group.MODEL_REPOSITORY,
@@ -292,6 +301,12 @@ class ServerOptions:
         repeatable=True,
     )
 
+    backend_directory: str = declare(
+        Group.BACKEND,
+        FOLDER_NAME,
+        "/opt/tritonserver/backends",
+        "Folder of Python-based backends: the file NAME/model.py in it runs every model with the backend NAME.",
+    )
     backend_config: tuple[BackendSetting, ...] = declare(
         Group.BACKEND,
         BACKEND_SETTING,
@@ -331,6 +346,12 @@ class ServerOptions:
         """Whether gRPC is served on any port."""
         return self.allow_grpc or self.http_port_serves_grpc
 
+    def wanted_models(self, known: Collection[str]) -> set[str]:
+        """The names of the models to load at the start, out of those that are ``known``; others may be among them."""
+        if self.model_control_mode != "explicit" or self.load_model == ("*",):
+            return set(known)
+        return set(self.load_model)
+
     @property
     def counter_latencies(self) -> bool:
         """Whether the duration counters are served (``--metrics-config counter_latencies=<boolean>``)."""
@@ -338,8 +359,11 @@ class ServerOptions:
 
     @property
     def backend_settings(self) -> dict[str, dict[str, str]]:
-        """The ``--backend-config`` settings by backend, those of all backends under ""; the last of a key counts."""
-        settings: dict[str, dict[str, str]] = {"": {}}
+        """The ``--backend-config`` settings by backend, those of all backends under ""; the last of a key counts.
+
+        ``--backend-directory`` is one of them all, as ``backend-directory``.
+        """
+        settings: dict[str, dict[str, str]] = {"": {"backend-directory": self.backend_directory}}
         for item in self.backend_config:
             settings.setdefault(item.backend, {})[item.key] = item.value
         return settings
@@ -357,7 +381,7 @@ class ServerOptions:
             ("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
         )
         taken: dict[tuple[str, int], str] = {}
-        found = [*self._tls_problems()]
+        found = [*self._tls_problems(), *self._load_model_problems()]
         if self.http_port_serves_grpc and not self.allow_http:
             found.append("--http-port-serves-grpc needs the HTTP port: leave it out, or set --allow-http=true")
         for name, allowed, address, port in listeners:
@@ -370,6 +394,12 @@ class ServerOptions:
                     f"{address}:{port}"
                 )
         return found
+
+    def _load_model_problems(self) -> Iterator[str]:
+        if self.load_model and self.model_control_mode != "explicit":
+            yield "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
+        if "*" in self.load_model and len(self.load_model) > 1:
+            yield "Wildcard model name '*' must be the ONLY startup model if specified at all."
 
     def _tls_problems(self) -> Iterator[str]:
         if self.allow_grpc and self.grpc_use_ssl and not (self.grpc_server_cert and self.grpc_server_key):

@@ -68,8 +68,8 @@ class Listing:
         return {p.model: p.message for p in reversed(self.problems) if p.fatal and p.model}
 
 
-def scan(repositories: Sequence[Path]) -> Listing:
-    """List every model of ``repositories``, which count as a set.
+def scan(repositories: Sequence[Path], only: str | None = None) -> Listing:
+    """List every model of ``repositories``, which count as a set, or ``only`` the one of that name.
 
     Raises:
         OptionError: a repository does not exist, is not a folder or cannot be read.
@@ -77,7 +77,7 @@ def scan(repositories: Sequence[Path]) -> Listing:
     found: dict[str, list[ModelSource]] = {}
     problems: list[LayoutProblem] = []
     for repository in _distinct(repositories):
-        for path in _model_paths(repository, problems):
+        for path in _model_paths(repository, problems, only):
             source = _model(path, repository, problems)
             if source is not None:
                 found.setdefault(source.name, []).append(source)
@@ -189,8 +189,11 @@ def _checked(repository: Path) -> Path:
     return repository
 
 
-def _model_paths(repository: Path, problems: list[LayoutProblem]) -> list[Path]:
+def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | None) -> list[Path]:
     """The folders that are models; plain files and hidden ones are passed over."""
+    if only is not None:
+        path = repository / only
+        return [path] if not only.startswith(".") and os.path.lexists(path) and _is_folder(path, only, problems) else []
     try:
         paths = sorted(path for path in repository.iterdir() if not path.name.startswith("."))
     except OSError as error:

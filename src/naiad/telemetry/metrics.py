@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from naiad.telemetry.custom_metrics import CustomMetrics, Family
+from naiad.telemetry.exposition import braced, help_text, label_text
 from naiad.telemetry.host import HOST, MachineFigures
 from naiad.telemetry.statistics import ModelStatistics
 from naiad.version import __version__
@@ -21,7 +23,6 @@ Labels = Mapping[str, str]
 Sample = tuple[str, float]
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,13 @@ _LATENCIES = (
 
 
 def render(
-    series: Iterable[ModelSeries], *, cpu: bool, latencies: bool, interval_ms: int = 2000, host: MachineFigures = HOST
+    series: Iterable[ModelSeries],
+    *,
+    cpu: bool,
+    latencies: bool,
+    interval_ms: int = 2000,
+    host: MachineFigures = HOST,
+    custom: CustomMetrics | None = None,
 ) -> bytes:
     """The whole page as UTF-8 text of ``CONTENT_TYPE``.
 
@@ -122,11 +129,14 @@ def render(
         latencies: whether the duration counters are shown (``--metrics-config counter_latencies``).
         interval_ms: how long a figure of the machine is kept before it is read again.
         host: where the figures of the machine and of this process come from.
+        custom: what models made; a family without metrics is left out.
     """
     shown = [(_model_labels(item), item.statistics) for item in series]
     blocks = [*_model_blocks(shown, latencies), *_process_blocks(host)]
     if cpu:
         blocks += _machine_blocks(host, interval_ms)
+    if custom is not None:
+        blocks += [_custom_block(family) for family in custom.families.values() if family.metrics]
     return "".join(blocks).encode("utf-8", "backslashreplace")
 
 
@@ -159,6 +169,12 @@ def _process_blocks(host: MachineFigures) -> Iterator[str]:
     yield _block("naiad_process_cpu_seconds", "counter", "Processor time that the server used", [("", cpu_seconds)])
 
 
+def _custom_block(family: Family) -> str:
+    name = family.name
+    lines = "".join([metric.text(name) for metric in family.metrics.values()])
+    return f"# HELP {name} {help_text(family.description)}\n# TYPE {name} {family.kind}\n{lines}"
+
+
 def _block(name: str, kind: str, help: str, samples: Iterable[Sample]) -> str:
     lines = "".join(f"{name}{labels} {value}\n" for labels, value in samples)
     return f"# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}"
@@ -170,5 +186,4 @@ def _model_labels(item: ModelSeries) -> Labels:
 
 
 def _written(labels: Labels) -> str:
-    """Labels in braces, in alphabetical order as the reference has them."""
-    return "{" + ",".join(f'{name}="{labels[name].translate(_ESCAPES)}"' for name in sorted(labels)) + "}"
+    return braced(label_text(labels))

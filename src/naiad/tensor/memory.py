@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 POOL_BYTES: Final = 64 << 20
-KEEP_SECONDS: Final = 30
+KEEP_SECONDS: Final = 5
 _LOOKED_AT: Final = 8
 
 Block = np.ndarray[Any, np.dtype[np.uint8]]

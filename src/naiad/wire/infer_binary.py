@@ -74,13 +74,14 @@ class BinaryPlan(InferPlan[AnswerHead]):
 def split_id(header: bytes) -> tuple[str, bytes]:
     """The request id and the rest of a JSON part that begins with it, as clients write it; else "" and the whole.
 
-    An id with escapes or unusual characters is left in place: the rest is then read as JSON in full.
+    Some clients write an empty id where they have none. An id with escapes or unusual characters is left in place: the
+    rest is then read as JSON in full.
     """
     if not header.startswith(_ID_OPENING):
         return "", header
     end = header.find(b'"', 7)
     raw = header[7:end]
-    if end < 8 or not raw.isascii() or b"\\" in raw:
+    if end < 7 or not raw.isascii() or b"\\" in raw:
         return "", header
     request_id = raw.decode("ascii")
     if not request_id.isprintable() or header[end + 1 : end + 2] != b",":

@@ -7,7 +7,7 @@ model goes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -131,6 +131,11 @@ class PlanMemo(Generic[_Kept]):
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
         self._plans[key] = plan
+
+    def forget(self, unwanted: Callable[[_Kept], bool]) -> None:
+        """Forget those plans that ``unwanted`` says."""
+        for key in [key for key, plan in self._plans.items() if unwanted(plan)]:
+            del self._plans[key]
 
     def __len__(self) -> int:
         return len(self._plans)

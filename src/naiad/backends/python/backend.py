@@ -5,7 +5,6 @@ Source: the reference's Python backend. What runs in the process is in ``naiad.c
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from google.protobuf.json_format import ParseDict, ParseError
 
-from naiad.backends.base import Backend, ChildSpec, Instance
+from naiad.backends.base import Backend, BackendContext, ChildSpec, Instance
+from naiad.backends.limits import ChildLimits, read_limits
 from naiad.backends.python.environment import Environment, resolve
+from naiad.backends.python.source import Source, own_source, shared_source
 from naiad.child.protocol import CONFIG, VERSION
 from naiad.config.export import config_json
 from naiad.errors import InternalError, ModelLoadError
@@ -34,18 +35,27 @@ class PythonBackend(Backend):
     """One version of a Python model.
 
     ``--backend-config=python,...``: ``stub-timeout-seconds`` is how long an instance may take to start, and how long it
-    may not answer. The settings about the size of shared memory are taken, and have no effect: it is as large as the
-    tensors are.
+    may not answer; ``limits.py`` has those about a batch's time and a process's memory. The settings about the size of
+    shared memory are taken, and have no effect: it is as large as the tensors are.
+
+    Args:
+        backend_py: the file of the Python-based backend that runs the model, None for a model with code of its own.
     """
 
     _environment: Environment | None = None
     _decoupled = False
+    _source: Source | None = None
+
+    def __init__(self, context: BackendContext, backend_py: Path | None = None) -> None:
+        super().__init__(context)
+        self._backend_py = backend_py
 
     def complete(self, config: Any) -> None:
         """Let the model's ``auto_complete_config`` fill the configuration in, in a process of its own."""
-        model_py = self._model_py()
-        source = model_py.read_bytes()
-        if b"auto_complete_config" not in source and not _INHERITS.search(source):
+        source = self._code()
+        source.describe(config)
+        text = source.model_py.read_bytes()
+        if b"auto_complete_config" not in text and not _INHERITS.search(text):
             # A process less to start; a class that inherits may have it from elsewhere.
             return
         name = f"{self.context.model}_{self.context.version}_auto_complete"
@@ -61,14 +71,15 @@ class PythonBackend(Backend):
 
     def start(self, spec: ModelSpec) -> None:
         """Check the model file, the settings and the environment."""
-        self._model_py()
+        self._code().describe(self.config)
         self._decoupled = spec.decoupled
         self._start_s()
         self._check_shared_memory()
         forced = spec.parameters.get(_FORCE_CPU, "yes")
         if forced not in ("yes", "no"):
             raise ModelLoadError(f"Incorrect value for {_FORCE_CPU}: '{forced}'")
-        self._resolved(spec.parameters)
+        self._limits(self.config)
+        self._resolved(self.config)
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """Not called: every instance is a process."""
@@ -79,42 +90,53 @@ class PythonBackend(Backend):
         return self._child(self.config, f"{group.name}_{index}", "serve", group.kind.removeprefix("KIND_"))
 
     def _child(self, config: Any, instance: str, mode: str, kind: str) -> ChildSpec:
-        environment = self._resolved({k: v.string_value for k, v in config.parameters.items()})
-        model_py = self._model_py()
+        environment, source, limits = self._resolved(config), self._code(), self._limits(config)
         described = config_json(config)
         arguments = {
             "model_config": described.decode(),
             "model_instance_kind": kind,
             "model_instance_device_id": "0",
             "model_instance_name": instance,
-            "model_repository": str(model_py.parent.parent),
+            "model_repository": str(source.model_directory),
             "model_version": str(self.context.version),
             "model_name": config.name,
         }
         orders = {
             "version": VERSION,
             "mode": mode,
-            "model_py": str(model_py),
-            "paths": [str(model_py.parent), str(model_py.parent.parent)],
+            "model_py": str(source.model_py),
+            "model_directory": str(source.version_directory),
+            "paths": [str(path) for path in source.paths],
             "args": arguments,
             "config": orjson.loads(described),
             "decoupled": self._decoupled,
+            "memory_bytes": limits.memory_bytes,
         }
-        return ChildSpec(environment.python, environment.env, orders, self._start_s(), environment)
+        return ChildSpec(
+            environment.python,
+            environment.env,
+            orders,
+            self._start_s(),
+            environment,
+            execute_s=limits.execute_s,
+            memory_bytes=limits.memory_bytes,
+        )
 
-    def _resolved(self, parameters: Any) -> Environment:
+    def _resolved(self, config: Any) -> Environment:
         if self._environment is None:
-            folder = self._model_py().parent.parent
-            self._environment = resolve(folder, parameters, self.context.backend_config)
+            parameters = {name: value.string_value for name, value in config.parameters.items()}
+            self._environment = resolve(self._code().model_directory, parameters, self.context.backend_config)
         return self._environment
 
-    def _model_py(self) -> Path:
-        path = self.context.model_path
-        if path.suffix != ".py":
-            raise ModelLoadError(f"Model name must end with '.py'. Model name is \"{path.name}\".")
-        if not os.access(path, os.R_OK):
-            raise ModelLoadError(f"model '{self.context.model}': there is no readable file {path}")
-        return path.absolute()
+    def _code(self) -> Source:
+        if self._source is None:
+            context, shared = self.context, self._backend_py
+            self._source = own_source(context) if shared is None else shared_source(context, shared)
+        return self._source
+
+    def _limits(self, config: Any) -> ChildLimits:
+        parameters = {name: value.string_value for name, value in config.parameters.items()}
+        return read_limits("python", self.context.model, parameters, self.context.backend_config)
 
     def _start_s(self) -> int:
         return self._setting("stub-timeout-seconds", _START_S, 1)

@@ -1,4 +1,4 @@
-"""What the server says about itself and its models: health, metadata, configuration, statistics, repository index.
+"""What the server says about itself and its models: health, metadata, configuration, statistics.
 
 Each method gets a request message and gives back the answer's message. Errors are those of the engine.
 """
@@ -9,7 +9,6 @@ from typing import Any
 
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
-from naiad.errors import UnsupportedError
 
 
 class Description:
@@ -54,13 +53,3 @@ class Description:
         """
         found = self._engine.statistics(request.name or None, request.version)
         return message_class("ModelStatisticsResponse")(**found)
-
-    def repository_index(self, request: Any) -> Any:
-        """``RepositoryIndex``.
-
-        Raises:
-            UnsupportedError: a repository was named; the reference refuses that as well.
-        """
-        if request.repository_name:
-            raise UnsupportedError("'repository_name' specification is not supported")
-        return message_class("RepositoryIndexResponse")(models=self._engine.index(request.ready))

@@ -54,6 +54,14 @@ class RequestDecoder:
         self._memo = PlanMemo[Remembered]()
         self._planners: dict[tuple[str, int], Planner[ProtoPlan]] = {}
         self._class = message_class("ModelInferRequest")
+        engine.follow(self)
+
+    def forget(self, model: LoadedModel) -> None:
+        """Let go of a model that is being unloaded."""
+        if self._last is not None and self._last.model is model:
+            self._last = None
+        self._memo.forget(lambda like: like.model is model)
+        self._planners = {key: planner for key, planner in self._planners.items() if planner.model is not model}
 
     def recall(self, message: Body) -> Decoded | None:
         """Read a request that is like one that was read before; None when there was none.

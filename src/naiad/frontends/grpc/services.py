@@ -12,12 +12,12 @@ from naiad.frontends.grpc.describe import Description
 from naiad.frontends.grpc.health import HealthService
 from naiad.frontends.grpc.infer import InferHandler
 from naiad.frontends.grpc.reflection import reflection_methods
+from naiad.frontends.grpc.repository import Repository
 from naiad.frontends.grpc.stream import StreamService
 from naiad.options import INT32_MAX
 from naiad.wire.grpc.paths import HEALTH, INFERENCE, path
 
 NOT_SERVED = (
-    *("RepositoryModelLoad", "RepositoryModelUnload"),
     *("SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister"),
     *("CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"),
     *("TraceSetting", "LogSettings"),
@@ -36,6 +36,8 @@ def make_methods(engine: Engine, max_waiting: int = INT32_MAX) -> dict[str, Meth
     }
     for name, answer in _described(Description(engine)).items():
         methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", answer)
+    for name, method in Repository(engine).methods().items():
+        methods[path(INFERENCE, name)] = method
     for name in NOT_SERVED:
         methods[path(INFERENCE, name)] = not_served(path(INFERENCE, name))
     methods.update(HealthService(engine).methods())
@@ -52,5 +54,4 @@ def _described(description: Description) -> dict[str, Callable[[Any], Any]]:
         "ModelMetadata": description.model_metadata,
         "ModelConfig": description.model_config,
         "ModelStatistics": description.model_statistics,
-        "RepositoryIndex": description.repository_index,
     }

@@ -100,15 +100,25 @@ class InferHandler:
     always the same, need neither the id cut out nor the look-up.
     """
 
-    __slots__ = ("_engine", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name", "_reader", "_version")
+    __slots__ = (
+        "__weakref__", "_engine", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name", "_reader",
+        "_version",
+    )  # fmt: skip
 
     def __init__(self, engine: Engine, name: str, version: str | None) -> None:
         self._engine = engine
         self._name = name
         self._version = version
         self._model: LoadedModel | None = None
+        engine.follow(self)
 
-    def _forget(self, reader: RequestReader) -> None:
+    def forget(self, model: LoadedModel) -> None:
+        """Let go of a model that is being unloaded."""
+        if model is self._model:
+            self._model = None
+            del self._reader, self._memo, self._last_plan
+
+    def _begin(self, reader: RequestReader) -> None:
         """Start anew: what was noted holds for one loaded model only."""
         self._reader = reader
         self._memo = PlanMemo[BinaryPlan]()
@@ -125,7 +135,7 @@ class InferHandler:
             return
         if model is not self._model:
             self._model = model
-            self._forget(RequestReader(model))
+            self._begin(RequestReader(model))
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):

@@ -41,6 +41,7 @@ __all__ = ["Application", "Exchange", "Handler", "HttpConnection", "HttpLimits",
 
 log = logging.getLogger(__name__)
 
+SMALL_BODY_BYTES: Final = 16_384
 MAX_UNANSWERED: Final = 64
 RESUME_UNANSWERED: Final = 32
 JOIN_BELOW_BYTES: Final = 65_536
@@ -49,7 +50,8 @@ MAX_REFUSED: Final = 1024
 """How many connections over the limit are told so before they are closed; further ones are just dropped."""
 
 # What the next bytes are.
-_HEADS, _PARTIAL, _BODY, _CHUNKED, _DISCARD, _HTTP2 = range(6)
+_HEADS, _PARTIAL, _BODY, _CHUNKED, _DISCARD, _HTTP2, _SMALL_BODY = range(7)
+_IN_BODY: Final = (_BODY, _CHUNKED, _SMALL_BODY)
 # Why no further request is read: the peer does not take its answers; this connection ends after its answers.
 _CHOKED, _FINAL = 1, 2
 
@@ -309,9 +311,14 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not head.chunked and end <= size:
             self._dispatch(head, buffer[position:end])
             return end
-        if head.expect_continue and position == size:
-            self._pass_interim()
         self._head = head
+        if position == size:
+            if head.expect_continue:
+                self._pass_interim()
+            elif not head.chunked and length <= SMALL_BODY_BYTES:
+                # Many clients send head and body one right after the other: it comes whole, and needs no memory yet.
+                self._enter(_SMALL_BODY)
+                return size
         with memoryview(buffer) as whole, whole[position:size] as data:
             if head.chunked:
                 self._decoder = ChunkedDecoder(self._service.limits.max_body_bytes)
@@ -339,7 +346,9 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _receive_slowly(self, nbytes: int) -> None:
         state = self._state
-        if state == _BODY:
+        if state == _SMALL_BODY:
+            self._receive_small_body(nbytes)
+        elif state == _BODY:
             self._receive_body(nbytes)
         elif state == _PARTIAL:
             self._rest += self._view[:nbytes]
@@ -348,6 +357,16 @@ class HttpConnection(asyncio.BufferedProtocol):
             used = self._feed(self._view[:nbytes])
             if used < nbytes and self._state == _HEADS:
                 self._read_requests(self._buffer, used, used, nbytes)
+
+    def _receive_small_body(self, nbytes: int) -> None:
+        head, buffer = self._head, self._buffer
+        self._end_body()
+        if nbytes == head.content_length:
+            self._dispatch(head, buffer[:nbytes])
+            return
+        end = self._begin_body(head, buffer, 0, nbytes)
+        if end < nbytes:
+            self._read_requests(buffer, end, end, nbytes)
 
     def _receive_body(self, nbytes: int) -> None:
         body = self._body
@@ -438,7 +457,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def drain(self) -> None:
         """Take no further request; close when the requests under way are answered, at once when there are none."""
-        if self._state in (_BODY, _CHUNKED):
+        if self._state in _IN_BODY:
             self.halted |= _FINAL
             self._wait(self._patience())
             return
@@ -509,7 +528,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         limits = self._service.limits
         if self._state == _PARTIAL:
             return limits.head_s
-        if self._state in (_BODY, _CHUNKED):
+        if self._state in _IN_BODY:
             return self._body_grace_s()
         if self._is_over():
             return limits.drain_linger_s if self._service.draining else limits.linger_s
@@ -519,7 +538,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Called by the sweep when nothing happened for ``patience`` seconds."""
         if self._waits_for_reader():
             self._check_reader()
-        elif self._state in (_BODY, _CHUNKED):
+        elif self._state in _IN_BODY:
             self._check_body_rate()
         elif self._state == _PARTIAL and not self._paused:
             self._fail(408, f"request head did not arrive within {self._service.limits.head_s} s")
@@ -551,7 +570,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _check_body_rate(self) -> None:
         limits = self._service.limits
-        have = self._body.have if self._state == _BODY else len(self._decoder.body)
+        have = len(self._decoder.body) if self._state == _CHUNKED else self._body.have
         allowed_s = self._body_grace_s() + have // limits.min_body_bytes_per_s
         if self.quiet >= allowed_s:
             self._fail(408, f"request body came too slowly: {have} bytes in {self.quiet} s")

@@ -23,6 +23,7 @@ from naiad.wire.http2.frames import (
     PADDED,
     PREFACE,
     SETTINGS,
+    WINDOW_UPDATE,
     ErrorCode,
     Http2ConnectionError,
     Http2StreamError,
@@ -242,6 +243,8 @@ class Connection(Control):
                 else:
                     self.last_stream_id = stream_id
                     streams[stream_id] = self._open(self, stream_id, head)
+            elif kind == WINDOW_UPDATE and end - start == 4:
+                self._window_grown(stream_id & MAX_STREAM_ID, int.from_bytes(buffer[start:end], "big"))
             else:
                 self._unusual_frame(kind, flags, stream_id & MAX_STREAM_ID, buffer[start:end])
         return position
@@ -438,6 +441,13 @@ class Connection(Control):
             self._end_request(stream)
 
     # Headers
+
+    def _window_grown(self, stream_id: int, increment: int) -> None:
+        try:
+            self.window_update(stream_id, increment)
+        except Http2StreamError as error:
+            self.spend()
+            self.reset(stream_id, error.code)
 
     def _unusual_frame(self, kind: int, flags: int, stream_id: int, payload: bytearray) -> None:
         """Any frame but DATA and plain HEADERS."""

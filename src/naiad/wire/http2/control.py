@@ -145,8 +145,9 @@ class Control(Outbound):
         """A whole frame of any type but DATA, HEADERS and CONTINUATION of a header block."""
         self._check_form(kind, stream_id, len(payload))
         if kind == WINDOW_UPDATE:
-            self._window_update(stream_id, int.from_bytes(payload, "big") & MAX_STREAM_ID)
-        elif kind == SETTINGS:
+            self.window_update(stream_id, int.from_bytes(payload, "big"))
+            return
+        if kind == SETTINGS:
             self._settings(flags, payload)
         elif kind == PING:
             self._ping(flags, payload)
@@ -170,18 +171,25 @@ class Control(Outbound):
             raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} on stream {stream_id}")
         if kind in (PRIORITY, RST_STREAM) and not stream_id:
             raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} on stream 0")
-        if kind in (RST_STREAM, WINDOW_UPDATE) and self.is_idle(stream_id):
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} on idle stream {stream_id}")
+        if kind == RST_STREAM and self.is_idle(stream_id):
+            raise _on_idle(kind, stream_id)
 
     def is_idle(self, stream_id: int) -> bool:
         """Nobody has opened this stream: the peer opens odd ones in rising order, this side opens none (5.1.1)."""
         return stream_id > max(self.last_stream_id, self.refused_id) or (stream_id & 1 == 0 and stream_id != 0)
 
-    def _window_update(self, stream_id: int, increment: int) -> None:
-        if not stream_id:
-            self.grow_window(increment)
-        elif (stream := self.streams.get(stream_id)) is not None:
-            self.grow_stream_window(stream, increment)
+    def window_update(self, stream_id: int, increment: int) -> None:
+        """The peer takes more on one stream, or for stream 0 on the connection. Some say both in each call."""
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self.grow_stream_window(stream, increment & MAX_STREAM_ID)
+        elif not stream_id:
+            self.grow_window(increment & MAX_STREAM_ID)
+        elif self.is_idle(stream_id):
+            raise _on_idle(WINDOW_UPDATE, stream_id)
+        self._cheap += 1
+        if self._cheap > MAX_CHEAP_FRAMES:
+            self.spend(0)
 
     def _settings(self, flags: int, payload: bytes) -> None:
         if flags & ACK:
@@ -230,3 +238,7 @@ class Control(Outbound):
     def forgive(self, seconds: int) -> None:
         """Time has passed."""
         self._resets = max(0, self._resets - seconds * RESETS_FORGIVEN_PER_S)
+
+
+def _on_idle(kind: int, stream_id: int) -> Http2ConnectionError:
+    return Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} on idle stream {stream_id}")

@@ -1,0 +1,36 @@
+"""A Python model that gives its input back: what the way through the server and its child costs, small and large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .. import python_models
+from ..figures import Figure
+from ..python_contest import Contest, contenders, measure
+from ..settings import Settings
+
+MODEL = "python_identity"
+IMAGE = 3 * 224 * 224
+TEN_MB = 10 * 1024 * 1024 // 4
+
+
+def small(settings: Settings) -> Iterator[Figure]:
+    """16 floats, batched."""
+    return _measure(settings, "python_identity", 16, {1: 1.2, 8: 2.0, 16: 2.0, 32: 2.0})
+
+
+def image(settings: Settings) -> Iterator[Figure]:
+    """600 KB each way."""
+    return _measure(settings, "python_600kb", IMAGE, {1: 3.0, 4: 3.0, 16: 3.0})
+
+
+def ten_megabytes(settings: Settings) -> Iterator[Figure]:
+    """10 MB each way."""
+    return _measure(settings, "python_10mb", TEN_MB, {1: 3.0, 4: 3.0})
+
+
+def _measure(settings: Settings, title: str, values: int, wanted: Mapping[int, float]) -> Iterator[Figure]:
+    repository = settings.work / title
+    python_models.add_python_identity(repository, MODEL)
+    with contenders(settings, repository) as servers:
+        yield from measure(settings, servers, Contest(title, MODEL, values, lambda x: x, wanted))

@@ -1,0 +1,84 @@
+"""Python models on Naiad and, where the run has one, on the reference server, in turns: rates, latencies and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .figures import Bound, Figure
+from .infer import Array
+from .perf_analyzer import Question
+from .python_load import SERVICES, Sample, check, compare, load_tool, values
+from .rounds import median, median_ratio
+from .servers import GRPC, Server, naiad, reference
+from .settings import Settings
+
+OURS, THEIRS = "naiad", "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What is measured on one model.
+
+    Attributes:
+        title: what the figures' names begin with.
+        model: its name.
+        values: how many FP32 values a request carries.
+        answer: gives the right answer to one.
+        wanted: how many times the rate of the reference ours should be, by the number of callers.
+    """
+
+    title: str
+    model: str
+    values: int
+    answer: Callable[[Array], Array]
+    wanted: Mapping[int, float]
+
+
+@contextmanager
+def contenders(settings: Settings, repository: Path) -> Iterator[dict[str, Server]]:
+    """Naiad and, if the run has it, the reference server, both on ``repository``; nothing is pinned."""
+    with ExitStack() as stack:
+        servers = {OURS: stack.enter_context(naiad(repository, settings.work, service=GRPC))}
+        if settings.reference is not None:
+            servers[THEIRS] = stack.enter_context(reference(settings.reference, repository, settings.work))
+        yield servers
+
+
+def measure(settings: Settings, servers: dict[str, Server], contest: Contest) -> Iterator[Figure]:
+    """The figures of a contest over HTTP and over gRPC."""
+    for protocol in SERVICES:
+        question = Question(contest.model, contest.values, protocol)
+        tool = load_tool(settings, protocol)
+        for server in servers.values():
+            check(server, question, contest.answer(values(question)))
+        for callers, wanted in contest.wanted.items():
+            samples = compare(settings, tool, servers, question, callers)
+            yield from figures(f"{contest.title}_{protocol}_{callers}", tool.name, samples, Bound(">=", wanted))
+
+
+def figures(name: str, tool: str, samples: dict[str, list[Sample]], wanted: Bound) -> Iterator[Figure]:
+    """The lines of the table for one protocol and one number of callers."""
+    ours = samples[OURS]
+    yield from _side(name, ours, f"by {tool}")
+    if theirs := samples.get(THEIRS):
+        yield from _side(f"{name}_reference", theirs, "the reference server")
+        yield Figure(f"{name}_ratio", median_ratio(ours, theirs, _rate), "of its rate", wanted, "pair by pair")
+        yield Figure(f"{name}_saved", median_ratio(theirs, ours, _cpu_us), "times cheaper", note="pair by pair")
+
+
+def _side(name: str, samples: list[Sample], note: str) -> Iterator[Figure]:
+    yield Figure(f"{name}_rate", median(samples, _rate), "requests/s", note=note)
+    yield Figure(f"{name}_p50", median(samples, lambda sample: sample.p50_us), "us")
+    yield Figure(f"{name}_p99", median(samples, lambda sample: sample.p99_us), "us")
+    yield Figure(f"{name}_cpu", median(samples, _cpu_us), "CPU us/request", note="server and children")
+
+
+def _rate(sample: Sample) -> float:
+    return sample.rate
+
+
+def _cpu_us(sample: Sample) -> float:
+    return sample.cpu_us

@@ -1,0 +1,107 @@
+"""The repositories of Python models that the cases are measured on; the reference server loads the same files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from .models import Array, add_model, tensor_field
+
+ONE_INSTANCE = "instance_group [ { kind: KIND_CPU count: 1 } ]"
+CHAIN_STEPS = 1000
+CHAIN_BATCHING = "dynamic_batching { preferred_batch_size: [ 4, 8, 16 ] max_queue_delay_microseconds: 100 }"
+
+IDENTITY = """\
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        given = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
+        return pb_utils.InferenceResponse(output_tensors=[pb_utils.Tensor("OUTPUT0", given)])
+"""
+
+CHAIN = f"""\
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        steps = np.arange({CHAIN_STEPS}, dtype=np.float32)
+        self.scales = 1 + np.sin(steps) / np.float32(1000)
+        self.shifts = np.cos(steps) / np.float32(1000)
+
+    def execute(self, requests):
+        rows = [pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy() for request in requests]
+        values = np.concatenate(rows)
+        for step in range({CHAIN_STEPS}):
+            values = values * self.scales[step] + self.shifts[step]
+        ends = np.cumsum([len(part) for part in rows])
+        parts = np.split(values, ends[:-1])
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", part)]) for part in parts]
+"""
+
+SPINNER = """\
+import os
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.spin(request) for request in requests]
+
+    def spin(self, request):
+        seconds = float(pb_utils.get_input_tensor_by_name(request, "SECONDS").as_numpy()[0])
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+        return pb_utils.InferenceResponse([pb_utils.Tensor("PID", np.array([os.getpid()], np.int64))])
+"""
+
+
+def add_python_model(repository: Path, name: str, code: str, *fields: str) -> None:
+    """Write one Python model with one instance."""
+    version = add_model(repository, name, 'backend: "python"', *fields, ONE_INSTANCE)
+    (version / "model.py").write_text(code)
+
+
+def add_python_identity(repository: Path, name: str = "python_identity") -> None:
+    """A model that gives FP32 [-1] INPUT0 back as OUTPUT0, batched dynamically up to 64."""
+    tensors = _from_input_to_output(-1)
+    add_python_model(repository, name, IDENTITY, "max_batch_size: 64", *tensors, "dynamic_batching { }")
+
+
+def add_python_chains(repository: Path) -> None:
+    """``python_chain`` (batched dynamically up to 16) and ``python_unbatched``, the same 1000 small steps of numpy."""
+    for name, scheduling in (("python_chain", CHAIN_BATCHING), ("python_unbatched", "")):
+        add_python_model(repository, name, CHAIN, "max_batch_size: 16", *_from_input_to_output(1), scheduling)
+
+
+def chain_by_hand(x: Array) -> Array:
+    """What the chain answers to ``x``, FP32 [rows, 1]."""
+    steps = np.arange(CHAIN_STEPS, dtype=np.float32)
+    values = x
+    for scale, shift in zip(1 + np.sin(steps) / np.float32(1000), np.cos(steps) / np.float32(1000), strict=True):
+        values = values * scale + shift
+    return values
+
+
+def add_spinner(repository: Path, name: str = "spinner") -> None:
+    """A model that runs a Python loop for FP32 [1] SECONDS and then tells the INT64 [1] PID of its process."""
+    tensors = tensor_field("input", "SECONDS", "TYPE_FP32", [1]), tensor_field("output", "PID", "TYPE_INT64", [1])
+    add_python_model(repository, name, SPINNER, "max_batch_size: 0", *tensors)
+
+
+def _from_input_to_output(values: int) -> tuple[str, str]:
+    return (
+        tensor_field("input", "INPUT0", "TYPE_FP32", [values]),
+        tensor_field("output", "OUTPUT0", "TYPE_FP32", [values]),
+    )

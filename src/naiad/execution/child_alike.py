@@ -1,0 +1,81 @@
+"""Batches of requests that differ in their tensors' elements alone, as ``EXECUTE_ALIKE`` frames.
+
+They are described once, and all elements are put together in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from naiad.child.protocol import ALIGNMENT, ALIKE, EXECUTE_ALIKE, FRAME, SEGMENT_BYTES
+from naiad.config.spec import ModelSpec
+from naiad.request import InferRequest
+
+_PADDING: Final = [bytes(n) for n in range(ALIGNMENT)]
+
+
+class AlikeForm:
+    """A form whose requests can travel like this.
+
+    Args:
+        number: of the form.
+        tensors: of each input, its name and its size in bytes.
+    """
+
+    __slots__ = ("_number", "_only", "_stride", "_tensors")
+
+    def __init__(self, number: int, tensors: Sequence[tuple[str, int]]) -> None:
+        self._number = number
+        self._tensors = [(name, _PADDING[-size % ALIGNMENT]) for name, size in tensors]
+        self._stride = sum(aligned(size) for _, size in tensors)
+        # One tensor without room behind it needs no loop over the tensors.
+        self._only = tensors[0][0] if len(tensors) == 1 and not tensors[0][1] % ALIGNMENT else None
+
+    def frame(self, batch: int, first: int, requests: Sequence[InferRequest]) -> bytes | None:
+        """The frame of a batch whose requests are numbered from ``first`` on.
+
+        None when it cannot be written like this: an id has a zero byte, or an array is not one row-major block.
+        """
+        count = len(requests)
+        ids = [request.id for request in requests]
+        said = b""
+        if any(ids):
+            said = "\0".join(ids).encode()
+            if said.count(0) != count - 1:
+                return None
+        begin = aligned(ALIKE.size + len(said))
+        data_bytes = count * self._stride
+        pieces: list[Any] = [
+            FRAME.pack(EXECUTE_ALIKE, begin + data_bytes, batch),
+            ALIKE.pack(first, count, self._number, len(said), 0),
+            said,
+            _PADDING[begin - ALIKE.size - len(said)],
+        ]
+        if self._only is not None:
+            name = self._only
+            pieces += [request.inputs[name] for request in requests]
+        else:
+            pieces += [p for r in requests for name, gap in self._tensors for p in (r.inputs[name], gap)]
+        try:
+            whole = b"".join(pieces)
+        except (BufferError, TypeError, ValueError):
+            return None
+        return whole if len(whole) == FRAME.size + begin + data_bytes else None
+
+
+def alike_form(number: int, spec: ModelSpec, request: InferRequest) -> AlikeForm | None:
+    """The form of that number, which is the request's; None when its requests cannot travel like this."""
+    tensors = []
+    for name, array in request.inputs.items():
+        dtype = spec.inputs[name].dtype
+        # BYTES vary in size. BF16 is no type that the buffer protocol knows.
+        if dtype.is_bytes or dtype.wire == "BF16" or array.nbytes >= SEGMENT_BYTES:
+            return None
+        tensors.append((name, array.nbytes))
+    return AlikeForm(number, tensors) if tensors else None
+
+
+def aligned(size: int) -> int:
+    """The next multiple of ``ALIGNMENT``."""
+    return -(-size // ALIGNMENT) * ALIGNMENT

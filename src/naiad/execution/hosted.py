@@ -1,0 +1,132 @@
+"""An instance of a framework's model in a process: batches go there whole, and what comes back is split here.
+
+To the loaded model it looks like an instance in a thread, and its end like that of a Python model's process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic_ns
+from typing import Protocol
+
+from naiad.backends.base import ChildSpec
+from naiad.child.protocol import RESPONSES
+from naiad.config.spec import ModelSpec
+from naiad.errors import BackendError, NaiadError, UnavailableError
+from naiad.execution.batch import Batch
+from naiad.execution.child_codec import Piece, Response
+from naiad.execution.child_process import ChildProcess
+from naiad.execution.gathered import write_gathered
+from naiad.execution.process import Answers, ProcessInstance
+from naiad.execution.run import split
+
+
+@dataclass(frozen=True, slots=True)
+class HostedSpec(ChildSpec):
+    """What the process of a framework's model is started with.
+
+    Attributes:
+        open: gives a process that has no orders yet, by the name of the instance and this.
+    """
+
+    open: Callable[[str, ChildSpec], ChildProcess] = field(kw_only=True)
+
+
+class HostedAnswers(Answers, Protocol):
+    """Who takes what becomes of batches: the loaded model."""
+
+    def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
+        """Batches are done, with results or errors; ``is_free``: the instance can take the next one."""
+
+
+class HostedInstance(ProcessInstance):
+    """Runs batches one after another in a framework's process."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: ModelSpec,
+        child: HostedSpec,
+        answers: HostedAnswers,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(name, spec, child, answers, loop)
+        self._hosted_spec = child
+        self._hosted_answers = answers
+        # Those under way: one batch, or the single requests of one that failed.
+        self._sent: dict[int, Batch] = {}
+        self._done_batches: list[Batch] = []
+
+    def _open(self) -> ChildProcess:
+        return self._hosted_spec.open(self.name, self._hosted_spec)
+
+    # Batches
+
+    def run(self, batch: Batch) -> list[Batch] | None:
+        """Hand a batch over; ``hosted_finished`` is called when it is done.
+
+        Gives the batch back at once, with its error, when that is not possible.
+        """
+        batch.start_ns = monotonic_ns()
+        number = self._last_number = self._last_number + 1
+        pieces: list[Piece] = []
+        try:
+            write_gathered(self._writer, self._spec, number, batch, pieces)
+        except Exception as error:
+            # What was said about forms and segments holds.
+            self._send_all(pieces)
+            return self._refuse(batch, error)
+        self._sent[number] = self._batch = batch
+        self._batch_number = number
+        self._give_back_segments()
+        self._send_all(pieces)
+        batch.input_ns = monotonic_ns()
+        return None
+
+    def _take(self, kind: int, number: int, payload: bytearray) -> None:
+        if kind == RESPONSES:
+            (response,) = self._reader.read(payload)
+            self._take_whole(number, response)
+        else:
+            super()._take(kind, number, payload)
+
+    def _take_whole(self, number: int, response: Response) -> None:
+        batch = self._sent.pop(number, None)
+        if batch is None:
+            return
+        batch.infer_ns = batch.end_ns = monotonic_ns()
+        if response.outputs is None:
+            batch.error = response.error or BackendError(f"model '{self._spec.name}' gave no response")
+        else:
+            batch.results = response.outputs
+        self._done_batches.append(batch)
+        if batch.error is not None and len(batch.requests) > 1:
+            # One bad input costs only its own request.
+            for single in split(batch):
+                self._done_batches += self.run(single) or ()
+        if not self._sent:
+            self._batch = None
+            done, self._done_batches = self._done_batches, []
+            self._hosted_answers.hosted_finished(self, done, True)
+
+    # Life and death
+
+    def _died(self) -> None:
+        process = self._process
+        super()._died()
+        if process is None or self._process is process:
+            return
+        self._fail_sent(UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}"))
+
+    def _fail_sent(self, error: NaiadError) -> None:
+        now_ns = monotonic_ns()
+        for batch in self._sent.values():
+            batch.error = error
+            batch.end_ns = now_ns
+        done = [*self._done_batches, *self._sent.values()]
+        self._sent = {}
+        self._done_batches = []
+        if done:
+            self._hosted_answers.hosted_finished(self, done, False)

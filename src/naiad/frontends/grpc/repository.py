@@ -1,0 +1,95 @@
+"""``RepositoryIndex``, ``RepositoryModelLoad`` and ``RepositoryModelUnload``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from naiad.config.messages import message_class
+from naiad.engine.engine import Engine
+from naiad.errors import InvalidArgumentError, NaiadError, UnsupportedError
+from naiad.frontends.grpc.answers import read_request
+from naiad.frontends.grpc.call import Body, Call, Unary, fail, reply_message
+from naiad.lifecycle.asking import Done
+from naiad.repository.overrides import FILE, Content, Overrides
+
+NAMED: Final = "'repository_name' specification is not supported"
+_Start = Callable[[Any, Done], None]
+_Answer = Callable[[Any], Any]
+
+
+class Repository:
+    """The methods of ``inference.GRPCInferenceService`` about the repository, by their names in the protocol."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def methods(self) -> dict[str, Unary]:
+        """All of them."""
+        return {
+            "RepositoryIndex": _method("RepositoryIndex", self._index, self._indexed),
+            "RepositoryModelLoad": _method("RepositoryModelLoad", self._load),
+            "RepositoryModelUnload": _method("RepositoryModelUnload", self._unload),
+        }
+
+    def _index(self, request: Any, done: Done) -> None:
+        if request.ready:
+            done(None)
+        else:
+            self._engine.refresh_index(done)
+
+    def _indexed(self, request: Any) -> Any:
+        return message_class("RepositoryIndexResponse")(models=self._engine.index(request.ready))
+
+    def _load(self, request: Any, done: Done) -> None:
+        config: str | None = None
+        files: dict[str, Content] = {}
+        for name, value in request.parameters.items():
+            if name == "config":
+                config = _value(name, value, "string_param")
+            elif name.startswith(FILE):
+                files[name] = _value(name, value, "bytes_param")
+            else:
+                raise InvalidArgumentError(f"unrecognized load parameter '{name}'.")
+        self._engine.load(request.model_name, Overrides(config, files), done)
+
+    def _unload(self, request: Any, done: Done) -> None:
+        dependents = False
+        for name, value in request.parameters.items():
+            if name != "unload_dependents":
+                raise InvalidArgumentError(f"unrecognized unload parameter '{name}'.")
+            dependents = _value(name, value, "bool_param")
+        self._engine.unload(request.model_name, dependents, done)
+
+
+def _value(name: str, parameter: Any, wanted: str) -> Any:
+    """The value of a parameter, which must be of the kind ``wanted``."""
+    if parameter.WhichOneof("parameter_choice") != wanted:
+        raise InvalidArgumentError(f"invalid value type for '{name}' parameter, expected {wanted}.")
+    return getattr(parameter, wanted)
+
+
+def _method(name: str, start: _Start, answer: _Answer | None = None) -> Unary:
+    """A method that ``start`` begins and that is answered when that is done: with ``answer``, or the empty message."""
+    message_type = message_class(f"{name}Request")
+    empty = message_class(f"{name}Response")()
+
+    def finish(call: Call, message: Any, error: NaiadError | None) -> None:
+        if error is not None:
+            fail(call, error)
+        else:
+            reply_message(call, empty if answer is None else answer(message))
+
+    def handle(call: Call, body: Body) -> None:
+        message = read_request(call, message_type, body)
+        if message is None:
+            return
+        try:
+            if message.repository_name:
+                raise UnsupportedError(NAMED)
+            start(message, partial(finish, call, message))
+        except NaiadError as error:
+            fail(call, error)
+
+    return Unary(handle)

@@ -1,0 +1,55 @@
+"""How a load that failed is told: to whoever asked, in the index, and in the log.
+
+Source of the texts: recorded answers of the reference server, which leaves the reason out of some.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from naiad.config.problems import ConfigProblemsError
+from naiad.errors import ConfigError, InternalError, ModelLoadError, NaiadError
+from naiad.lifecycle.candidate import NoVersionError
+from naiad.lifecycle.entries import UNLOADED, VersionEntry
+from naiad.lifecycle.states import ModelState
+from naiad.repository.overrides import UnusableFilesError
+
+logger = logging.getLogger("naiad")
+
+
+def as_load_error(error: Exception) -> NaiadError:
+    """What a load ended with; anything but an error of ours goes to the log with its place in the code."""
+    if isinstance(error, NaiadError):
+        return error
+    logger.error("unexpected error while loading", exc_info=error)
+    return ModelLoadError(f"{type(error).__name__}: {error}")
+
+
+def located(problem: NaiadError) -> str:
+    """The text for the log, which may name the server's files."""
+    return problem.located() if isinstance(problem, ConfigError) else str(problem)
+
+
+def not_reloaded(problem: NaiadError) -> str:
+    """The reason beside a version that goes on serving."""
+    return f"serves as before, it could not be loaded again: {problem}"
+
+
+def not_found(name: str, problem: NaiadError) -> NaiadError:
+    """The answer to a load for which ``problem`` leaves nothing to be tried."""
+    if isinstance(problem, UnusableFilesError):
+        return problem
+    if isinstance(problem, NoVersionError):
+        return ModelLoadError(f"load failed for model '{name}': {problem}\n")
+    return InternalError(f"failed to load '{name}', failed to poll from model repository: {problem}")
+
+
+def load_failed(name: str, versions: Iterable[VersionEntry], problem: NaiadError) -> NaiadError:
+    """The answer to a load of which a version failed with ``problem``."""
+    if isinstance(problem, ConfigProblemsError):
+        # The reference finds these before it tries a version.
+        return not_found(name, problem)
+    failed = (v for v in versions if v.state is ModelState.UNAVAILABLE and v.reason != UNLOADED)
+    lines = "".join(f"version {v.version} is at UNAVAILABLE state: {v.reason};\n" for v in failed)
+    return ModelLoadError(f"load failed for model '{name}': {lines}")

@@ -1,0 +1,141 @@
+"""One operation per model at a time: loads and unloads of a model take their turns in the order in which they came.
+
+A model that loads may ask for other operations and wait for them. What waits for what is known here, so that an
+operation that could never get its turn is refused instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from naiad.errors import InvalidArgumentError, ServerStoppingError, UnavailableError
+
+MAX_WAITING: Final = 64
+"""How many operations of one model may wait."""
+MAX_TOGETHER: Final = 1024
+"""How many operations of all models may run and wait."""
+
+
+class Operation:
+    """A load or an unload of one model, from the moment it was asked for until it is over."""
+
+    __slots__ = ("asked_for", "is_first", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_first = asyncio.Event()
+        self.asked_for: set[Operation] = set()
+
+
+class Operations:
+    """All operations that run or wait, by model. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, deque[Operation]] = {}
+        self._together = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_closed = False
+
+    @asynccontextmanager
+    async def turn(self, name: str, asker: Operation | None = None) -> AsyncIterator[Operation]:
+        """Wait until all earlier operations of the model ``name`` are over; inside, no other one of it runs.
+
+        ``asker`` is the operation that waits for this one, if any does.
+
+        Raises:
+            InvalidArgumentError: the asker would wait for itself.
+            UnavailableError: too many wait.
+            ServerStoppingError: no operation begins any more.
+        """
+        operation = self._enter(name, asker)
+        try:
+            await operation.is_first.wait()
+            self.check_open(name)
+            yield operation
+        finally:
+            if asker is not None:
+                asker.asked_for.discard(operation)
+            self._leave(operation)
+
+    def close(self) -> None:
+        """Let no further operation begin."""
+        self._is_closed = True
+
+    def check_open(self, name: str) -> None:
+        """Check that an operation on the model ``name`` may begin, or go on to what takes long.
+
+        Raises:
+            ServerStoppingError: it may not.
+        """
+        if self._is_closed:
+            raise ServerStoppingError(f"the server is stopping: no operation on model '{name}' begins any more")
+
+    async def wait_idle(self, timeout: float) -> bool:
+        """Wait until none runs or waits; False when that takes longer than ``timeout`` seconds."""
+        if self._idle.is_set():
+            # Also with a timeout of zero, for which an event is not even looked at.
+            return True
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout)
+        except TimeoutError:
+            return False
+        return True
+
+    def _enter(self, name: str, asker: Operation | None) -> Operation:
+        self.check_open(name)
+        queue = self._queues.get(name, deque())
+        if asker is not None and any(self._waits_for(ahead, asker) for ahead in queue):
+            raise InvalidArgumentError(
+                f"an operation on model '{name}' was asked for by a model that loads, and would wait for that load to "
+                f"end: '{asker.name}' waits for '{name}', which waits for '{asker.name}'. Models cannot load or unload "
+                "themselves or each other while they load"
+            )
+        if len(queue) >= MAX_WAITING or self._together >= MAX_TOGETHER:
+            raise UnavailableError(
+                f"{len(queue)} operations on model '{name}' and {self._together} on all models wait already: ask again "
+                "when some of them are over"
+            )
+        operation = Operation(name)
+        queue.append(operation)
+        self._queues[name] = queue
+        self._together += 1
+        self._idle.clear()
+        if asker is not None:
+            asker.asked_for.add(operation)
+        if queue[0] is operation:
+            operation.is_first.set()
+        return operation
+
+    def _leave(self, operation: Operation) -> None:
+        queue = self._queues[operation.name]
+        queue.remove(operation)
+        self._together -= 1
+        if queue:
+            queue[0].is_first.set()
+        else:
+            del self._queues[operation.name]
+        if not self._together:
+            self._idle.set()
+
+    def _waits_for(self, operation: Operation, other: Operation) -> bool:
+        """Whether ``operation`` ends only after ``other`` has ended."""
+        seen: set[Operation] = set()
+        waiting = [operation]
+        while waiting:
+            found = waiting.pop()
+            if found is other:
+                return True
+            if found in seen:
+                continue
+            seen.add(found)
+            waiting += found.asked_for
+            for ahead in self._queues[found.name]:
+                if ahead is found:
+                    break
+                waiting.append(ahead)
+        return False

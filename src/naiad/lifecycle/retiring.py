@@ -1,0 +1,91 @@
+"""The end of versions: each answers what it accepted, is closed in a thread, and gives all back that it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
+from naiad.lifecycle.states import ModelState
+from naiad.lifecycle.threads import in_thread
+
+if TYPE_CHECKING:
+    from naiad.execution.model import LoadedModel
+
+logger = logging.getLogger("naiad")
+
+CLOSING_S: Final = 1.0
+"""What a model gets at least to finish something of its own once the server has to end."""
+
+
+class Retirements:
+    """Versions on their way out. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[bool]] = set()
+        self._hurry = asyncio.Event()
+        self._deadline: float | None = None
+
+    def begin(self, entry: ModelEntry, version: VersionEntry) -> None:
+        """Let a version that is ready refuse new requests from now on, and go once its last one is answered."""
+        model = version.model
+        version.become(ModelState.UNLOADING)
+        version.model = version.config = None
+        if model is None:
+            version.become(ModelState.UNAVAILABLE, UNLOADED)
+            return
+        model.stop_accepting()
+        entry.unloading += 1
+        task = asyncio.get_running_loop().create_task(self._retire(entry, version, model))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self, timeout: float) -> bool:
+        """Wait for all; after ``timeout`` seconds those with open requests are closed all the same, and it is False."""
+        self._deadline = monotonic() + timeout
+        tasks = set(self._tasks)
+        timer = asyncio.get_running_loop().call_later(timeout, self._hurry.set)
+        if not tasks:
+            timer.cancel()
+            return True
+        done, late = await asyncio.wait(tasks, timeout=timeout + CLOSING_S)
+        timer.cancel()
+        return not late and all(task.result() for task in done)
+
+    async def _retire(self, entry: ModelEntry, version: VersionEntry, model: LoadedModel) -> bool:
+        is_drained = await self._drain(model)
+        if version.asker is not None:
+            version.asker.is_closing = True
+        is_closed = await self._close(model)
+        model.detach()
+        folder, version.folder = version.folder, None
+        if folder is not None:
+            await in_thread(folder.release)
+        entry.unloading -= 1
+        version.become(ModelState.UNAVAILABLE, UNLOADED)
+        logger.info("successfully unloaded '%s' version %d", entry.name, version.version)
+        return is_drained and is_closed
+
+    async def _drain(self, model: LoadedModel) -> bool:
+        """Wait until a model has answered all it accepted; False when the time of the server is over before."""
+        if model.in_flight == 0:
+            return True
+        drained = asyncio.Event()
+        model.when_drained(drained.set)
+        waits = [asyncio.ensure_future(event.wait()) for event in (drained, self._hurry)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return drained.is_set()
+
+    async def _close(self, model: LoadedModel) -> bool:
+        left_s = None if self._deadline is None else max(CLOSING_S, self._deadline - monotonic())
+        try:
+            return await in_thread(model.close, left_s)
+        except Exception:
+            logger.exception("model '%s' version %d could not be closed", model.name, model.version)
+            return False

@@ -1,0 +1,89 @@
+"""Folders that live no longer than what was loaded from them, and not for ever when the server is killed either."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import Final
+
+logger = logging.getLogger("naiad")
+
+PREFIX: Final = "naiad-model-"
+_LOCK: Final = ".in-use"
+
+
+class TemporaryFolder:
+    """A folder for the files of one model. Whoever uses it holds it; the last one to release it removes it.
+
+    Removes files: for threads only.
+
+    Attributes:
+        path: the folder, which is still to be made; its name is the model's.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.path = self._root / model
+        self._lock = threading.Lock()
+        self._holders = 1
+        self._in_use = self._mark()
+
+    def _mark(self) -> int:
+        """Lock a file in it, for as long as this process lives."""
+        # It gets its name once it is locked: unlocked it would look abandoned.
+        unlocked = self._root / f"{_LOCK}.new"
+        descriptor = os.open(unlocked, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        unlocked.rename(self._root / _LOCK)
+        return descriptor
+
+    def hold(self) -> None:
+        """One more uses it."""
+        with self._lock:
+            self._holders += 1
+
+    def release(self) -> None:
+        """One less uses it."""
+        with self._lock:
+            self._holders -= 1
+            is_last = self._holders == 0
+        if is_last:
+            _remove(self._root)
+            os.close(self._in_use)
+
+
+def remove_abandoned() -> None:
+    """Remove the folders of servers that were killed."""
+    for root in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        if _is_abandoned(root):
+            logger.info("removing %s, which a server that was killed has left", root)
+            _remove(root)
+
+
+def _is_abandoned(root: Path) -> bool:
+    try:
+        descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        # Another user's, or so new that it is not locked yet.
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _remove(root: Path) -> None:
+    shutil.rmtree(root, onerror=lambda _, path, error: _not_removed(path, error[1]))
+
+
+def _not_removed(path: str, error: BaseException) -> None:
+    if not isinstance(error, FileNotFoundError):
+        logger.warning("the temporary file '%s' could not be removed: %s", path, error)

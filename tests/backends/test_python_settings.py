@@ -1,0 +1,49 @@
+"""Settings of Python models that are refused when the model loads, with texts that people look for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backends.python_models import DOUBLES, write_python_model
+from naiad.cli.check import run as check
+
+
+def refused(folder: Path, capsys: pytest.CaptureFixture[str], more: str, **settings: str) -> str:
+    """What ``naiad check`` says about a Python model that would not load."""
+    write_python_model(folder, "m", DOUBLES, more)
+    given = {"python": {name.replace("_", "-"): value for name, value in settings.items()}}
+    code = check((folder,), disable_auto_complete=False, model_config_name="", backend_config=given)
+    assert code == 1
+    return capsys.readouterr().out
+
+
+def test_input_tensors_are_forced_to_the_cpu_or_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parameter = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "maybe" } }'
+    assert "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: 'maybe'" in refused(tmp_path, capsys, parameter)
+
+
+def test_the_file_of_a_model_is_a_python_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = refused(tmp_path, capsys, 'default_model_filename: "model.txt"')
+    assert "Model name must end with '.py'. Model name is \"model.txt\"." in text
+
+
+def test_the_file_of_a_model_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = refused(tmp_path, capsys, 'default_model_filename: "other.py"')
+    assert f"there is no readable file {tmp_path / 'm' / '1' / 'other.py'}" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("shm_default_byte_size", "4194303", "shm-default-byte-size can't be smaller than 4 MiBs"),
+        ("shm_growth_byte_size", "0", "shm-growth-byte-size=0: expected a whole number from 1 on"),
+        ("thread_pool_size", "0", "thread-pool-size=0: expected a whole number from 1 on"),
+        ("stub_timeout_seconds", "soon", "stub-timeout-seconds=soon: expected a whole number from 1 on"),
+    ],
+)
+def test_numbers_out_of_range(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str, text: str
+) -> None:
+    assert text in refused(tmp_path, capsys, "", **{name: value})

@@ -1,0 +1,578 @@
+"""Loading, reloading and unloading of single models while others serve."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from execution.models import Caller, until
+from frontends.http_application import identity_config, run, write_model
+from naiad.engine.engine import Engine
+from naiad.errors import (
+    InternalError,
+    ModelLoadError,
+    NaiadError,
+    NotFoundError,
+    ServerStoppingError,
+    UnavailableError,
+)
+from naiad.execution.model import LoadedModel
+from naiad.lifecycle.loading import LoadSettings
+from naiad.lifecycle.manager import MAX_STRAYS, MAX_UNLOADING, ModelManager
+from naiad.repository.catalog import Catalog
+from naiad.repository.overrides import Overrides, UnusableFilesError
+from naiad.request import RequestTerms
+
+CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 4")
+AS_JSON = """{"backend": "identity", "max_batch_size": %d,
+    "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [1]}],
+    "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [1]}]}"""
+
+
+def parameter(name: str, value: object) -> str:
+    return f' parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
+
+
+SLOW = CONFIG + parameter("execute_delay_ms", 300)
+LATE = CONFIG + parameter("creation_delay_sec", 0.3)
+
+
+class House:
+    """A manager in explicit mode, and what it serves."""
+
+    def __init__(self, repository: Path, threads: int = 2, is_explicit: bool = True) -> None:
+        repository.mkdir(exist_ok=True)
+        settings = LoadSettings(lambda backend: {}, cores=1)
+        self.repository = repository
+        self.manager = ModelManager(settings, threads, Catalog((repository,)), is_explicit)
+        self.engine = Engine(self.manager, "test", True)
+        self.manager.loaded = True
+
+    def write(self, name: str, config: str = CONFIG, versions: tuple[int, ...] = (1,)) -> None:
+        """Write a model, or write it anew; its configuration is then of another time."""
+        folder = self.repository / name
+        if not folder.exists():
+            write_model(self.repository, name, config, versions)
+        file = folder / "config.pbtxt"
+        file.write_text(config)
+        os.utime(file, ns=(0, self.next_time()))
+
+    _time = 0
+
+    def next_time(self) -> int:
+        House._time += 1
+        return House._time
+
+    def index(self) -> dict[str, tuple[str, str]]:
+        """State and reason by ``name:version``."""
+        rows = self.engine.index(False)
+        return {f"{r['name']}:{r.get('version', '')}": (r.get("state", ""), r.get("reason", "")) for r in rows}
+
+    async def done(self, state: dict[str, tuple[str, str]]) -> None:
+        """Wait until the index is this."""
+        await until(lambda: self.index() == state)
+
+
+@contextlib.asynccontextmanager
+async def house(tmp_path: Path, **more: Any) -> AsyncIterator[House]:
+    found = House(tmp_path / "models", **more)
+    try:
+        yield found
+    finally:
+        assert await found.manager.unload_all(5)
+
+
+def caller(value: float = 1.0) -> Caller:
+    found = Caller(value, terms=RequestTerms(("OUTPUT0",), 1))
+    found.inputs = {"INPUT0": found.inputs["x"]}
+    return found
+
+
+async def answered(one: Caller) -> None:
+    """Wait for a good answer."""
+    await asyncio.wait_for(one.done.wait(), 10)
+    assert [error for _, error in one.answers] == [None]
+
+
+GONE = ("UNAVAILABLE", "unloaded")
+READY = ("READY", "")
+
+
+def test_load_and_unload(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            assert found.index() == {}
+            await found.manager.load_model("m")
+            assert found.index() == {"m:1": READY}
+            assert found.engine.is_ready()
+            await found.manager.unload_model("m")
+            with pytest.raises(NotFoundError, match="has no available versions"):
+                found.engine.find("m", None)
+            await found.done({"m:1": GONE})
+            with pytest.raises(UnavailableError, match="not at ready state"):
+                found.engine.find("m", "1")
+            assert found.engine.is_ready()
+            await found.manager.unload_model("m")
+            await found.manager.unload_model("nope")
+            await found.manager.load_model("m")
+            assert found.index() == {"m:1": READY}
+
+    run(test())
+
+
+def test_the_index_knows_what_was_never_loaded(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            told: list[NaiadError | None] = []
+            found.engine.refresh_index(told.append)
+            await until(lambda: told == [None])
+            assert found.engine.index(False) == [{"name": "m"}]
+            assert found.engine.index(True) == []
+            assert found.engine.is_ready()
+
+    run(test())
+
+
+def test_nothing_happens_when_nothing_changed(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            await found.manager.load_model("m")
+            before = found.engine.find("m", None)
+            await found.manager.load_model("m")
+            assert found.engine.find("m", None) is before
+            found.write("m")
+            await found.manager.load_model("m")
+            assert found.engine.find("m", None) is not before
+
+    run(test())
+
+
+def test_a_reload_switches_all_versions_at_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", CONFIG + "version_policy { all { } }", (1, 2))
+            await found.manager.load_model("m")
+            before = found.engine.find("m", None)
+            assert before.version == 2
+            (found.repository / "m" / "3").mkdir()
+            found.write("m", LATE + "version_policy { specific { versions: [ 1, 3 ] } }")
+            loading = asyncio.ensure_future(found.manager.load_model("m"))
+            while not loading.done():
+                assert (
+                    found.engine.find("m", None) is before
+                    or loading.done()
+                    or found.engine.find("m", None).version == 3
+                )
+                assert found.engine.is_ready()
+                await asyncio.sleep(0.01)
+            await loading
+            assert found.engine.find("m", None).version == 3
+            await found.done({"m:1": READY, "m:2": GONE, "m:3": READY})
+
+    run(test())
+
+
+def test_the_earlier_copy_answers_what_it_took(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", SLOW)
+            await found.manager.load_model("m")
+            before = found.engine.find("m", None)
+            callers = [caller(i) for i in range(3)]
+            for one in callers:
+                before.submit(one)
+            found.write("m", CONFIG)
+            await found.manager.load_model("m")
+            after = found.engine.find("m", None)
+            assert after is not before
+            assert before.in_flight
+            with pytest.raises(ServerStoppingError):
+                before.submit(caller())
+            quick = caller(7)
+            after.submit(quick)
+            await answered(quick)
+            for one in callers:
+                await answered(one)
+            await until(lambda: found.manager.entries["m"].unloading == 0)
+
+    run(test())
+
+
+def test_an_unload_waits_for_what_was_accepted(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", SLOW)
+            await found.manager.load_model("m")
+            waiting = caller()
+            found.engine.find("m", None).submit(waiting)
+            await found.manager.unload_model("m")
+            assert found.index() == {"m:1": ("UNLOADING", "")}
+            assert found.engine.is_ready()
+            await answered(waiting)
+            await found.done({"m:1": GONE})
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("broken", "error", "text"),
+    [
+        (CONFIG + "{", InternalError, "^failed to load 'm', failed to poll from model repository: "),
+        (
+            CONFIG.replace("max_batch_size: 4", "max_batch_size: -4"),
+            InternalError,
+            "^failed to load 'm', failed to poll from model repository: ",
+        ),
+        (
+            CONFIG.replace("identity", "nonsense"),
+            ModelLoadError,
+            r"^load failed for model 'm': version 1 is at UNAVAILABLE state: .*nonsense.*;\n$",
+        ),
+        (
+            CONFIG + "version_policy { specific { versions: [ 5 ] } }",
+            ModelLoadError,
+            "^load failed for model 'm': at least one version must be available under the version policy of model 'm'",
+        ),
+    ],
+)
+def test_a_failed_reload_leaves_what_serves(tmp_path: Path, broken: str, error: type[NaiadError], text: str) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            await found.manager.load_model("m")
+            before = found.engine.find("m", None)
+            found.write("m", broken)
+            with pytest.raises(error, match=text):
+                await found.manager.load_model("m")
+            assert found.engine.find("m", None) is before
+            state, reason = found.index()["m:1"]
+            assert state == "READY"
+            assert reason.startswith("serves as before, it could not be loaded again: ")
+            assert found.engine.is_ready()
+            one = caller()
+            before.submit(one)
+            await answered(one)
+            found.write("m")
+            await found.manager.load_model("m")
+            assert found.index() == {"m:1": READY}
+
+    run(test())
+
+
+def test_a_reload_of_which_one_version_fails_is_no_reload(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", CONFIG)
+            await found.manager.load_model("m")
+            before = found.engine.find("m", None)
+            (found.repository / "m" / "2").mkdir()
+            where = 'parameters { key: "creation_delay_sec" value { string_value: "never" } }'
+            found.write("m", CONFIG + "version_policy { all { } }" + where)
+            with pytest.raises(ModelLoadError, match="version 1 is at UNAVAILABLE"):
+                await found.manager.load_model("m")
+            assert found.engine.find("m", None) is before
+            assert list(found.index()) == ["m:1"]
+
+    run(test())
+
+
+def test_a_failed_load_shows_in_readiness_until_it_is_unloaded(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", CONFIG.replace("identity", "nonsense"))
+            with pytest.raises(ModelLoadError):
+                await found.manager.load_model("m")
+            assert found.index()["m:1"][0] == "UNAVAILABLE"
+            assert not found.engine.is_ready()
+            await found.manager.unload_model("m")
+            assert found.index() == {"m:1": GONE}
+            assert found.engine.is_ready()
+            with pytest.raises(
+                InternalError, match=r"^failed to load 'nope', failed to poll from model repository: there"
+            ):
+                await found.manager.load_model("nope")
+            assert found.engine.is_ready()
+
+    run(test())
+
+
+def test_why_a_model_cannot_be_loaded_again_after_its_unload(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            await found.manager.load_model("m")
+            await found.manager.unload_model("m")
+            await found.done({"m:1": GONE})
+            found.write("m", CONFIG + "{")
+            with pytest.raises(InternalError):
+                await found.manager.load_model("m")
+            state, reason = found.index()["m:1"]
+            assert state == "UNAVAILABLE"
+            assert reason != "unloaded"
+            assert not found.engine.is_ready()
+            found.write("m")
+            await found.manager.load_model("m")
+            assert found.index() == {"m:1": READY}
+            assert found.engine.is_ready()
+
+    run(test())
+
+
+def test_the_start_leaves_alone_what_somebody_loaded_before(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            await found.manager.load_model("m")
+            before = found.engine.find("m", None)
+            await found.manager.load_all([Catalog((found.repository,)).find("m")])
+            assert found.engine.find("m", None) is before
+
+    run(test())
+
+
+def test_a_repository_that_is_gone_leaves_the_index_as_it_was(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            for expected in (["m"], ["m"]):
+                told: list[NaiadError | None] = []
+                found.engine.refresh_index(told.append)
+                await until(lambda told=told: told == [None])
+                assert [row["name"] for row in found.engine.index(False)] == expected
+                if found.repository.exists():
+                    found.repository.rename(tmp_path / "away")
+
+    run(test())
+
+
+def test_outside_of_explicit_mode_all_is_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path, is_explicit=False) as found:
+            found.write("m")
+            for work in (found.manager.load_model("m"), found.manager.unload_model("m")):
+                with pytest.raises(
+                    UnavailableError, match=r"^explicit model load / unload is not allowed if polling is enabled"
+                ):
+                    await work
+
+    run(test())
+
+
+def test_loads_and_an_unload_at_once_end_in_a_sane_state(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", LATE)
+            manager = found.manager
+            await asyncio.gather(manager.load_model("m"), manager.load_model("m"), manager.unload_model("m"))
+            await found.done({"m:1": GONE})
+            await asyncio.gather(manager.load_model("m"), manager.unload_model("m"), manager.load_model("m"))
+            assert found.index() == {"m:1": READY}
+            await until(lambda: manager.entries["m"].unloading == 0)
+
+    run(test())
+
+
+def test_as_many_load_together_as_there_are_threads(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path, threads=2) as found:
+            for name in "abcd":
+                found.write(name, LATE)
+            loading = asyncio.gather(*(found.manager.load_model(name) for name in "abcd"))
+            together = 0
+            while not loading.done():
+                together = max(together, sum(t.name == "naiad-load" for t in threading.enumerate()))
+                await asyncio.sleep(0.01)
+            await loading
+            # Beside those that load, one may find out what is to be loaded.
+            assert 2 <= together <= 4
+
+    run(test())
+
+
+# What a request brings
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Temporary folders are made here."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_a_configuration_stays_until_the_files_change(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            await found.manager.load_model("m", Overrides(AS_JSON % 2))
+            assert found.engine.find("m", None).spec.max_batch_size == 2
+            await found.manager.load_model("m")
+            assert found.engine.find("m", None).spec.max_batch_size == 2
+            await found.manager.load_model("m", Overrides(AS_JSON % 3))
+            assert found.engine.find("m", None).spec.max_batch_size == 3
+            found.write("m")
+            await found.manager.load_model("m")
+            assert found.engine.find("m", None).spec.max_batch_size == 4
+
+    run(test())
+
+
+@pytest.mark.parametrize("text", ["{", "5", "[]", '{"nonsense": 1}', '{"name": "other", "backend": "identity"}'])
+def test_a_wrong_configuration_is_refused(tmp_path: Path, text: str) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", 'backend: "onnxruntime"')
+            with pytest.raises(InternalError, match=r"^failed to load 'm', failed to poll from model repository: "):
+                await found.manager.load_model("m", Overrides(text))
+
+    run(test())
+
+
+def test_files_replace_the_folder_and_go_with_the_model(tmp_path: Path, temporary: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            files = Overrides(AS_JSON % 2, {"file:7/any": b"x"})
+            for name in ("m", "new"):
+                await found.manager.load_model(name, files)
+                assert found.engine.find(name, None).version == 7
+            assert len(list(temporary.iterdir())) == 2
+            await found.manager.load_model("m", files)
+            await until(lambda: len(list(temporary.iterdir())) == 2)
+            await found.manager.load_model("m")
+            assert found.engine.find("m", None).version == 1
+            await until(lambda: len(list(temporary.iterdir())) == 1)
+            with pytest.raises(InternalError, match="there is no model of the name 'new'"):
+                await found.manager.load_model("new")
+            assert found.engine.find("new", None).version == 7
+            await found.manager.unload_model("new")
+            await until(lambda: list(temporary.iterdir()) == [])
+
+    run(test())
+
+
+def test_files_that_are_not_loaded_leave_nothing(tmp_path: Path, temporary: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            with pytest.raises(InternalError, match="'config' must be specified for model file override"):
+                await found.manager.load_model("m", Overrides(None, {"file:1/x": b""}))
+            with pytest.raises(ModelLoadError, match="at least one version"):
+                await found.manager.load_model("m", Overrides(AS_JSON % 1, {"file:x": b""}))
+            with pytest.raises(UnusableFilesError):
+                await found.manager.load_model("m", Overrides(AS_JSON % 1, {"file:1/x": "???"}))
+            with pytest.raises(ModelLoadError, match="nonsense"):
+                await found.manager.load_model(
+                    "m", Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
+                )
+            assert list(temporary.iterdir()) == []
+
+    run(test())
+
+
+def test_what_is_left_of_names_that_callers_choose_is_bounded(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            wrong = Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
+            for number in range(MAX_STRAYS + 20):
+                with pytest.raises(ModelLoadError):
+                    await found.manager.load_model(f"m{number}", wrong)
+            assert len(found.manager.entries) == MAX_STRAYS
+            assert f"m{MAX_STRAYS + 19}" in found.manager.entries
+
+    run(test())
+
+
+def test_copies_that_do_not_end_are_bounded(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", CONFIG + parameter("execute_delay_ms", 900))
+            waiting = []
+            for _ in range(MAX_UNLOADING + 1):
+                await found.manager.load_model("m")
+                waiting.append(caller())
+                found.engine.find("m", None).submit(waiting[-1])
+                found.write("m", CONFIG + parameter("execute_delay_ms", 900))
+            with pytest.raises(UnavailableError, match="earlier versions of model 'm' still finish"):
+                await found.manager.load_model("m")
+            for one in waiting:
+                await answered(one)
+            await until(lambda: found.manager.entries["m"].unloading == 0)
+            await found.manager.load_model("m")
+
+    run(test())
+
+
+# The end, and what is left
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.1])
+def test_the_end_does_not_wait_for_ever_for_what_unloads(tmp_path: Path, timeout: float) -> None:
+    async def test() -> None:
+        found = House(tmp_path / "models")
+        found.write("m", CONFIG + parameter("execute_delay_ms", 1500))
+        await found.manager.load_model("m")
+        waiting = caller()
+        found.engine.find("m", None).submit(waiting)
+        await found.manager.unload_model("m")
+        await asyncio.sleep(0)
+        assert not await found.manager.unload_all(timeout)
+        await answered(waiting)
+
+    run(test())
+
+
+def test_the_end_waits_for_what_loads(tmp_path: Path) -> None:
+    async def test() -> None:
+        found = House(tmp_path / "models", threads=1)
+        for name in "ab":
+            found.write(name, LATE)
+        loading = [asyncio.ensure_future(found.manager.load_model(name)) for name in "ab"]
+        await until(lambda: "LOADING" in str(found.index()))
+        assert await found.manager.unload_all(5)
+        first, second = await asyncio.gather(*loading, return_exceptions=True)
+        assert first is None
+        assert isinstance(second, NaiadError)
+        assert found.index()["a:1"] == GONE
+        with pytest.raises(ServerStoppingError):
+            await found.manager.load_model("a")
+
+    run(test())
+
+
+def test_nobody_holds_a_model_that_was_unloaded(tmp_path: Path) -> None:
+    class Follower:
+        def __init__(self) -> None:
+            self.models: list[LoadedModel] = []
+
+        def forget(self, model: LoadedModel) -> None:
+            self.models.remove(model)
+
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            await found.manager.load_model("m")
+            follower = Follower()
+            follower.models.append(found.engine.find("m", None))
+            found.engine.follow(follower)
+            model = weakref.ref(follower.models[0])
+            await found.manager.unload_model("m")
+            assert follower.models == []
+            await found.done({"m:1": GONE})
+            gc.collect()
+            assert model() is None
+
+    run(test())

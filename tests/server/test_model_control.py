@@ -1,0 +1,309 @@
+"""Models that come and go over the API of a real server, with the official clients and over plain sockets."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from server.models import identity, numbers, write_model
+from server.running import RunningServer, run_to_end, serving, until
+
+CONFIG = {
+    "backend": "identity",
+    "max_batch_size": 0,
+    "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [-1]}],
+    "output": [{"name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [-1]}],
+}
+EXPLICIT = "--model-control-mode=explicit"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for name in ("first", "second"):
+        write_model(tmp_path / "models", name, identity())
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def server(repository: Path, tmp_path: Path) -> Iterator[RunningServer]:
+    with serving(tmp_path / "log", "--model-repository", repository, EXPLICIT, "--load-model=first") as running:
+        yield running
+        assert "Traceback" not in running.log
+
+
+@pytest.fixture(params=["http", "grpc"])
+def client(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[Any]:
+    module = tritonclient.http if request.param == "http" else tritonclient.grpc
+    found = module.InferenceServerClient(server.url if request.param == "http" else server.grpc_url)
+    yield found
+    found.close()
+
+
+def index(server: RunningServer) -> list[dict[str, str]]:
+    return list(server.post("/v2/repository/index", {}).json())
+
+
+def touch(folder: Path) -> None:
+    """Give the files of a model another time."""
+    file = folder / "config.pbtxt"
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + 1_000_000_000))
+
+
+# The start
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ready"),
+    [([], []), (["--load-model=second"], ["second"]), (["--load-model=*"], ["first", "second"])],
+)
+def test_what_is_loaded_at_the_start(repository: Path, tmp_path: Path, arguments: list[str], ready: list[str]) -> None:
+    with serving(tmp_path / "log", repository, EXPLICIT, *arguments) as server:
+        assert [row["name"] for row in index(server) if row.get("state") == "READY"] == ready
+        assert [row["name"] for row in index(server)] == ["first", "second"]
+        assert server.get("/v2/health/ready").status == 200
+
+
+def test_a_name_that_is_not_there_ends_the_start(repository: Path, tmp_path: Path) -> None:
+    code, log = run_to_end(tmp_path / "log", repository, EXPLICIT, "--load-model=nope")
+    assert code == 1
+    assert "failed to load 'nope'" in log
+    with serving(tmp_path / "log", repository, EXPLICIT, "--load-model=nope", "--exit-on-error=false") as server:
+        assert server.get("/v2/health/ready").status == 400
+        assert server.post("/v2/repository/models/nope/unload", {}).status == 200
+        assert server.get("/v2/health/ready").status == 200
+
+
+# Both protocols
+
+
+def test_load_and_unload(client: Any, server: RunningServer) -> None:
+    assert not client.is_model_ready("second")
+    client.load_model("second")
+    assert client.is_model_ready("second")
+    assert server.infer("second", numbers([5])).json()["outputs"][0]["data"] == [5]
+    client.unload_model("second")
+    assert not client.is_model_ready("second")
+    answer = server.infer("second", numbers([5]))
+    assert (answer.status, answer.error) == (404, "Request for unknown model: 'second' has no available versions")
+    gone = {"name": "second", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}
+    until(lambda: gone in index(server), 5, "is unloaded")
+    assert client.is_server_ready()
+    client.unload_model("nope")
+    with pytest.raises(InferenceServerException, match="failed to load 'nope', failed to poll from model repository"):
+        client.load_model("nope")
+
+
+def test_a_model_that_is_put_into_the_repository_later(client: Any, server: RunningServer, repository: Path) -> None:
+    write_model(repository, "third", identity())
+    assert {"name": "third"} in index(server)
+    client.load_model("third")
+    assert client.is_model_ready("third")
+
+
+def test_a_configuration_and_files(client: Any, server: RunningServer) -> None:
+    client.load_model("first", config=json.dumps({**CONFIG, "max_batch_size": 3}))
+    assert server.get("/v2/models/first/config").json()["max_batch_size"] == 3
+    client.load_model("fourth", config=json.dumps(CONFIG), files={"file:2/data": os.urandom(100_000)})
+    assert server.get("/v2/models/fourth").json()["versions"] == ["2"]
+    with pytest.raises(InferenceServerException, match="names no file of the model"):
+        client.load_model("fourth", config=json.dumps(CONFIG), files={"file:../../data": b"x"})
+    with pytest.raises(InferenceServerException, match="Load parameter 'config' must be specified for model file"):
+        client.load_model("fourth", files={"file:2/data": b"x"})
+    with pytest.raises(InferenceServerException, match="parameter 'config' is no model configuration as JSON"):
+        client.load_model("first", config="{")
+    assert client.is_model_ready("fourth")
+    assert client.is_model_ready("first")
+
+
+def test_a_reload_that_fails(client: Any, server: RunningServer, repository: Path) -> None:
+    (repository / "first" / "config.pbtxt").write_text(identity().replace('"identity"', '"nonsense"'))
+    with pytest.raises(InferenceServerException, match="load failed for model 'first'"):
+        client.load_model("first")
+    assert client.is_model_ready("first")
+    assert client.is_server_ready()
+    (row,) = [row for row in index(server) if row["name"] == "first"]
+    assert row["state"] == "READY"
+    assert "could not be loaded again" in row["reason"]
+
+
+# HTTP
+
+
+def test_answers_over_http(server: RunningServer) -> None:
+    answer = server.ask("POST", "/v2/repository/models/second/load", b"")
+    assert (answer.status, answer.headers["content-type"], answer.body) == (200, "application/json", b"")
+    answer = server.ask("POST", "/v2/repository/models/second/unload", b"{}")
+    assert (answer.status, answer.headers["content-type"], answer.body) == (200, "application/json", b"")
+    answer = server.post("/v2/repository/any/models/second/load", {})
+    assert (answer.status, answer.error) == (501, "'repository_name' specification is not supported")
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "status", "text"),
+    [
+        ("load", b"{", 400, "failed to parse the request JSON buffer"),
+        ("load", b"5", 400, "expected a JSON object"),
+        ("load", b'{"parameters": []}', 400, "Unable to parse 'parameters'"),
+        ("load", b'{"parameters": {"config": 5}}', 400, "Unable to parse 'config'"),
+        ("load", b'{"parameters": {"foo": "x"}}', 400, "Unrecognized load parameter 'foo' with type 'STRING'"),
+        ("load", b'{"parameters": {"foo": true}}', 400, "Unrecognized load parameter 'foo' with type 'BOOL'"),
+        ("load", b'{"parameters": {"config": "{}", "file:1/x": 3}}', 400, "Unable to parse 'file:1/x'"),
+        ("load", b'{"parameters": {"config": "{}", "file:1/x": "!!!"}}', 400, "is not base64"),
+        ("unload", b'{"parameters": {"unload_dependents": "x"}}', 400, "Unable to parse 'unload_dependents'"),
+        ("unload", b'{"parameters": {"unload_dependents": true}}', 200, ""),
+    ],
+)
+def test_bodies_over_http(server: RunningServer, verb: str, body: bytes, status: int, text: str) -> None:
+    answer = server.post(f"/v2/repository/models/second/{verb}", body)
+    assert answer.status == status
+    assert text in answer.body.decode()
+
+
+def test_in_the_other_mode_both_are_refused(repository: Path, tmp_path: Path) -> None:
+    with serving(tmp_path / "log", repository) as server:
+        for verb in ("load", "unload"):
+            answer = server.post(f"/v2/repository/models/first/{verb}", {})
+            assert answer.status == 503
+            assert answer.error.startswith("explicit model load / unload is not allowed if polling is enabled")
+        with (
+            tritonclient.grpc.InferenceServerClient(server.grpc_url) as client,
+            pytest.raises(InferenceServerException, match=r"UNAVAILABLE.*explicit model load / unload is not allowed"),
+        ):
+            client.load_model("first")
+        assert server.infer("first", numbers([5])).status == 200
+
+
+def test_others_are_served_while_large_files_arrive(server: RunningServer) -> None:
+    content = base64.b64encode(os.urandom(30_000_000)).decode()
+    body = json.dumps({"parameters": {"config": json.dumps(CONFIG), "file:1/data": content}}).encode()
+    answers: list[int] = []
+    loading = threading.Thread(
+        target=lambda: answers.append(server.post("/v2/repository/models/large/load", body).status)
+    )
+    loading.start()
+    asked = 0
+    while loading.is_alive():
+        assert server.infer("first", numbers([5])).status == 200
+        asked += 1
+    loading.join()
+    assert answers == [200]
+    assert asked > 3
+
+
+# gRPC
+
+
+def test_wrong_parameters_over_grpc(server: RunningServer) -> None:
+    from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+        def load(**more: Any) -> tuple[str, str]:
+            request = service_pb2.RepositoryModelLoadRequest(model_name="second", **more)
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.RepositoryModelLoad(request, timeout=10)
+            return caught.value.code().name, caught.value.details()
+
+        text = service_pb2.ModelRepositoryParameter(string_param="x")
+        number = service_pb2.ModelRepositoryParameter(int64_param=5)
+        assert load(parameters={"foo": text}) == ("INVALID_ARGUMENT", "unrecognized load parameter 'foo'.")
+        wrong = ("INVALID_ARGUMENT", "invalid value type for 'config' parameter, expected string_param.")
+        assert load(parameters={"config": number}) == wrong
+        wrong = ("INVALID_ARGUMENT", "invalid value type for 'file:x' parameter, expected bytes_param.")
+        assert load(parameters={"file:x": text}) == wrong
+        assert load(repository_name="r") == ("UNIMPLEMENTED", "'repository_name' specification is not supported")
+        request = service_pb2.RepositoryModelUnloadRequest(model_name="second", parameters={"unload_dependents": text})
+        with pytest.raises(grpc.RpcError, match="invalid value type for 'unload_dependents' parameter"):
+            stub.RepositoryModelUnload(request, timeout=10)
+
+
+# Under traffic
+
+
+class Traffic:
+    """Callers that ask one model without a pause, each on a connection of its own."""
+
+    def __init__(self, server: RunningServer, model: str, http: int, grpc: int) -> None:
+        self.failures: list[BaseException] = []
+        self.answered = 0
+        self._ended = threading.Event()
+        self._server = server
+        self._model = model
+        kinds = [tritonclient.http] * http + [tritonclient.grpc] * grpc
+        self._threads = [threading.Thread(target=self._ask, args=(kind,)) for kind in kinds]
+
+    def __enter__(self) -> Traffic:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, kind: Any) -> None:
+        url = self._server.url if kind is tritonclient.http else self._server.grpc_url
+        values = np.arange(4, dtype=np.int32)
+        given = kind.InferInput("INPUT0", values.shape, "INT32")
+        given.set_data_from_numpy(values)
+        with kind.InferenceServerClient(url) as client:
+            while not self._ended.is_set():
+                try:
+                    found = client.infer(self._model, [given]).as_numpy("OUTPUT0")
+                    assert found.tolist() == values.tolist()
+                except Exception as error:
+                    self.failures.append(error)
+                    return
+                self.answered += 1
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3])
+def test_no_request_fails_while_its_model_is_loaded_anew(repository: Path, tmp_path: Path, delay_ms: int) -> None:
+    folder = write_model(repository, "busy", identity(delay_ms=delay_ms))
+    with (
+        serving(tmp_path / "log", repository, EXPLICIT, "--load-model=busy") as server,
+        Traffic(server, "busy", http=2, grpc=2) as traffic,
+    ):
+        for round in range(10):
+            answered = traffic.answered
+            touch(folder)
+            assert server.post("/v2/repository/models/busy/load", {}).status == 200
+            if round == 5:
+                before = (folder / "config.pbtxt").read_text()
+                (folder / "config.pbtxt").write_text("nonsense {")
+                assert server.post("/v2/repository/models/busy/load", {}).status == 500
+                (folder / "config.pbtxt").write_text(before)
+            until(
+                lambda before=answered: traffic.answered > before + 20 or traffic.failures, 10, "requests are answered"
+            )
+        assert traffic.failures == []
+        assert server.log.count("successfully loaded 'busy'") == 11
+        until(lambda: server.log.count("successfully unloaded 'busy'") == 10, 5, "earlier copies end")
+
+
+def test_over_the_other_transport(repository: Path, tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "log", repository, EXPLICIT, "--grpc-transport=grpcio") as server,
+        tritonclient.grpc.InferenceServerClient(server.grpc_url) as client,
+    ):
+        client.load_model("first", config=json.dumps({**CONFIG, "max_batch_size": 3}))
+        assert client.is_model_ready("first")
+        assert [m.name for m in client.get_model_repository_index().models] == ["first", "second"]
+        client.unload_model("first")
+        assert not client.is_model_ready("first")
+        with pytest.raises(InferenceServerException, match="failed to load 'nope'"):
+            client.load_model("nope")
