@@ -90,7 +90,11 @@ def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:
         InvalidArgumentError: a value is of the right type but not allowed.
         UnsupportedError: the request asks for shared memory, which is not served.
     """
-    root = _load(raw)
+    return header_of(load_json(raw))
+
+
+def header_of(root: Any) -> InferHeader:
+    """The JSON part of an inference request from its JSON value; errors as ``parse_infer_header``."""
     if not isinstance(root, dict):
         raise MalformedRequestError(f"Unable to parse 'inputs': the request must be a JSON object, found {_kind(root)}")
     header = InferHeader()
@@ -107,7 +111,21 @@ def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:
     return header
 
 
-def _load(raw: bytes | bytearray | memoryview) -> Any:
+def check_binary_allowed(header: InferHeader) -> None:
+    """Check that a request which is JSON alone has no binary inputs.
+
+    Raises:
+        InvalidArgumentError: it has.
+    """
+    if any(i.binary_size is not None for i in header.inputs):
+        raise InvalidArgumentError(
+            "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing "
+            "inputs in binary data format"
+        )
+
+
+def load_json(raw: bytes | bytearray | memoryview) -> Any:
+    """A JSON value; errors as ``parse_infer_header``."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:

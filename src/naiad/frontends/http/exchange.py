@@ -10,6 +10,7 @@ import orjson
 from naiad.wire.http1 import RequestHead, encode_head
 
 if TYPE_CHECKING:
+    from naiad.frontends.http.json_work import JsonWork
     from naiad.frontends.http.protocol import HttpConnection
     from naiad.wire.http1 import Part
 
@@ -59,6 +60,11 @@ class Exchange:
     def send_error(self, status: int, message: str) -> None:
         """Answer with the protocol's error document, ``{"error": message}`` as JSON."""
         self.send_status(status, "application/json", orjson.dumps({"error": message}))
+
+    @property
+    def json_work(self) -> JsonWork:
+        """Who reads and writes large JSON."""
+        return self.connection.json_work
 
     def closed(self) -> bool:
         """The peer is gone: nobody will read the answer."""

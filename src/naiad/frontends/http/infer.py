@@ -16,13 +16,14 @@ from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.http.answers import JSON, TEXT, send_error
 from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader, UnsupportedEncodingError
+from naiad.frontends.http.json_work import LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES
 from naiad.frontends.http.protocol import Exchange
-from naiad.request import Array, InferRequest, Outputs
+from naiad.request import Array, InferRequest, Outputs, Parameters
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
 from naiad.wire.infer_parameters import parameters_of
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
-from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer
+from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer, tensor_bytes
 
 _IN_ONE_WRITE = 65536
 
@@ -64,13 +65,32 @@ class HttpInferRequest(InferRequest):
             for name in plan.outputs
             if name in outputs
         ]
+        if sum(part.array.nbytes for part in parts if not part.binary) >= LARGE_OUTPUT_BYTES:
+            self._send_later(parts, parameters_of(outputs))
+            return
         try:
-            json, tensors, binary = encode_answer(plan.model, plan.version, self.id, parts, parameters_of(outputs))
+            json, tensors, _ = encode_answer(plan.model, plan.version, self.id, parts, parameters_of(outputs))
         except NaiadError as error:
             send_error(self.exchange, error, TEXT)
             return
-        if not binary:
-            self.exchange.send_status(200, JSON, json)
+        self._send(json, tensors, any(part.binary for part in parts))
+
+    def _send_later(self, parts: list[OutputPart], parameters: Parameters) -> None:
+        """Have large JSON written elsewhere."""
+
+        def done(json: memoryview, _: int, error: NaiadError | None) -> None:
+            if error is not None:
+                send_error(self.exchange, error, TEXT)
+            else:
+                tensors = [tensor_bytes(part.array, part.dtype) for part in parts if part.binary]
+                self._send(json, tensors, bool(tensors))
+
+        self.exchange.json_work.write(self.plan.model, self.plan.version, self.id, parts, parameters, done)
+
+    def _send(self, json: bytes | memoryview, tensors: list[bytes | memoryview], is_binary: bool) -> None:
+        if not is_binary:
+            head = encode_head(200, JSON, len(json), ())
+            self.exchange.send(head + json if len(json) < _IN_ONE_WRITE else [head, json])
             return
         extra = (("Inference-Header-Content-Length", str(len(json))),)
         length = len(json) + sum(len(t) for t in tensors)
@@ -78,7 +98,7 @@ class HttpInferRequest(InferRequest):
         if length < _IN_ONE_WRITE:
             self.exchange.send(b"".join([head, json, *tensors]))
         else:
-            self.exchange.send([head + json, *tensors])
+            self.exchange.send([head, json, *tensors])
 
 
 class EscapedIdRequest(HttpInferRequest):
@@ -139,7 +159,10 @@ class InferHandler:
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):
-                request = self._read(exchange, body, None, received_ns)
+                if len(body) >= LARGE_JSON_BYTES and (size is None or size == len(body)):
+                    self._read_later(exchange, body, size, received_ns)
+                    return
+                request = self._read(exchange, body, None, received_ns, size)
             else:
                 if body[:size] == self._last_header:
                     plan = self._last_plan
@@ -147,15 +170,34 @@ class InferHandler:
                     plan = self._look_up(bytes(body[:size]))
                 if plan is not None and plan.size == len(body) - size:
                     request = HttpInferRequest(exchange, plan, plan.views(body, size), self._last_id, received_ns)
+                elif size >= LARGE_JSON_BYTES:
+                    self._read_later(exchange, body, size, received_ns)
+                    return
                 else:
-                    request = self._read(exchange, body, size, received_ns)
+                    request = self._read(exchange, body, size, received_ns, size)
             model.submit(request)
-        except DecoupledModelError as error:
-            send_error(exchange, error, TEXT)
-        except UnsupportedEncodingError as error:
-            send_error(exchange, error, TEXT, (("Accept-Encoding", "identity"),))
         except NaiadError as error:
-            send_error(exchange, error)
+            _refuse(exchange, error)
+
+    def _read_later(self, exchange: Exchange, body: Body, size: int | None, received_ns: int) -> None:
+        """Have large JSON read elsewhere, and go on with the same request as binary data."""
+        self._check(exchange)
+
+        def done(body: memoryview, json_bytes: int, error: NaiadError | None) -> None:
+            if exchange.closed():
+                return
+            try:
+                if error is not None:
+                    raise error
+                model = self._engine.find(self._name, self._version)
+                if model is not self._model:
+                    self._model = model
+                    self._begin(RequestReader(model))
+                model.submit(self._read(exchange, body, None, received_ns, json_bytes))
+            except NaiadError as wrong:
+                _refuse(exchange, wrong)
+
+        exchange.json_work.read(body, size, done)
 
     def _look_up(self, header: bytes) -> BinaryPlan | None:
         self._last_id, key = split_id(header)
@@ -163,14 +205,20 @@ class InferHandler:
         self._last_plan = self._memo.get(key)
         return self._last_plan
 
-    def _read(self, exchange: Exchange, body: Body, size: int | None, received_ns: int) -> HttpInferRequest:
-        """Read and check a request in full; keep its plan when its inputs are all binary."""
+    def _check(self, exchange: Exchange) -> None:
+        """Refuse what is not served."""
         if self._reader.model.spec.decoupled:
             raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
         encoding = exchange.head.headers.get("content-encoding", "identity")
         if encoding.lower() not in ("", "identity"):
             raise UnsupportedEncodingError(f"Unsupported compression type '{encoding}': only 'identity' is served")
-        request_id, plan, inputs = self._reader.read(body, exchange.head.inference_header_length)
+
+    def _read(
+        self, exchange: Exchange, body: Body, size: int | None, received_ns: int, header_length: int | None
+    ) -> HttpInferRequest:
+        """Read and check a request in full; keep its plan when its inputs are all binary and ``size`` is not None."""
+        self._check(exchange)
+        request_id, plan, inputs = self._reader.read(body, header_length)
         if size is not None and len(plan.inputs) == len(inputs):
             key = split_id(bytes(body[:size]))[1]
             # A second id in what is left would win over the first; with escapes its key can take many forms.
@@ -183,3 +231,12 @@ class InferHandler:
         # Reading took a while, and was no wait in a queue.
         request.queued_ns = monotonic_ns()
         return request
+
+
+def _refuse(exchange: Exchange, error: NaiadError) -> None:
+    if isinstance(error, DecoupledModelError):
+        send_error(exchange, error, TEXT)
+    elif isinstance(error, UnsupportedEncodingError):
+        send_error(exchange, error, TEXT, (("Accept-Encoding", "identity"),))
+    else:
+        send_error(exchange, error)

@@ -13,7 +13,7 @@ from naiad.execution.model import LoadedModel
 from naiad.frontends.planning import Planner, read_bytes
 from naiad.request import Array, request_label
 from naiad.wire.infer_binary import BinaryPlan
-from naiad.wire.infer_header import InferHeader, InputHeader, parse_infer_header
+from naiad.wire.infer_header import InferHeader, InputHeader, check_binary_allowed, parse_infer_header
 from naiad.wire.infer_json import decode_data
 
 Body = bytes | bytearray | memoryview
@@ -75,11 +75,8 @@ def _read_header(body: Body, header_length: int | None) -> tuple[InferHeader, in
     if not 0 < start <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {start}")
     header = parse_infer_header(body if start == len(body) else bytes(body[:start]))
-    if header_length is None and any(i.binary_size is not None for i in header.inputs):
-        raise InvalidArgumentError(
-            "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing "
-            "inputs in binary data format"
-        )
+    if header_length is None:
+        check_binary_allowed(header)
     return header, start
 
 

@@ -35,4 +35,9 @@ class HttpListener(Listener):
     ) -> None:
         service = HttpService(application, limits or HttpLimits(), take_http2)
         connect = partial(HttpConnection, service)
+        self._json_work = service.json_work
         super().__init__(service, connect, host, port, option=option, reuse_port=reuse_port, clock=clock)
+
+    def abort(self) -> None:
+        super().abort()
+        self._json_work.close()

@@ -35,6 +35,7 @@ from naiad.wire.sized_body import SizedBody
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from naiad.frontends.http.json_work import JsonWork
     from naiad.wire.http1 import Part
 
 __all__ = ["Application", "Exchange", "Handler", "HttpConnection", "HttpLimits", "HttpService"]
@@ -406,6 +407,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._head = _REFUSED_HEAD
 
     # Answers.
+
+    @property
+    def json_work(self) -> JsonWork:
+        """Who reads and writes large JSON."""
+        return self._service.json_work
 
     def write_parts(self, parts: list[Part]) -> None:
         """Write one answer: small ones as one piece, large ones without copying them."""

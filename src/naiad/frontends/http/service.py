@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from naiad.frontends.http.json_work import JsonWork
 from naiad.tensor.memory import BufferPool
 from naiad.wire.http1 import HeadMemo
 
@@ -55,6 +56,7 @@ class HttpService:
             releases of Python 3.12 and 3.13 (CVE-2024-12254).
         on_empty: called when the last connection is gone.
         pool: memory for bodies that do not fit the buffer.
+        json_work: reads and writes large JSON.
         take_http2: who takes connections that begin as HTTP/2; None: they are refused.
     """
 
@@ -64,6 +66,7 @@ class HttpService:
         "connections",
         "draining",
         "gathers_writes",
+        "json_work",
         "limits",
         "memo",
         "on_empty",
@@ -78,6 +81,7 @@ class HttpService:
         self.memo = HeadMemo()
         self.buffer = bytearray(RECEIVE_BYTES)
         self.pool = BufferPool()
+        self.json_work = JsonWork()
         self.shared_buffer = True
         self.gathers_writes = True
         self.connections: set[HttpConnection] = set()

@@ -1,0 +1,91 @@
+"""A caller that sends very large JSON, and what that does to the tail of another caller's small requests."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+
+from .. import machine, models
+from ..figures import Bound, CaseError, Figure
+from ..infer import Request, ask, binary_request, check_answer, infer_path
+from ..load import Load, generator, measure
+from ..rounds import alternate, median
+from ..servers import Server, naiad
+from ..settings import Settings
+from .mlp import input_row
+
+DIMS = [-1]
+NUMBER = "0.123456789"
+LARGE_MIB = 60
+CONNECTIONS = 4
+BOUND = Bound("<=", 10.0)
+
+
+def json_beside(settings: Settings) -> Iterator[Figure]:
+    """p99 of small requests alone, and while another caller sends 60 MiB of JSON one after another."""
+    repository = settings.work / "json-beside"
+    models.add_identity(repository, "identity", DIMS, max_batch_size=8)
+    small = binary_request("identity", {"INPUT0": input_row()}, "OUTPUT0")
+    large = large_request((2 if settings.quick else LARGE_MIB) << 20)
+    with naiad(repository, settings.work, machine.server_core()) as server:
+        check_answer(server.port, small, "OUTPUT0", input_row())
+        sent: list[int] = []
+        beside: dict[str, Callable[[], AbstractContextManager[None]]] = {
+            "quiet": nullcontext,
+            "large": partial(sending, server, large, sent),
+        }
+
+        def take(context: Callable[[], AbstractContextManager[None]]) -> Load:
+            with context():
+                return measure(server, small, CONNECTIONS, settings.seconds, settings.work)
+
+        take(nullcontext)
+        loads = alternate(settings.rounds, {name: partial(take, context) for name, context in beside.items()})
+    p99 = {name: median(found, lambda load: load.p99_us) for name, found in loads.items()}
+    size = len(large.body) >> 20
+    yield Figure(
+        "json_beside_quiet_p99", p99["quiet"], "us", note=f"alone, connections: {CONNECTIONS}, by {generator()}"
+    )
+    yield Figure("json_beside_large_p99", p99["large"], "us", note=f"beside {size} MiB of JSON, {sum(sent)} times")
+    yield Figure("json_beside_moved", (p99["large"] - p99["quiet"]) / 1000, "ms", BOUND, "of p99")
+
+
+def large_request(size: int) -> Request:
+    """A request of about so many bytes of JSON, whose answer is binary."""
+    count = size // (len(NUMBER) + 1)
+    described = {"name": "INPUT0", "datatype": "FP32", "shape": [1, count], "data": []}
+    wanted = [{"name": "OUTPUT0", "parameters": {"binary_data": True}}]
+    text = json.dumps({"outputs": wanted, "inputs": [described]})
+    body = text.replace("[]", "[" + ",".join([NUMBER] * count) + "]").encode()
+    return Request(infer_path("identity"), {"Content-Type": "application/json"}, body)
+
+
+@contextmanager
+def sending(server: Server, request: Request, sent: list[int]) -> Iterator[None]:
+    """Another caller sends a request again and again meanwhile.
+
+    Raises:
+        CaseError: one was not answered with 200.
+    """
+    over = threading.Event()
+    wrong: list[str] = []
+
+    def send() -> None:
+        while not over.is_set() and not wrong:
+            status, _, body = ask(server.port, request)
+            sent.append(1)
+            if status != 200:
+                wrong.append(f"the large request was answered {status}: {body[:300].decode(errors='replace')}")
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        over.set()
+        sender.join()
+    if wrong:
+        raise CaseError(wrong[0])

@@ -1,0 +1,140 @@
+"""The process for large JSON, started as ``python -m naiad.frontends.http.json_child DESCRIPTOR``.
+
+It turns requests with their data in JSON into the same requests with binary data, and outputs into the JSON of an
+answer. Both ways speak frames: ``u32 kind, u32 bytes of the first part, u64 bytes of all``, then the content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import sys
+import traceback
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from naiad.errors import InternalError, NaiadError
+from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.tensor.strings import decode_bytes
+from naiad.wire.infer_header import check_binary_allowed, header_of, load_json
+from naiad.wire.infer_json import decode_data
+from naiad.wire.infer_response import OutputPart, encode_answer, tensor_bytes
+
+FRAME: Final = struct.Struct("<IIQ")
+READ, READ_JSON_ALONE, WRITE, DONE, FAILED = range(5)
+"""Kinds. ``READ``: a body, whose first part is JSON; ``READ_JSON_ALONE``: one that is JSON as a whole. ``WRITE``: a
+description of outputs, then their bytes. ``DONE``: a body, or the JSON part of an answer. ``FAILED``: a JSON object
+with ``error``, a class of ``naiad.errors``, and ``message``."""
+ALIGNMENT: Final = 64
+
+Parts = list[bytes | memoryview]
+
+
+def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
+    """A request with all its inputs as binary data: its JSON part, then its tensors.
+
+    Raises:
+        NaiadError: it is no inference request.
+    """
+    root = load_json(body[:json_bytes])
+    header = header_of(root)
+    if is_alone:
+        check_binary_allowed(header)
+    tensors: Parts = []
+    at = json_bytes
+    for entry, given in zip(root["inputs"], header.inputs, strict=True):
+        if given.binary_size is not None:
+            tensors.append(body[at : at + given.binary_size])
+            at += given.binary_size
+            continue
+        raw = tensor_bytes(decode_data(given), given.dtype)
+        del entry["data"]
+        parameters = entry.get("parameters")
+        entry["parameters"] = {**(parameters if isinstance(parameters, dict) else {}), "binary_data_size": len(raw)}
+        tensors.append(raw)
+    # What is too much is found by whoever reads the result.
+    described = orjson.dumps(root)
+    return [described + b" " * (-len(described) % ALIGNMENT), *tensors, body[at:]]
+
+
+def to_json(description: bytes | memoryview, data: memoryview) -> bytes:
+    """The JSON part of an answer.
+
+    Raises:
+        NaiadError: an output cannot travel in JSON.
+    """
+    told = orjson.loads(description)
+    parts: list[OutputPart] = []
+    at = 0
+    for name, wire, shape, is_binary, size in told["outputs"]:
+        dtype = BY_WIRE[wire]
+        parts.append(OutputPart(name, dtype, _array(data[at : at + size], dtype, shape), is_binary))
+        at += size
+    return encode_answer(told["model"], told["version"], told["id"], parts, told["parameters"]).json
+
+
+def _array(raw: memoryview, dtype: DataType, shape: list[int]) -> Any:
+    if dtype.is_bytes:
+        return decode_bytes(raw, int(np.prod(shape)), "an output").reshape(shape)
+    return np.frombuffer(raw, dtype.numpy).reshape(shape)
+
+
+def receive(connection: socket.socket, size: int) -> memoryview:
+    """So many bytes.
+
+    Raises:
+        ConnectionError: the other side is gone.
+    """
+    buffer: memoryview = np.empty(size, np.uint8).data
+    have = 0
+    while have < size:
+        got = connection.recv_into(buffer[have:])
+        if not got:
+            raise ConnectionError("the connection was closed")
+        have += got
+    return buffer
+
+
+def send(connection: socket.socket, kind: int, first_bytes: int, parts: Parts) -> None:
+    """Send a frame."""
+    connection.sendall(FRAME.pack(kind, first_bytes, sum(len(p) for p in parts)))
+    for part in parts:
+        connection.sendall(part)
+
+
+def _work(connection: socket.socket) -> None:
+    """Do one piece of work."""
+    kind, first_bytes, size = FRAME.unpack(receive(connection, FRAME.size))
+    content = receive(connection, size)
+    try:
+        if kind == WRITE:
+            parts: Parts = [to_json(content[:first_bytes], content[first_bytes:])]
+        else:
+            parts = to_binary(content, first_bytes, kind == READ_JSON_ALONE)
+    except NaiadError as error:
+        send(connection, FAILED, 0, [_told(error)])
+    except Exception as error:
+        traceback.print_exc()
+        text = f"large JSON could not be handled ({type(error).__name__}: {error}), see the server's log"
+        send(connection, FAILED, 0, [_told(InternalError(text))])
+    else:
+        send(connection, DONE, len(parts[0]), parts)
+
+
+def _told(error: NaiadError) -> bytes:
+    return orjson.dumps({"error": type(error).__name__, "message": str(error)})
+
+
+def main() -> int:
+    """Work until the server closes the connection."""
+    with socket.socket(fileno=int(sys.argv[1])) as connection, contextlib.suppress(ConnectionError, KeyboardInterrupt):
+        while True:
+            _work(connection)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
