@@ -14,12 +14,14 @@ import orjson
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
+from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.http.answers import JSON, TEXT, send_error
 from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader, UnsupportedEncodingError
 from naiad.frontends.http.protocol import Exchange
 from naiad.request import Array, InferRequest, Outputs
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
+from naiad.wire.infer_classes import Classes, Classified, LargeClassesError
 from naiad.wire.infer_parameters import parameters_of
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer
@@ -59,6 +61,9 @@ class HttpInferRequest(InferRequest):
 
     def _send_any(self, outputs: Mapping[str, Array]) -> None:
         plan = self.plan
+        if plan.classes is not None and not isinstance(outputs, Classified):
+            self._send_classes(plan.classes, outputs)
+            return
         parts = [
             OutputPart(name, datatype_of(outputs[name], plan.dtypes[name]), outputs[name], plan.binary[name])
             for name in plan.outputs
@@ -79,6 +84,14 @@ class HttpInferRequest(InferRequest):
             self.exchange.send(b"".join([head, json, *tensors]))
         else:
             self.exchange.send([head + json, *tensors])
+
+    def _send_classes(self, classes: Classes, outputs: Mapping[str, Array]) -> None:
+        try:
+            self._send_any(classes.apply(outputs))
+        except LargeClassesError as large:
+            classify_off_loop(self, large)
+        except NaiadError as error:
+            send_error(self.exchange, error, TEXT)
 
 
 class EscapedIdRequest(HttpInferRequest):
