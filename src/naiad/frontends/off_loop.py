@@ -6,11 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from naiad.errors import InternalError, NaiadError, UnavailableError
 
 log = logging.getLogger(__name__)
+
+OFF_LOOP_BYTES: Final = 1 << 16
+"""More than this is compressed and decompressed in a thread: the loop must not stand still for it."""
 
 _Outcome = TypeVar("_Outcome")
 

@@ -16,7 +16,7 @@ from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.http.answers import JSON, TEXT, send_error
-from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader, UnsupportedEncodingError
+from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader
 from naiad.frontends.http.protocol import Exchange
 from naiad.request import Array, InferRequest, Outputs
 from naiad.wire.http1 import encode_head
@@ -165,8 +165,6 @@ class InferHandler:
             model.submit(request)
         except DecoupledModelError as error:
             send_error(exchange, error, TEXT)
-        except UnsupportedEncodingError as error:
-            send_error(exchange, error, TEXT, (("Accept-Encoding", "identity"),))
         except NaiadError as error:
             send_error(exchange, error)
 
@@ -180,9 +178,6 @@ class InferHandler:
         """Read and check a request in full; keep its plan when its inputs are all binary."""
         if self._reader.model.spec.decoupled:
             raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
-        encoding = exchange.head.headers.get("content-encoding", "identity")
-        if encoding.lower() not in ("", "identity"):
-            raise UnsupportedEncodingError(f"Unsupported compression type '{encoding}': only 'identity' is served")
         request_id, plan, inputs = self._reader.read(body, exchange.head.inference_header_length)
         if size is not None and len(plan.inputs) == len(inputs):
             key = split_id(bytes(body[:size]))[1]
