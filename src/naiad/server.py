@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -168,7 +169,7 @@ class Server:
             max_connections=options.http_max_connections,
             idle_s=options.http_idle_timeout_secs,
         )
-        router = Router(self._engine)
+        router = Router(self._engine, options.http_max_input_size)
         listener = HttpListener(
             log_requests(router) if options.log_verbose else router,
             options.http_address,
@@ -254,6 +255,8 @@ def run(options: ServerOptions) -> int:
 
 
 async def _serve(options: ServerOptions) -> int:
+    # One thread for what is too long for the loop: large bodies that grow when decompressed do not do so together.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1, "naiad-off-loop"))
     return await Server(options).run()
 
 

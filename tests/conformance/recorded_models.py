@@ -11,6 +11,7 @@ TYPES = (
     *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
     *("FP16", "FP32", "FP64", "STRING"),
 )
+LABELS = "cat\ndog\nbird\nfish\n"
 ONE_ON_THE_CPU = "instance_group [ { kind: KIND_CPU count: 1 } ]"
 
 
@@ -27,7 +28,7 @@ def write_repository(repository: Path) -> None:
     _write_identity(repository, "identity_fp32", "TYPE_FP32", "-1", 64, extra="dynamic_batching { }")
     _write_identity(repository, "identity_2d", "TYPE_FP32", "-1, 3")
     _write_identity(repository, "identity_bytes", "TYPE_STRING", "-1", 8)
-    _write_identity(repository, "classify", "TYPE_FP32", "4", 8)
+    _write_identity(repository, "classify", "TYPE_FP32", "4", 8, labels=LABELS)
     _write_identity(repository, "reshape", "TYPE_FP32", "4", reshape="reshape { shape: [ 2, 2 ] }")
     _write_identity(repository, "scalar", "TYPE_FP32", "1", 8, reshape="reshape { shape: [ ] }")
 
@@ -50,12 +51,17 @@ def _write_identity(
     extra: str = "",
     reshape: str = "",
     names: tuple[str, str] = ("INPUT0", "OUTPUT0"),
+    labels: str = "",
 ) -> None:
     given, made = (tensor(n, data_type, dims, reshape) for n in names)
+    if labels:
+        made = tensor(names[1], data_type, dims, f'label_filename: "labels.txt" {reshape}')
     config = f"""
         name: "{name}" backend: "identity" max_batch_size: {max_batch_size}
         input [ {given} ] output [ {made} ] {ONE_ON_THE_CPU} {extra}"""
-    write_model(repository, name, config)
+    folder = write_model(repository, name, config)
+    if labels:
+        (folder / "labels.txt").write_text(labels)
 
 
 def _write_types(repository: Path) -> None:

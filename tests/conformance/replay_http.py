@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
+import gzip
 import json
 import math
+import zlib
 from pathlib import Path
 from typing import Any
 
 from server.running import Answer, RunningServer
 
 CASES = Path(__file__).parent / "cases"
+UNPACK = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 CHANGING = {"ns", "last_inference"}
 
 
@@ -22,7 +26,9 @@ def load(group: str) -> list[dict[str, Any]]:
 def send(server: RunningServer, case: dict[str, Any], port: int = 0) -> Answer:
     """Send a recorded request to the HTTP port, or to ``port``."""
     body = None
-    if "text" in case:
+    if "body" in case:
+        body = base64.b64decode(case["body"])
+    elif "text" in case:
         body = case["text"].encode() + base64.b64decode(case.get("tail", ""))
     return server.ask(case["method"], case["path"], body, [tuple(h) for h in case.get("headers", ())], port)
 
@@ -30,6 +36,9 @@ def send(server: RunningServer, case: dict[str, Any], port: int = 0) -> Answer:
 def assert_answer(answer: Answer, expected: dict[str, Any]) -> None:
     """Check an answer against the recorded one, or against the one that is meant instead of it."""
     assert (answer.status, answer.type) == (expected["status"], expected["type"]), answer.body
+    assert answer.headers.get("content-encoding") == expected.get("coding")
+    if "coding" in expected:
+        answer = dataclasses.replace(answer, body=UNPACK[expected["coding"]](answer.body))
     if expected.get("malformed"):
         assert answer.error
     elif "text" in expected:

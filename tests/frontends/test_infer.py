@@ -439,22 +439,6 @@ def test_bad_requests(repository: Path, model: str, request_: Any, tensors: byte
     play(repository, scenario)
 
 
-def test_extensions_that_are_not_served(repository: Path) -> None:
-    async def scenario(house: House, peer: Peer) -> None:
-        answer = await peer.infer("floats", floats(1), headers={"Content-Encoding": "br"})
-        assert (answer.status, answer.type) == (501, TEXT)
-        assert answer.error.startswith("Unsupported compression type 'br'")
-        assert answer.headers["Accept-Encoding"] == "identity"
-        answer = await peer.infer("floats", floats(1), headers={"Content-Encoding": "Identity"})
-        assert answer.status == 200
-        wanted = {"outputs": [{"name": "OUTPUT0", "parameters": {"classification": 2}}]}
-        answer = await peer.infer("floats", {**floats(1), **wanted})
-        assert answer.status == 501
-        assert "classification" in answer.error
-
-    play(repository, scenario)
-
-
 def test_unknown_models_and_versions(repository: Path) -> None:
     async def scenario(house: House, peer: Peer) -> None:
         for model, text in [

@@ -23,3 +23,7 @@ class ModelSource:
     versions: Mapping[int, Path] = field(default_factory=dict)
     config_file: Path | None = None
     single_file: Path | None = None
+
+    def folder(self, version: int) -> Path:
+        """The model's folder; for a single file the one that holds it."""
+        return self.directory if self.directory is not None else self.versions[version]

@@ -20,7 +20,7 @@ class TensorSpec:
 
     ``dims`` are the configured dims without the batch dimension, -1 where variable. ``shape`` is what a client sends or
     gets: ``dims`` with a leading -1 when the model batches. ``reshape`` is the shape (without batch) that the model
-    itself sees when the configuration reshapes, else None.
+    itself sees when the configuration reshapes, else None. ``labels`` are the names of an output's classes.
     """
 
     name: str
@@ -32,6 +32,7 @@ class TensorSpec:
     allow_ragged_batch: bool = False
     is_shape_tensor: bool = False
     label_filename: str = ""
+    labels: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,14 @@ from naiad.repository.overrides import Overrides
 from naiad.telemetry.statistics import Duration, ModelStatistics
 from naiad.version import __version__
 
-EXTENSIONS = ("model_repository", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+EXTENSIONS = (
+    "classification",
+    "model_repository",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+)
 """The protocol extensions that are served, in the order of the reference's list."""
 
 _MAX_VERSION = 2**63 - 1

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from naiad.config.spec import ModelSpec
 from naiad.engine.checks import check_inputs, check_outputs, check_size
-from naiad.errors import InvalidArgumentError, UnsupportedError
+from naiad.errors import InvalidArgumentError
 from naiad.execution.model import LoadedModel
 from naiad.request import Array, request_label
 from naiad.tensor.strings import decode_bytes
+from naiad.wire.infer_classes import Classes, check_classifiable
 from naiad.wire.infer_header import InferHeader, InputHeader
 from naiad.wire.infer_plan import MAX_PLANS, BinaryInput, InferPlan
+
+AT_ONCE: Final = 1 << 12
+"""How many classes the event loop finds at once, which takes some 2 ms; more are found in a thread."""
+
+AT_ONCE_DECOUPLED: Final = 1 << 16
+"""The same for the responses of decoupled models, which must not overtake each other; more are refused."""
 
 _Plan = TypeVar("_Plan", bound=InferPlan[Any])
 
@@ -55,14 +62,11 @@ class Planner(Generic[_Plan]):
 
         Raises:
             InvalidArgumentError: the request does not fit the model.
-            UnsupportedError: it asks for an extension that is not served.
         """
         spec = self.model.spec
         fit = check_inputs(spec, header.inputs, header.id)
         wanted = header.outputs or []
         names = check_outputs(spec, [o.name for o in wanted])
-        if any(o.classification for o in wanted):
-            raise UnsupportedError("The classification extension is not served by this version of Naiad.")
         asked = {o.name: o.binary for o in wanted}
         inputs: list[BinaryInput] = []
         size = 0
@@ -89,7 +93,18 @@ class Planner(Generic[_Plan]):
             header.flags,
             header.sequence_id,
             header.empty_final,
+            _classes(spec, {o.name: o.classification for o in wanted if o.classification}),
         )
+
+
+def _classes(spec: ModelSpec, counts: Mapping[str, int]) -> Classes | None:
+    if not counts:
+        return None
+    for name in counts:
+        check_classifiable(spec.outputs[name].dtype)
+    labels = {name: spec.outputs[name].labels for name in counts}
+    at_once = AT_ONCE_DECOUPLED if spec.decoupled else AT_ONCE
+    return Classes(counts, labels, spec.max_batch_size > 0, at_once)
 
 
 def read_bytes(given: InputHeader, spec: ModelSpec, raw: bytes | memoryview, request_id: str) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 from naiad.backends import registry
 from naiad.backends.base import Backend, BackendContext
 from naiad.backends.hosted import choice
+from naiad.config.labels import with_labels
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import PreparedConfig, finish, prepare
 from naiad.config.source import ModelSource
@@ -89,7 +90,7 @@ def start_backend(
     try:
         if settings.auto_complete:
             backend.complete(prepared.config)
-        spec = finish(prepared)
+        spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
         backend.config = prepared.config
         backend.start(spec)
     except BaseException as error:

@@ -27,7 +27,7 @@ _double = struct.Struct("<d")
 
 def parameters_of(outputs: Mapping[str, Array]) -> Parameters:
     """The parameters that came with these outputs; mostly none."""
-    return outputs.parameters if type(outputs) is Outputs else NO_PARAMETERS
+    return outputs.parameters if isinstance(outputs, Outputs) else NO_PARAMETERS
 
 
 def parameters_json(parameters: Parameters) -> bytes:

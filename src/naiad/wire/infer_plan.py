@@ -14,6 +14,7 @@ import numpy as np
 
 from naiad.request import Array, Parameters, RequestTerms
 from naiad.tensor.dtypes import DataType
+from naiad.wire.infer_classes import Classes
 
 MAX_PLANS = 1024
 MAX_PLAN_KEY = 4096
@@ -40,6 +41,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
         inputs: the binary inputs; ``size`` is their bytes together.
         dtypes, binary: of each requested output, its datatype and whether it is wanted as binary data.
         empty_final: the end of the answers is to be told even when no response comes with it (streams of gRPC).
+        classes: which outputs are classified; None for none.
         plain: every output is binary and of a type whose memory is its wire form: answers take the fast way.
     """
 
@@ -48,6 +50,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
         "_heads",
         "_single",
         "binary",
+        "classes",
         "dtypes",
         "empty_final",
         "inputs",
@@ -74,16 +77,20 @@ class InferPlan(RequestTerms, Generic[_Head]):
         flags: int = 0,
         correlation_id: int | str = 0,
         empty_final: bool = False,
+        classes: Classes | None = None,
     ) -> None:
         super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us, flags, correlation_id)
         self.empty_final = empty_final
+        self.classes = classes
         self.model = model
         self.version = version
         self.inputs = tuple(inputs)
         self.size = size
         self.dtypes = dtypes
         self.binary = binary
-        self.plain = all(binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs)
+        self.plain = classes is None and all(
+            binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs
+        )
         self._single = outputs[0] if self.plain and len(outputs) == 1 else None
         self._first = self.inputs[0] if len(self.inputs) == 1 else None
         self._heads: dict[object, _Head] = {}

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from naiad.errors import InvalidArgumentError
 from naiad.request import Array, Outputs
 from naiad.tensor.dtypes import DataType
+from naiad.wire.infer_classes import Classified
 from naiad.wire.infer_parameters import FINAL, parameter_field, parameter_fields, parameters_of
 from naiad.wire.infer_plan import InferPlan
 from naiad.wire.infer_response import datatype_of, tensor_bytes
@@ -163,7 +164,8 @@ class ProtoPlan(InferPlan[AnswerHead]):
         """A ``ModelInferResponse``; tensors are left where they lie. Outputs that are missing are left out.
 
         Raises:
-            InvalidArgumentError: it is too large to be sent.
+            LargeClassesError: its classes would take too long.
+            InvalidArgumentError: it is too large to be sent, or an output cannot be classified.
             BackendError: a parameter cannot be sent.
         """
         single = self._single
@@ -184,7 +186,8 @@ class ProtoPlan(InferPlan[AnswerHead]):
         """A ``ModelStreamInferResponse`` with the same in it; ``final``: no further answer follows for the request.
 
         Raises:
-            InvalidArgumentError: it is too large to be sent.
+            LargeClassesError: its classes would take too long.
+            InvalidArgumentError: it is too large to be sent, or an output cannot be classified.
             BackendError: a parameter cannot be sent.
         """
         head, tensors = self._head(outputs)
@@ -219,6 +222,8 @@ class ProtoPlan(InferPlan[AnswerHead]):
         return self.keep_head(key, head)
 
     def _any_head(self, outputs: Mapping[str, Array]) -> tuple[AnswerHead, Sequence[Any]]:
+        if self.classes is not None and not isinstance(outputs, Classified):
+            outputs = self.classes.apply(outputs)
         said = parameter_fields(parameters_of(outputs))
         found = [(n, outputs[n], datatype_of(outputs[n], self.dtypes[n])) for n in self.outputs if n in outputs]
         tensors = [tensor_bytes(array, dtype) for _, array, dtype in found]

@@ -15,8 +15,8 @@ from frontends.h2_application import Application
 from frontends.h2_frames import data_frame, message, numbered
 from frontends.h2_peer import ENDINGS, HOUR, Peer, RawPeer, run
 from naiad.frontends.grpc.call import Call
-from naiad.frontends.grpc.incoming import OFF_LOOP_BYTES
 from naiad.frontends.grpc.service import GrpcLimits
+from naiad.frontends.off_loop import OFF_LOOP_BYTES
 
 MEGABYTE = 1 << 20
 GIVING_UP = pytest.mark.parametrize("give_up", ENDINGS)

@@ -425,11 +425,6 @@ ERRORS: dict[str, tuple[Any, int, str]] = {
         INVALID,
         "invalid value type for 'shared_memory_region' parameter, expected string_param.",
     ),
-    "classes": (
-        changed("m.outputs.add(name='OUTPUT0').parameters['classification'].int64_param = 2"),
-        UNIMPLEMENTED,
-        "The classification extension is not served by this version of Naiad.",
-    ),
     "classes of the wrong type": (
         changed("m.outputs.add(name='OUTPUT0').parameters['classification'].string_param = '2'"),
         INVALID,

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from naiad.wire.compression import compress
 from naiad.wire.grpc.compression import (
     ACCEPTED,
     LEVELS,
     DecompressionError,
     MessageTooLargeError,
     best_encoding,
-    compress,
     decompress,
 )
 

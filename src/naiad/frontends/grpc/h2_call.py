@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import NaiadError
 from naiad.frontends.grpc.call import Body, Owner, Receiver, Streaming, Unary
-from naiad.frontends.grpc.incoming import OFF_LOOP_BYTES, Incoming
+from naiad.frontends.grpc.incoming import Incoming
+from naiad.frontends.off_loop import OFF_LOOP_BYTES
+from naiad.wire.compression import compress
 from naiad.wire.grpc.answers import closing, only, opening, plain_http, whole_answer
 from naiad.wire.grpc.call_head import NO_TIMEOUT, CallHead
-from naiad.wire.grpc.compression import IDENTITY, LEVELS, compress
+from naiad.wire.grpc.compression import IDENTITY, LEVELS
 from naiad.wire.grpc.messages import PREFIX_BYTES, prefix
 from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status
 from naiad.wire.http2.stream import BUSY, FIRST_FREE_FLAG, HEADERS_SENT, LOCAL_CLOSED, PAUSED, REMOTE_CLOSED, Stream

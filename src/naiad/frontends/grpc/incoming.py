@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import NaiadError
+from naiad.frontends.off_loop import OFF_LOOP_BYTES
 from naiad.wire.grpc.compression import IDENTITY, MessageTooLargeError, decompress
 from naiad.wire.grpc.messages import MessageReader
 from naiad.wire.grpc.status import STOPPING, Status
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from naiad.frontends.grpc.h2_call import H2Call
     from naiad.frontends.grpc.service import GrpcService
 
-OFF_LOOP_BYTES: Final = 1 << 16
-"""Larger messages are compressed and decompressed in a thread: the loop must not stand still for them."""
 _HOLDS: Final = PAUSED | BUSY
 _COMPACT_BYTES: Final = 1 << 20
 _ANY_BYTES: Final = 1 << 31

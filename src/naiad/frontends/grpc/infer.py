@@ -8,9 +8,11 @@ from time import monotonic_ns
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
 from naiad.execution.model import LoadedModel
+from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.call import Body, Call, fail
 from naiad.frontends.grpc.infer_read import RequestDecoder
 from naiad.request import Array, InferRequest
+from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_proto import ProtoPlan
 
 
@@ -41,6 +43,9 @@ class GrpcInferRequest(InferRequest):
         if error is None:
             try:
                 parts, size = self.plan.answer(self.id, outputs)
+            except LargeClassesError as large:
+                classify_off_loop(self, large)
+                return
             except NaiadError as unsendable:
                 error = unsendable
             else:

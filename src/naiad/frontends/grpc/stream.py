@@ -20,6 +20,7 @@ from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, ResponseBacklogError
 from naiad.execution.model import LoadedModel
+from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.backlog import Backlog
 from naiad.frontends.grpc.call import Body, Call, Receiver, fail
 from naiad.frontends.grpc.infer_read import RequestDecoder, UnparsableRequestError
@@ -27,6 +28,7 @@ from naiad.options import INT32_MAX
 from naiad.request import Array, InferRequest, RequestTerms, request_label
 from naiad.scheduling.ordering import OrderedRelease
 from naiad.wire.grpc.status import STOPPING, Status
+from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_parameters import FINAL
 from naiad.wire.infer_proto import Answer, ProtoPlan
 
@@ -203,6 +205,9 @@ class _InferStream:
         if error is None:
             try:
                 parts, size = request.plan.streamed(request.id, outputs)
+            except LargeClassesError as large:
+                classify_off_loop(request, large)
+                return
             except NaiadError as unsendable:
                 error = unsendable
             else:

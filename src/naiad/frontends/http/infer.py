@@ -14,13 +14,15 @@ import orjson
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
+from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.http.answers import JSON, TEXT, send_error
-from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader, UnsupportedEncodingError
+from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader
 from naiad.frontends.http.json_work import LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES
 from naiad.frontends.http.protocol import Exchange
 from naiad.request import Array, InferRequest, Outputs, Parameters
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
+from naiad.wire.infer_classes import Classes, Classified, LargeClassesError
 from naiad.wire.infer_parameters import parameters_of
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer, tensor_bytes
@@ -60,6 +62,9 @@ class HttpInferRequest(InferRequest):
 
     def _send_any(self, outputs: Mapping[str, Array]) -> None:
         plan = self.plan
+        if plan.classes is not None and not isinstance(outputs, Classified):
+            self._send_classes(plan.classes, outputs)
+            return
         parts = [
             OutputPart(name, datatype_of(outputs[name], plan.dtypes[name]), outputs[name], plan.binary[name])
             for name in plan.outputs
@@ -99,6 +104,14 @@ class HttpInferRequest(InferRequest):
             self.exchange.send(b"".join([head, json, *tensors]))
         else:
             self.exchange.send([head, json, *tensors])
+
+    def _send_classes(self, classes: Classes, outputs: Mapping[str, Array]) -> None:
+        try:
+            self._send_any(classes.apply(outputs))
+        except LargeClassesError as large:
+            classify_off_loop(self, large)
+        except NaiadError as error:
+            send_error(self.exchange, error, TEXT)
 
 
 class EscapedIdRequest(HttpInferRequest):
@@ -181,7 +194,7 @@ class InferHandler:
 
     def _read_later(self, exchange: Exchange, body: Body, size: int | None, received_ns: int) -> None:
         """Have large JSON read elsewhere, and go on with the same request as binary data."""
-        self._check(exchange)
+        self._check()
 
         def done(body: memoryview, json_bytes: int, error: NaiadError | None) -> None:
             if exchange.closed():
@@ -205,19 +218,16 @@ class InferHandler:
         self._last_plan = self._memo.get(key)
         return self._last_plan
 
-    def _check(self, exchange: Exchange) -> None:
+    def _check(self) -> None:
         """Refuse what is not served."""
         if self._reader.model.spec.decoupled:
             raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
-        encoding = exchange.head.headers.get("content-encoding", "identity")
-        if encoding.lower() not in ("", "identity"):
-            raise UnsupportedEncodingError(f"Unsupported compression type '{encoding}': only 'identity' is served")
 
     def _read(
         self, exchange: Exchange, body: Body, size: int | None, received_ns: int, header_length: int | None
     ) -> HttpInferRequest:
         """Read and check a request in full; keep its plan when its inputs are all binary and ``size`` is not None."""
-        self._check(exchange)
+        self._check()
         request_id, plan, inputs = self._reader.read(body, header_length)
         if size is not None and len(plan.inputs) == len(inputs):
             key = split_id(bytes(body[:size]))[1]
@@ -234,9 +244,4 @@ class InferHandler:
 
 
 def _refuse(exchange: Exchange, error: NaiadError) -> None:
-    if isinstance(error, DecoupledModelError):
-        send_error(exchange, error, TEXT)
-    elif isinstance(error, UnsupportedEncodingError):
-        send_error(exchange, error, TEXT, (("Accept-Encoding", "identity"),))
-    else:
-        send_error(exchange, error)
+    send_error(exchange, error, TEXT if isinstance(error, DecoupledModelError) else JSON)

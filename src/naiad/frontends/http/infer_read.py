@@ -19,10 +19,6 @@ from naiad.wire.infer_json import decode_data
 Body = bytes | bytearray | memoryview
 
 
-class UnsupportedEncodingError(UnsupportedError):
-    """A Content-Encoding that is not served."""
-
-
 class DecoupledModelError(UnsupportedError):
     """A model that sends any number of responses, asked in a way that takes one."""
 

@@ -9,9 +9,11 @@ from typing import NamedTuple
 from naiad.engine.engine import Engine
 from naiad.frontends.http import health, metadata, repository, statistics
 from naiad.frontends.http.answers import JSON, TEXT, send_message
+from naiad.frontends.http.content_coding import ContentCoding
 from naiad.frontends.http.infer import InferHandler
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.frontends.http.service import MAX_BODY_BYTES
 from naiad.wire.http1 import RequestHead
 
 MAX_HANDLERS = 1024
@@ -61,10 +63,14 @@ ROUTES = (
 
 
 class Router:
-    """Finds the handler for a request head. Handlers are kept by method and path, so that they can keep state."""
+    """Finds the handler for a request head. Handlers are kept by method and path, so that they can keep state.
 
-    def __init__(self, engine: Engine) -> None:
+    ``max_body_bytes`` is what the body of an inference request may have once decompressed.
+    """
+
+    def __init__(self, engine: Engine, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self._engine = engine
+        self._coding = ContentCoding(max_body_bytes)
         self._handlers: dict[tuple[str, str], Handler] = {}
 
     def __call__(self, head: RequestHead) -> Handler:
@@ -75,7 +81,7 @@ class Router:
             if len(self._handlers) >= MAX_HANDLERS:
                 self._handlers.clear()
             self._handlers[key] = handler
-        return handler
+        return self._coding.around(handler, head) if isinstance(handler, InferHandler) else handler
 
     def _find(self, method: str, path: str) -> Handler:
         wrong_method: Route | None = None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     """Takes over a connection that begins as HTTP/2, with all the bytes that have arrived."""
 
 RECEIVE_BYTES: Final = 65_536
+MAX_BODY_BYTES: Final = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class HttpLimits:
         drain_linger_s: the same while the server stops, or for a connection that is refused.
     """
 
-    max_body_bytes: int = 1 << 26
+    max_body_bytes: int = MAX_BODY_BYTES
     max_connections: int = 10_000
     idle_s: int = 600
     head_s: int = 30

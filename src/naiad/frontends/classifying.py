@@ -1,0 +1,20 @@
+"""Classification of outputs that are too large for the event loop."""
+
+from __future__ import annotations
+
+from naiad.errors import NaiadError
+from naiad.frontends.off_loop import run_off_loop
+from naiad.request import InferRequest
+from naiad.wire.infer_classes import Classified, LargeClassesError
+
+
+def classify_off_loop(request: InferRequest, large: LargeClassesError) -> None:
+    """Classify in a thread, and let ``request`` respond with what comes of it."""
+
+    def answer(outputs: Classified) -> None:
+        request.respond(outputs, None)
+
+    def fail(error: NaiadError) -> None:
+        request.respond({}, error)
+
+    run_off_loop(large.classify, answer, fail)

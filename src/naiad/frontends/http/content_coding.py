@@ -1,0 +1,190 @@
+"""Compressed bodies of inference requests, and compressed answers to them.
+
+Both are put around a handler when a request head is seen for the first time: requests without them cost nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnavailableError, UnsupportedError
+from naiad.frontends.http.answers import JSON, TEXT, send_error
+from naiad.frontends.http.infer_read import Body
+from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.frontends.off_loop import OFF_LOOP_BYTES, run_off_loop
+from naiad.wire.compression import EITHER, WINDOW_BITS, BrokenDataError, TooMuchDataError, compress, inflate
+from naiad.wire.http1 import HEAD_END, RequestHead
+from naiad.wire.http_coding import ACCEPTED, IDENTITY, best_coding, coded_head
+
+log = logging.getLogger(__name__)
+
+LEVEL: Final = 6
+"""The level of zlib for answers, its own default."""
+
+MAX_INFLATED_BYTES: Final = 1 << 30
+"""What bodies may have once decompressed, all together whose requests are not answered yet."""
+
+_OK: Final = b"HTTP/1.1 200 "
+
+
+class BodyTooLargeError(InvalidArgumentError):
+    """A body has more bytes than the server takes once decompressed."""
+
+    http_status = 413
+
+
+class ContentCoding:
+    """Puts the codings that a head names around handlers.
+
+    Args:
+        max_body_bytes: what one body may have once decompressed.
+    """
+
+    def __init__(self, max_body_bytes: int) -> None:
+        self._max_body_bytes = max_body_bytes
+        self._inflated_bytes = 0
+
+    def around(self, handler: Handler, head: RequestHead) -> Handler:
+        """``handler``, or one that decompresses bodies for it or compresses its answers, as ``head`` wants."""
+        given = head.headers.get("content-encoding", "").lower() or IDENTITY
+        wanted = best_coding(head.headers.get("accept-encoding", ""))
+        if given != IDENTITY:
+            handler = self._decompressing(handler, given) if given in WINDOW_BITS else _refuse
+        return handler if wanted == IDENTITY else _compressing(handler, wanted)
+
+    def _decompressing(self, handler: Handler, coding: str) -> Handler:
+        def handle(exchange: Exchange, body: Body) -> None:
+            if not body:
+                handler(exchange, bytearray())
+                return
+            deliver = partial(self._deliver, handler, exchange)
+            fail = partial(send_error, exchange, content_type=JSON)
+            try:
+                whole = self._inflate_small(body, coding)
+            except NaiadError as error:
+                fail(error)
+                return
+            if whole is None:
+                run_off_loop(partial(_inflate, body, coding, self._max_body_bytes), deliver, fail)
+            else:
+                deliver(whole)
+
+        return handle
+
+    def _inflate_small(self, body: Body, coding: str) -> bytearray | None:
+        """What becomes of a body that is small before and after; None for others: a few bytes can become many."""
+        if len(body) > OFF_LOOP_BYTES or self._max_body_bytes < OFF_LOOP_BYTES:
+            return None
+        try:
+            return _inflate(body, coding, OFF_LOOP_BYTES)
+        except BodyTooLargeError:
+            return None
+
+    def _deliver(self, handler: Handler, exchange: Exchange, body: bytearray) -> None:
+        if exchange.closed():
+            return
+        counted = _CountedExchange(exchange, len(body), self._let_go)
+        if self._inflated_bytes + len(body) > MAX_INFLATED_BYTES:
+            send_error(exchange, UnavailableError("too many compressed requests are unanswered; try again later"))
+            return
+        self._inflated_bytes += len(body)
+        try:
+            handler(counted, body)
+        except Exception:
+            # The connection would answer for a handler that it has called itself.
+            log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
+            counted.send_error(500, "internal error while the request was handled; the server's log has the details")
+
+    def _let_go(self, size: int) -> None:
+        self._inflated_bytes -= size
+
+
+class _OuterExchange(Exchange):
+    """An exchange that stands for another one."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Exchange) -> None:
+        # The connection tells ``inner`` that it is lost: see ``on_disconnect``.
+        self._inner = inner
+        self.connection = inner.connection
+        self.head = inner.head
+        self.answer = None
+
+    @property
+    def on_disconnect(self) -> Callable[[], None] | None:
+        return self._inner.on_disconnect
+
+    @on_disconnect.setter
+    def on_disconnect(self, told: Callable[[], None] | None) -> None:
+        self._inner.on_disconnect = told
+
+
+class _CountedExchange(_OuterExchange):
+    """Says when it is answered."""
+
+    __slots__ = ("_done", "_size")
+
+    def __init__(self, inner: Exchange, size: int, done: Callable[[int], None]) -> None:
+        super().__init__(inner)
+        self._size = size
+        self._done = done
+
+    def send(self, parts: bytes | list[Any]) -> None:
+        size, self._size = self._size, 0
+        self._done(size)
+        self._inner.send(parts)
+
+
+class _CompressingExchange(_OuterExchange):
+    """Compresses answers that are no errors."""
+
+    __slots__ = ("_coding",)
+
+    def __init__(self, inner: Exchange, coding: str) -> None:
+        super().__init__(inner)
+        self._coding = coding
+
+    def send(self, parts: bytes | list[Any]) -> None:
+        first, *rest = [parts] if isinstance(parts, bytes) else parts
+        if not first.startswith(_OK):
+            self._inner.send(parts)
+            return
+        end = first.index(HEAD_END) + len(HEAD_END)
+        body = [memoryview(first)[end:], *rest]
+        pack = partial(compress, body, self._coding, LEVEL)
+        if sum(map(len, body)) <= OFF_LOOP_BYTES:
+            self._send_packed(first[:end], pack())
+        else:
+            # Whatever comes in the way of compressing it, there is an answer.
+            run_off_loop(pack, partial(self._send_packed, first[:end]), lambda error: self._inner.send(parts))
+
+    def _send_packed(self, head: bytes, packed: bytes) -> None:
+        self._inner.send([coded_head(head, self._coding, len(packed)), packed])
+
+
+def _compressing(handler: Handler, coding: str) -> Handler:
+    def handle(exchange: Exchange, body: bytearray | memoryview) -> None:
+        handler(_CompressingExchange(exchange, coding), body)
+
+    return handle
+
+
+def _refuse(exchange: Exchange, body: Sequence[int]) -> None:
+    error = UnsupportedError("Unsupported compression type")
+    send_error(exchange, error, TEXT, (("Accept-Encoding", ACCEPTED),))
+
+
+def _inflate(body: Body, coding: str, limit: int) -> bytearray:
+    try:
+        # Clients confuse the two.
+        return inflate(body, coding, EITHER, limit)
+    except BrokenDataError as error:
+        raise MalformedRequestError(f"the request body {error}") from None
+    except TooMuchDataError:
+        raise BodyTooLargeError(
+            f"the request body has more than {limit} bytes once decompressed; see --http-max-input-size"
+        ) from None

@@ -1,0 +1,59 @@
+"""Compressed data: gzip and deflate, which is the zlib format here and in HTTP."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
+EITHER: Final = 47
+"""The window bits for data in one of both formats, which their first bytes tell."""
+
+_STEP_BYTES: Final = 1 << 20
+_SLICE_BYTES: Final = 1 << 18
+
+
+class BrokenDataError(Exception):
+    """Data are not what they are said to be; the text goes on behind what names them."""
+
+
+class TooMuchDataError(Exception):
+    """Data have more bytes than they may once decompressed."""
+
+
+def inflate(data: bytes | bytearray | memoryview, encoding: str, window_bits: int, limit: int) -> bytearray:
+    """``data`` decompressed, at most ``limit`` bytes; ``encoding`` is what errors call it.
+
+    Raises:
+        BrokenDataError: they are cut off, go on too long, or are something else.
+        TooMuchDataError: there are more bytes than ``limit``. Not much more than that was decompressed.
+    """
+    whole = bytearray()
+    worker = zlib.decompressobj(window_bits)
+    view = memoryview(data)
+    try:
+        # In slices: zlib copies what it has not used yet at every step.
+        for start in range(0, len(view), _SLICE_BYTES):
+            rest: Any = view[start : start + _SLICE_BYTES]
+            while rest:
+                if worker.eof:
+                    raise BrokenDataError(f"goes on behind the end of its {encoding} data")
+                whole += worker.decompress(rest, min(_STEP_BYTES, limit - len(whole) + 1))
+                rest = worker.unconsumed_tail or worker.unused_data
+                if len(whole) > limit:
+                    raise TooMuchDataError
+        whole += worker.flush()
+    except zlib.error as error:
+        raise BrokenDataError(f"cannot be decompressed as {encoding}: {error}") from None
+    if not worker.eof:
+        raise BrokenDataError(f"ends in the middle of its {encoding} data")
+    if len(whole) > limit:
+        raise TooMuchDataError
+    return whole
+
+
+def compress(parts: Sequence[Any], encoding: str, level: int) -> bytes:
+    """All that is in ``parts`` in an encoding, at a level of zlib."""
+    worker = zlib.compressobj(level, zlib.DEFLATED, WINDOW_BITS[encoding])
+    return b"".join([*[worker.compress(part) for part in parts], worker.flush()])

@@ -1,0 +1,147 @@
+"""Classification: the best classes of an output as text instead of its numbers.
+
+Source: the protocol's classification extension. An element is ``value:index`` or ``value:index:label``, best first;
+values that are no integers have six decimals. The shape is the number of classes, after the batch if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from naiad.errors import InvalidArgumentError
+from naiad.request import Array, Outputs
+from naiad.tensor.dtypes import BYTES, DataType
+from naiad.wire.infer_parameters import parameters_of
+from naiad.wire.infer_response import datatype_of
+
+MAX_TEXTS: Final = 1 << 20
+"""How many class texts one answer may hold."""
+
+# What takes as long as one text: so many elements to look at, and a row the time of so many texts.
+_ELEMENTS_PER_TEXT: Final = 32
+_TEXTS_PER_ROW: Final = 16
+_HALF_BYTES: Final = 2
+
+
+class LargeClassesError(InvalidArgumentError):
+    """To classify these outputs takes longer than the event loop may stand still: ``classify`` does it in a thread."""
+
+    def __init__(self, classify: Callable[[], Classified]) -> None:
+        super().__init__(
+            "the outputs are too large to be classified in a response of a decoupled model: ask for fewer classes, or "
+            "for the tensor itself"
+        )
+        self.classify = classify
+
+
+class Classified(Outputs):
+    """Outputs that are classified already."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """How the outputs of requests with one description are classified.
+
+    Attributes:
+        counts: how many classes are wanted, for each output that is to be classified.
+        labels: the names of the classes, by output; fewer than there are classes, or none.
+        batches: the first dimension is the batch.
+        at_once: how many class texts, or as much work, may be done on the event loop.
+    """
+
+    counts: Mapping[str, int]
+    labels: Mapping[str, Sequence[bytes]]
+    batches: bool
+    at_once: int
+
+    def apply(self, outputs: Mapping[str, Array], at_once: bool = True) -> Classified:
+        """``outputs`` with classes in the place of numbers, where they are wanted.
+
+        Raises:
+            LargeClassesError: ``at_once`` is true, and that would take long.
+            InvalidArgumentError: an output cannot be classified, or there are too many classes.
+        """
+        wanted = {name: self._rows(outputs[name]) for name in self.counts if name in outputs}
+        if self._work(wanted) > self.at_once and at_once:
+            raise LargeClassesError(partial(self.apply, outputs, at_once=False))
+        found = Classified(outputs, parameters_of(outputs))
+        for name, rows in wanted.items():
+            texts = [_best(row, self.counts[name], self.labels[name]) for row in rows]
+            found[name] = _strings(texts, rows, self.counts[name], self.batches)
+        return found
+
+    def _rows(self, array: Array) -> Array:
+        """The values to choose from: a row for each element of the batch, one when there is no batch."""
+        check_classifiable(datatype_of(array, BYTES))
+        rows = array.shape[0] if self.batches and array.ndim else 1
+        return array.reshape(rows, array.size // rows if rows else 0)
+
+    def _work(self, wanted: Mapping[str, Array]) -> int:
+        """How many texts could be written in the time that it takes."""
+        texts = sum(len(rows) * min(self.counts[name], rows.shape[1]) for name, rows in wanted.items())
+        if texts > MAX_TEXTS:
+            raise InvalidArgumentError(
+                f"the classification asks for {texts} classes in one answer, expected at most {MAX_TEXTS}: ask for "
+                "fewer, or for the tensor itself"
+            )
+        looks = sum(rows.size // _ELEMENTS_PER_TEXT + len(rows) * _TEXTS_PER_ROW for rows in wanted.values())
+        return int(texts + looks)
+
+
+def check_classifiable(dtype: DataType) -> None:
+    """Whether outputs of this datatype can be classified: all numbers can.
+
+    Raises:
+        InvalidArgumentError: it holds no numbers.
+    """
+    if dtype.is_bytes or dtype.wire == "BOOL":
+        raise InvalidArgumentError(f"class result not available for output due to unsupported type '{dtype.wire}'")
+
+
+def _best(row: Array, count: int, labels: Sequence[bytes]) -> list[bytes]:
+    """The texts of the ``count`` greatest values; of equal ones the first comes first, and NaN comes last."""
+    numbers = row if row.dtype.kind in "iu" or row.dtype.itemsize > _HALF_BYTES else row.astype(np.float32)
+    form = b"%d:%d" if numbers.dtype.kind in "iu" else b"%f:%d"
+    indices = _greatest(_comparable(numbers), min(count, row.size))
+    values: list[Any] = numbers[indices].tolist()
+    texts = [form % (value, index) for value, index in zip(values, indices.tolist(), strict=True)]
+    if not labels:
+        return texts
+    return [_labelled(text, index, labels) for text, index in zip(texts, indices.tolist(), strict=True)]
+
+
+def _labelled(text: bytes, index: int, labels: Sequence[bytes]) -> bytes:
+    label = labels[index] if index < len(labels) else b""
+    return text + b":" + label if label else text
+
+
+def _comparable(numbers: Array) -> Array:
+    return numbers if numbers.dtype.kind in "iu" else np.where(np.isnan(numbers), -np.inf, numbers)
+
+
+def _greatest(values: Array, count: int) -> Array:
+    """The indices of the ``count`` greatest values, greatest first."""
+    size = values.size
+    if not count:
+        return np.empty(0, np.intp)
+    candidates = np.arange(size)
+    if count < size:
+        least = np.partition(values, size - count)[size - count]
+        candidates = np.flatnonzero(values >= least)
+    # Turned round twice, so that the first of equal values stays the first.
+    order = np.argsort(values[candidates][::-1], kind="stable")[::-1]
+    return candidates[candidates.size - 1 - order][:count]
+
+
+def _strings(texts: Sequence[list[bytes]], rows: Array, count: int, batches: bool) -> Array:
+    width = min(count, rows.shape[1])
+    array: Array = np.empty(len(rows) * width, np.object_)
+    array[:] = [text for row in texts for text in row]
+    return array.reshape((len(rows), width) if batches else (width,))
