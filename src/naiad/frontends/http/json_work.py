@@ -123,6 +123,9 @@ class JsonWork:
             while (job := self._next()) is not None and not self._is_closed:
                 content, first_bytes, error = memoryview(b""), 0, None
                 try:
+                    if child is not None and not child.is_running:
+                        child.close()
+                        child = None
                     child = child or _Child()
                     content, first_bytes = child.do(job)
                 except NaiadError as wrong:
@@ -167,6 +170,11 @@ class _Child:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
+
+    @property
+    def is_running(self) -> bool:
+        """It has not ended."""
+        return self._process.poll() is None
 
     def do(self, job: _Job) -> tuple[memoryview, int]:
         """The result of a job, and the bytes of its first part.
