@@ -141,7 +141,9 @@ def stream(server: RunningServer, headers: dict[str, str] | None, count: int) ->
     with calling(server.grpc_url) as client:
         client.start_stream(lambda result, error: answers.put(error), headers=headers)
         for _ in range(count):
-            client.async_stream_infer("same", [given])
+            # The client sends no more once it has seen that the call has ended; then the reason is in the queue.
+            with contextlib.suppress(InferenceServerException):
+                client.async_stream_infer("same", [given])
             found.append(answers.get(timeout=CALL_S))
             if found[-1] is not None:
                 break
@@ -188,6 +190,25 @@ class TestKeys:
         assert answer.status == 401
         if key:
             assert answer.headers["www-authenticate"] == 'Bearer realm="naiad", error="invalid_token"'
+
+    def test_a_large_body_of_a_stranger_is_not_waited_for(self, keyed: RunningServer) -> None:
+        fields: tuple[str, ...] = ("Content-Length: 60000000", "Transfer-Encoding: chunked")
+        for field in (*fields, "Content-Length: 3\r\nExpect: 100-continue"):
+            with keyed.connect() as peer:
+                peer.sendall(f"POST /v2/models/same/infer HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n".encode())
+                answer = read_answer(peer)
+                assert (answer.status, answer.headers["connection"]) == (401, "close")
+                # What still comes is dropped, so that nobody who sends first and reads then is cut off.
+                peer.sendall(bytes(1 << 20))
+
+    def test_a_small_body_leaves_the_connection_open(self, keyed: RunningServer) -> None:
+        with keyed.connect() as peer:
+            for _ in range(3):
+                peer.sendall(b"POST /v2/models/same/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
+                peer.sendall(b"{}\n")
+                answer = read_answer(peer)
+                assert answer.status == 401
+                assert "connection" not in answer.headers
 
     def test_scopes_over_http(self, keyed: RunningServer) -> None:
         user, ops, more = (bearer(f"{name}-key") for name in ("user", "ops", "more"))

@@ -83,6 +83,8 @@ class RequestHead:
         handler: who answers; None until the connection has asked the application.
         plain: a complete answer can be written as it was encoded (HTTP/1.1, keep-alive, not HEAD).
         answered_with: header lines for every answer, each with its line break in front; see ``add_to_answers``.
+        refused: the answer does not depend on the body, and a body that would take memory is not waited for; set with
+            the handler.
         raw: the head's own bytes, with the empty line that ends it.
         request_bytes: size of head and body when the request needs nothing but to be in the buffer as a whole, else
             more than any buffer holds: one comparison then finds both the incomplete and the special requests.
@@ -101,6 +103,7 @@ class RequestHead:
         "plain",
         "query",
         "raw",
+        "refused",
         "request_bytes",
         "target",
         "version",
@@ -128,6 +131,7 @@ class RequestHead:
         self.handler: Any = None
         self.plain = self.keep_alive and version == (1, 1) and method != "HEAD"
         self.answered_with = b""
+        self.refused = False
         special = self.chunked or self.expect_continue or not self.keep_alive
         self.raw = raw
         self.request_bytes = len(raw) + (_NEVER_WHOLE if special else self.content_length or 0)

@@ -34,6 +34,7 @@ def guarded(application: Application, gate: Gate, feature_of: Callable[[str], st
         try:
             key = gate.admit(feature_of(head.target), head.headers)
         except NaiadError as error:
+            head.refused = True
             return _refusing(error)
         handler = application(head)
         return handler if key is None else _limited(handler, key)

@@ -93,7 +93,7 @@ def _body(path: str) -> dict[str, Any]:
 def _answered(path: str) -> dict[str, Any]:
     name = answer_of(path)
     if not name:
-        return {"description": "Yes, or done.", "content": {TEXT: {"schema": {"type": "string"}}}}
+        return {"description": "Yes, or done."}
     if path.endswith("/generate_stream"):
         return {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     content: dict[str, Any] = {JSON: {"schema": _schema(name)}}

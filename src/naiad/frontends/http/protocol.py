@@ -315,6 +315,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not head.chunked and end <= size:
             self._dispatch(head, buffer[position:end])
             return end
+        if head.refused and (head.chunked or head.expect_continue or length > SMALL_BODY_BYTES):
+            self._read_no_more()
+            self._dispatch(head, bytearray())
+            return size
         self._head = head
         if position == size:
             if head.expect_continue:
