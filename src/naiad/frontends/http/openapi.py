@@ -72,7 +72,8 @@ def _identifier(method: str, path: str) -> str:
 
 
 def _summary(route: Route) -> str:
-    text = (route.make.__doc__ or "").strip().splitlines()
+    # Of a partial function, the function's own.
+    text = (getattr(route.make, "func", route.make).__doc__ or "").strip().splitlines()
     return text[0].removeprefix("Handler of ").rstrip(".").capitalize() if text else ""
 
 
