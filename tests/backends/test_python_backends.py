@@ -270,7 +270,8 @@ def test_a_backend_that_cannot_be_loaded_names_its_file(tmp_path: Path) -> None:
     [
         ((), {}, {}),
         (("pb_exec_env_model.py.tar.gz",), {}, {"EXECUTION_ENV_PATH": "pb_exec_env_model.py.tar.gz"}),
-        (("requirements.txt",), {}, {"environment": "requirements.txt"}),
+        # A file of requirements may be there for people to read.
+        (("requirements.txt",), {}, {}),
         (
             ("pb_exec_env_model.py.tar.gz", "requirements.txt"),
             {},
@@ -279,8 +280,6 @@ def test_a_backend_that_cannot_be_loaded_names_its_file(tmp_path: Path) -> None:
         (("pb_exec_env_model.py.tar.gz",), {"EXECUTION_ENV_PATH": "/mine"}, {}),
         (("pb_exec_env_model.py.tar.gz", "requirements.txt"), {"environment": "mine.txt"}, {}),
         (("pb_exec_env_model.py.tar.gz",), {"python": "3.9"}, {}),
-        (("requirements.txt",), {"python": "3.9"}, {"environment": "requirements.txt"}),
-        (("requirements.txt",), {"environment": ""}, {}),
     ],
 )
 def test_a_backend_brings_its_environment_unless_the_model_has_one(

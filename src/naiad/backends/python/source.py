@@ -18,7 +18,6 @@ from naiad.config.complete import PYTHON_RUNTIME
 from naiad.errors import ModelLoadError
 
 _ENVIRONMENT: Final = f"pb_exec_env_{PYTHON_RUNTIME}.tar.gz"
-_REQUIREMENTS: Final = "requirements.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +41,15 @@ class Source:
     def describe(self, config: Any) -> None:
         """Note in the configuration message of a model what its Python-based backend brings along.
 
-        ``runtime``, and the environment that lies beside the backend's code, unless the model names one itself: a
-        packed one (``pb_exec_env_model.py.tar.gz``), else one to be made from ``requirements.txt``.
+        ``runtime``, and the packed environment that lies beside the backend's code (``pb_exec_env_model.py.tar.gz``),
+        unless the model names one itself.
         """
         if self.backend_directory is None:
             return
         config.runtime = PYTHON_RUNTIME
-        if (found := _environment(self.backend_directory, config.parameters)) is not None:
-            parameter, path = found
-            config.parameters[parameter].string_value = str(path)
+        packed = self.backend_directory / _ENVIRONMENT
+        if packed.is_file() and not any(name in config.parameters for name in (PACKED, REQUIREMENTS, PYTHON)):
+            config.parameters[PACKED].string_value = str(packed)
 
 
 def own_source(context: BackendContext) -> Source:
@@ -83,13 +82,3 @@ def _readable(path: Path, model: str) -> Path:
     if not path.is_file() or not os.access(path, os.R_OK):
         raise ModelLoadError(f"model '{model}': there is no readable file {path}")
     return path.absolute()
-
-
-def _environment(backend_directory: Path, parameters: Any) -> tuple[str, Path] | None:
-    """The parameter that names the backend's own environment, and its value."""
-    packed, requirements = backend_directory / _ENVIRONMENT, backend_directory / _REQUIREMENTS
-    if PACKED in parameters or REQUIREMENTS in parameters:
-        return None
-    if packed.is_file() and PYTHON not in parameters:
-        return PACKED, packed
-    return (REQUIREMENTS, requirements) if requirements.is_file() else None
