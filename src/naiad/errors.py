@@ -92,6 +92,51 @@ class ExecutionTimeoutError(UnavailableError):
     reason = "BACKEND"
 
 
+class UnauthenticatedError(NaiadError):
+    """The caller shows no API key, or none that is known.
+
+    ``reason_code`` is the word of RFC 6750 for it; "" when nothing was shown.
+    """
+
+    http_status = 401
+    grpc_code = 16
+
+    def __init__(self, message: str, reason_code: str = "") -> None:
+        super().__init__(message)
+        self.reason_code = reason_code
+
+
+class ScopeError(NaiadError):
+    """The caller's API key is for other things; ``scope`` names the scopes that would do."""
+
+    http_status = 403
+    grpc_code = 7
+
+    def __init__(self, message: str, scope: str) -> None:
+        super().__init__(message)
+        self.scope = scope
+
+
+class RestrictedError(NaiadError):
+    """A feature that is served only to who sends a certain header. The codes are the protocol's own."""
+
+    http_status = 403
+    grpc_code = 14
+
+
+class RateLimitError(NaiadError):
+    """An API key is beyond its limit of requests; one would pass in ``retry_s`` seconds."""
+
+    http_status = 429
+    grpc_code = 8
+    reason = "REJECTED"
+    retryable = True
+
+    def __init__(self, message: str, retry_s: int) -> None:
+        super().__init__(message)
+        self.retry_s = retry_s
+
+
 class ResponseBacklogError(NaiadError):
     """A caller does not take the responses of a decoupled model as fast as the model sends them."""
 

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Protocol
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError
+from naiad.frontends.access.settings import gates
+from naiad.frontends.http.access import guarded
 from naiad.frontends.http.listener import HttpListener
 from naiad.frontends.http.protocol import HttpLimits
 from naiad.frontends.http.request_log import log_requests
 from naiad.frontends.http.routes import Router
+from naiad.frontends.http.settings import http_tls, surrounded
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.options import ServerOptions, option_rows
@@ -77,6 +80,7 @@ class Server:
         is_explicit = options.model_control_mode == "explicit"
         self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
         self._engine = Engine(self._manager, options.id, options.strict_readiness)
+        self._gates = gates(options)
         self._listeners: list[Frontend] = []
         self._stop = asyncio.Event()
 
@@ -152,12 +156,13 @@ class Server:
 
         options = self._options
         methods = make_methods(self._engine, self._options.grpc_max_response_pool_size)
+        gate = None if self._gates.grpc.is_open else self._gates.grpc
         by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
         if by_grpcio:
-            await self._start(grpcio_transport(options, methods), "GRPCInferenceService")
+            await self._start(grpcio_transport(options, methods, gate), "GRPCInferenceService")
             if not options.http_port_serves_grpc:
                 return None
-        listener = grpc_listener(options, methods)
+        listener = grpc_listener(options, methods, gate)
         has_port = options.allow_grpc and not by_grpcio
         await self._start(listener, "GRPCInferenceService" if has_port else "")
         return listener.take if options.http_port_serves_grpc else None
@@ -169,7 +174,7 @@ class Server:
             max_connections=options.http_max_connections,
             idle_s=options.http_idle_timeout_secs,
         )
-        router = Router(self._engine, options.http_max_input_size)
+        router = surrounded(Router(self._engine, options.http_max_input_size), options, self._gates.http)
         listener = HttpListener(
             log_requests(router) if options.log_verbose else router,
             options.http_address,
@@ -177,6 +182,7 @@ class Server:
             limits=limits,
             reuse_port=options.reuse_http_port,
             take_http2=take_http2,
+            ssl=http_tls(options),
         )
         await self._start(listener, "HTTPService")
 
@@ -192,7 +198,8 @@ class Server:
             interval_ms=options.metrics_interval_ms,
             custom=self._manager.custom_metrics,
         )
-        listener = HttpListener(application, options.metrics_address, options.metrics_port, option="--metrics-port")
+        guard = guarded(application, self._gates.metrics, lambda target: "statistics")
+        listener = HttpListener(guard, options.metrics_address, options.metrics_port, option="--metrics-port")
         await self._start(listener, "Metrics Service")
 
     async def _start(self, listener: Frontend, title: str) -> None:

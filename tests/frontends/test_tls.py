@@ -273,3 +273,39 @@ def test_a_listener_that_stopped_accepts_no_more(loop: str, papers: Papers) -> N
                 pass  # the port is free again
 
     run(loop, test())
+
+
+@pytest.mark.parametrize("sent", [b"GET /close HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"nonsense\r\n\r\n"])
+def test_a_connection_that_is_over_is_closed_with_its_last_answer(loop: str, papers: Papers, sent: bytes) -> None:
+    """TLS cannot end one direction alone, as plain connections do."""
+
+    async def test() -> None:
+        async with listening(context_of(papers)) as listener:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", listener.port, ssl=client_of(papers), server_hostname="localhost"
+            )
+            writer.write(sent)
+            answer = await asyncio.wait_for(reader.read(), WAIT_S)
+            assert b"\r\nConnection: close\r\n" in answer
+            writer.close()
+
+    run(loop, test())
+
+
+def test_a_peer_that_ends_in_the_middle_of_a_request(
+    loop: str, papers: Papers, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with listening(context_of(papers)) as listener:
+            for said in (b"GET", b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\nx"):
+                _, writer = await asyncio.open_connection(
+                    "127.0.0.1", listener.port, ssl=client_of(papers), server_hostname="localhost"
+                )
+                writer.write(said)
+                await writer.drain()
+                await until(lambda: listener.connection_count == 1)
+                writer.close()
+                await until(lambda: listener.connection_count == 0)
+
+    run(loop, test())
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]

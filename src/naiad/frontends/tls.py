@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from naiad.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PROTOCOLS: Final = ("h2",)
 """What is negotiated (ALPN, RFC 9113 section 3.2). A client that offers none, or others only, gets no answer to that
 and is refused as soon as it does not speak HTTP/2."""
 
-_CERT, _KEY, _ROOT = "--grpc-server-cert", "--grpc-server-key", "--grpc-root-cert"
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The options that name the files, for the texts of errors."""
+
+    cert: str
+    key: str
+    root: str
 
 
-def ssl_context(cert: str, key: str, root: str = "", mutual: bool = False) -> ssl.SSLContext:
-    """The settings for a gRPC server: TLS 1.2 and later, HTTP/2 only.
+def ssl_context(
+    cert: str,
+    key: str,
+    root: str = "",
+    mutual: bool = False,
+    *,
+    port: str = "grpc",
+    protocols: Sequence[str] = PROTOCOLS,
+) -> ssl.SSLContext:
+    """The settings for a server: TLS 1.2 and later, and ``protocols`` (HTTP/2 only, as gRPC needs it).
 
     ``cert`` and ``key`` are PEM files: the server's certificate, followed by the ones that lead to a root, and its
     private key. ``root`` holds the certificates of the authorities that clients' certificates must come from; it is
-    used with ``mutual`` only, which demands such a certificate of every client.
+    used with ``mutual`` only, which demands such a certificate of every client. ``port`` is what the names of the
+    options begin with.
 
     Raises:
         OptionError: a file is missing, unreadable or not what it should be.
@@ -29,38 +50,41 @@ def ssl_context(cert: str, key: str, root: str = "", mutual: bool = False) -> ss
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A client could make the server compute without end by asking for new keys (TLS 1.2).
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(PROTOCOLS)
-    _load_identity(context, cert, key)
+    context.set_alpn_protocols(protocols)
+    names = _Names(f"--{port}-server-cert", f"--{port}-server-key", f"--{port}-root-cert")
+    _load_identity(context, cert, key, names)
     if mutual:
-        _demand_certificates(context, root)
+        _demand_certificates(context, root, names.root)
     return context
 
 
-def _load_identity(context: ssl.SSLContext, cert: str, key: str) -> None:
-    if "CERTIFICATE" not in _pem(_CERT, cert, "the server's certificate"):
-        raise OptionError(f"{_CERT}: {cert} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)")
-    if "PRIVATE KEY" not in _pem(_KEY, key, "the server's private key"):
-        raise OptionError(f"{_KEY}: {key} holds no private key in PEM form (-----BEGIN PRIVATE KEY-----)")
+def _load_identity(context: ssl.SSLContext, cert: str, key: str, names: _Names) -> None:
+    if "CERTIFICATE" not in _pem(names.cert, cert, "the server's certificate"):
+        raise OptionError(f"{names.cert}: {cert} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)")
+    if "PRIVATE KEY" not in _pem(names.key, key, "the server's private key"):
+        raise OptionError(f"{names.key}: {key} holds no private key in PEM form (-----BEGIN PRIVATE KEY-----)")
     try:
-        context.load_cert_chain(cert, key, _no_password)
+        context.load_cert_chain(cert, key, partial(_no_password, names.key))
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             text = f"the key in {key} is not that of the first certificate in {cert}; give the key it was made with"
-            raise OptionError(f"{_KEY}: {text}") from error
-        raise OptionError(f"{_CERT} and {_KEY}: {cert} and {key} cannot be used ({error.reason or error})") from error
+            raise OptionError(f"{names.key}: {text}") from error
+        raise OptionError(
+            f"{names.cert} and {names.key}: {cert} and {key} cannot be used ({error.reason or error})"
+        ) from error
 
 
-def _no_password() -> str:
-    raise OptionError(f"{_KEY}: the key is encrypted; give one without a password, readable by this server alone")
+def _no_password(option: str) -> str:
+    raise OptionError(f"{option}: the key is encrypted; give one without a password, readable by this server alone")
 
 
-def _demand_certificates(context: ssl.SSLContext, root: str) -> None:
-    if "CERTIFICATE" not in _pem(_ROOT, root, "the authorities of clients' certificates"):
-        raise OptionError(f"{_ROOT}: {root} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)")
+def _demand_certificates(context: ssl.SSLContext, root: str, option: str) -> None:
+    if "CERTIFICATE" not in _pem(option, root, "the authorities of clients' certificates"):
+        raise OptionError(f"{option}: {root} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)")
     try:
         context.load_verify_locations(root)
     except ssl.SSLError as error:
-        raise OptionError(f"{_ROOT}: {root} cannot be used ({error.reason or error})") from error
+        raise OptionError(f"{option}: {root} cannot be used ({error.reason or error})") from error
     context.verify_mode = ssl.CERT_REQUIRED
 
 

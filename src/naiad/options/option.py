@@ -18,6 +18,7 @@ class Group(Enum):
     MODEL_REPOSITORY = "Model Repository"
     HTTP = "HTTP"
     GRPC = "GRPC"
+    ACCESS = "Access"
     METRICS = "Metrics"
     BACKEND = "Backend"
     DEPRECATED = "DEPRECATED"

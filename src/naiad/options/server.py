@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
+from naiad.options.api_key import API_KEY, ApiKey, repeated_keys
 from naiad.options.kinds import (
     ADDRESS,
     BACKEND_SETTING,
@@ -29,6 +30,8 @@ from naiad.options.kinds import (
     metrics_setting,
 )
 from naiad.options.option import Group, Option, declare
+from naiad.options.origin import ORIGIN
+from naiad.options.restriction import Restriction, repeated_features, restriction
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -159,8 +162,7 @@ class ServerOptions:
         Group.HTTP,
         BOOLEAN,
         False,
-        "Whether the HTTP port serves gRPC as well: a connection that begins as HTTP/2 counts as one of gRPC. It is "
-        "never encrypted.",
+        "Whether the HTTP port serves gRPC as well: a connection that begins as HTTP/2 counts as one of gRPC.",
     )
 
     allow_grpc: bool = declare(Group.GRPC, BOOLEAN, True, "Whether the server listens for gRPC requests.")
@@ -276,6 +278,54 @@ class ServerOptions:
         f"Milliseconds that open calls of such a connection get to finish; {INT32_MAX} for any time.",
     )
 
+    http_server_cert: str = declare(
+        Group.HTTP,
+        FILE_NAME,
+        "",
+        "PEM file of the server's certificate, followed by those that lead from it to a root. With it the HTTP port is "
+        "encrypted (TLS 1.2 and later).",
+    )
+    http_server_key: str = declare(
+        Group.HTTP, FILE_NAME, "", "PEM file of the private key of that certificate, without a password."
+    )
+    http_root_cert: str = declare(
+        Group.HTTP,
+        FILE_NAME,
+        "",
+        "PEM file of the authorities that clients' certificates must come from. With it every client has to show one.",
+    )
+    http_cors_origin: tuple[str, ...] = declare(
+        Group.HTTP,
+        ORIGIN,
+        (),
+        "Origin whose pages may read answers in a browser, such as https://example.com; * for any.",
+        repeatable=True,
+    )
+
+    http_restricted_api: tuple[Restriction, ...] = declare(
+        Group.ACCESS,
+        restriction("http-restricted-api", "api"),
+        (),
+        "HTTP APIs that are served only to requests with the header <key>: <value>.",
+        repeatable=True,
+    )
+    grpc_restricted_protocol: tuple[Restriction, ...] = declare(
+        Group.ACCESS,
+        restriction("grpc-restricted-protocol", "protocol"),
+        (),
+        "gRPC protocols that are served only to calls with the metadata triton-grpc-protocol-<key>: <value>.",
+        repeatable=True,
+    )
+    api_key: tuple[ApiKey, ...] = declare(
+        Group.ACCESS,
+        API_KEY,
+        (),
+        "An API key: its name, what it is for (infer, manage, observe), the hash of it, and how many requests a second "
+        "it may send. With any key, all requests but health checks have to show one.",
+        repeatable=True,
+    )
+    api_key_file: str = declare(Group.ACCESS, FILE_NAME, "", "File of further API keys, one in a line.")
+
     allow_metrics: bool = declare(Group.METRICS, BOOLEAN, True, "Whether Prometheus metrics are served.")
     allow_gpu_metrics: bool = declare(
         Group.METRICS, BOOLEAN, True, "Taken for compatibility: this version has no GPU figures to serve."
@@ -342,6 +392,11 @@ class ServerOptions:
             set_field(self, "warnings", (*self.warnings, remark))
 
     @property
+    def http_uses_tls(self) -> bool:
+        """Whether the HTTP port is to be encrypted: any of its TLS files is named."""
+        return bool(self.http_server_cert or self.http_server_key or self.http_root_cert)
+
+    @property
     def serves_grpc(self) -> bool:
         """Whether gRPC is served on any port."""
         return self.allow_grpc or self.http_port_serves_grpc
@@ -381,7 +436,7 @@ class ServerOptions:
             ("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
         )
         taken: dict[tuple[str, int], str] = {}
-        found = [*self._tls_problems(), *self._load_model_problems()]
+        found = [*self._tls_problems(), *self._load_model_problems(), *self._access_problems()]
         if self.http_port_serves_grpc and not self.allow_http:
             found.append("--http-port-serves-grpc needs the HTTP port: leave it out, or set --allow-http=true")
         for name, allowed, address, port in listeners:
@@ -401,11 +456,18 @@ class ServerOptions:
         if "*" in self.load_model and len(self.load_model) > 1:
             yield "Wildcard model name '*' must be the ONLY startup model if specified at all."
 
+    def _access_problems(self) -> Iterator[str]:
+        yield from repeated_features(self.http_restricted_api, "api")
+        yield from repeated_features(self.grpc_restricted_protocol, "protocol")
+        yield from repeated_keys(self.api_key)
+
     def _tls_problems(self) -> Iterator[str]:
         if self.allow_grpc and self.grpc_use_ssl and not (self.grpc_server_cert and self.grpc_server_key):
             yield "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key: name the server's two PEM files"
         if self.allow_grpc and self.grpc_use_ssl_mutual and not self.grpc_root_cert:
             yield "--grpc-use-ssl-mutual needs --grpc-root-cert: name the PEM file that vouches for the clients"
+        if self.allow_http and self.http_uses_tls and not (self.http_server_cert and self.http_server_key):
+            yield "TLS on the HTTP port needs --http-server-cert and --http-server-key: name the server's two PEM files"
 
 
 OPTIONS: tuple[Option, ...] = tuple(
@@ -418,6 +480,9 @@ LISTENER_FIELDS = frozenset(
         "http_address",
         "http_port",
         "http_port_serves_grpc",
+        "http_server_cert",
+        "http_server_key",
+        "http_root_cert",
         "allow_grpc",
         "grpc_address",
         "grpc_port",

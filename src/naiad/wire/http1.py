@@ -82,12 +82,16 @@ class RequestHead:
         inference_header_length: Inference-Header-Content-Length; what is not a number counts as 0; None when absent.
         handler: who answers; None until the connection has asked the application.
         plain: a complete answer can be written as it was encoded (HTTP/1.1, keep-alive, not HEAD).
+        answered_with: header lines for every answer, each with its line break in front; see ``add_to_answers``.
+        refused: the answer does not depend on the body, and a body that would take memory is not waited for; set with
+            the handler.
         raw: the head's own bytes, with the empty line that ends it.
         request_bytes: size of head and body when the request needs nothing but to be in the buffer as a whole, else
             more than any buffer holds: one comparison then finds both the incomplete and the special requests.
     """
 
     __slots__ = (
+        "answered_with",
         "chunked",
         "content_length",
         "expect_continue",
@@ -99,6 +103,7 @@ class RequestHead:
         "plain",
         "query",
         "raw",
+        "refused",
         "request_bytes",
         "target",
         "version",
@@ -125,9 +130,25 @@ class RequestHead:
         self.inference_header_length = _inference_header_length(headers)
         self.handler: Any = None
         self.plain = self.keep_alive and version == (1, 1) and method != "HEAD"
+        self.answered_with = b""
+        self.refused = False
         special = self.chunked or self.expect_continue or not self.keep_alive
         self.raw = raw
         self.request_bytes = len(raw) + (_NEVER_WHOLE if special else self.content_length or 0)
+
+    def add_to_answers(self, fields: Sequence[tuple[str, str]]) -> None:
+        """Add header ``fields`` to the answer of every request with this head, whoever makes it.
+
+        To be called before the first of them is handled.
+
+        Raises:
+            ValueError: a field carries a line break.
+        """
+        lines = "".join(f"\r\n{name}: {value}" for name, value in fields).encode("latin-1")
+        if lines.count(b"\n") != len(fields) or lines.count(b"\r") != len(fields):
+            raise ValueError(f"response header with a line break: {_shown(lines)}")
+        self.answered_with += lines
+        self.plain = False
 
 
 class _HeaderLines:
@@ -341,15 +362,17 @@ def encode_head(
     return encoded + HEAD_END
 
 
-def adapt_response(response: Sequence[Part], connection: str, without_body: bool) -> list[Part]:
+def adapt_response(response: Sequence[Part], connection: str, without_body: bool, lines: bytes = b"") -> list[Part]:
     """A complete response fitted to its request: a Connection header added ("" for none), the body cut off for HEAD.
+
+    ``lines`` are further header lines, each with its line break in front.
 
     The head must lie in the first part, as ``encode_head`` makes it.
     """
     first = bytes(response[0])
     end = first.index(HEAD_END)
     option = f"\r\nConnection: {connection}".encode("ascii") if connection else b""
-    head = first[:end] + option + HEAD_END
+    head = first[:end] + lines + option + HEAD_END
     if without_body:
         return [head]
     return [head + first[end + 4 :], *response[1:]]

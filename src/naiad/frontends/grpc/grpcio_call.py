@@ -12,10 +12,15 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from naiad.errors import NaiadError
+from naiad.frontends.grpc.admission import admitted
 from naiad.frontends.grpc.call import Buffer, Method, Methods, Owner, Receiver, Streaming, Unary
 from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status, shorten_text
+
+if TYPE_CHECKING:
+    from naiad.frontends.access.gate import Gate
 
 log = logging.getLogger(__name__)
 
@@ -237,8 +242,9 @@ class CallsInFlight:
         idle: set while no call is in flight.
     """
 
-    def __init__(self, methods: Methods) -> None:
+    def __init__(self, methods: Methods, gate: Gate | None = None) -> None:
         self._methods = methods
+        self._gate = gate
         self._calls: set[GrpcioCall] = set()
         self.refusal: tuple[int, str] | None = None
         self.idle = asyncio.Event()
@@ -254,19 +260,29 @@ class CallsInFlight:
         """What grpcio asks for every call; all calls are handled as streams of raw bytes."""
         import grpc
 
-        return grpc.stream_stream_rpc_method_handler(self._handler(self._methods.get(details.method)))
+        return grpc.stream_stream_rpc_method_handler(self._handler(details.method))
 
-    def _handler(self, method: Method | None) -> Callable[[Any, Any], Any]:
+    def _handler(self, path: str) -> Callable[[Any, Any], Any]:
         async def handle(requests: Any, context: Any) -> None:
             call = GrpcioCall(context)
             if self.refusal is not None:
                 await call.refuse(*self.refusal)
-            elif method is None:
+                return
+            try:
+                method = self._method(path, call)
+            except NaiadError as error:
+                await call.refuse(error.grpc_code, str(error))
+                return
+            if method is None:
                 await call.refuse(Status.UNIMPLEMENTED, "")
             else:
                 await self._carry(call, method)
 
         return handle
+
+    def _method(self, path: str, call: GrpcioCall) -> Method | None:
+        method = self._methods.get(path)
+        return method if self._gate is None else admitted(method, path, call.metadata, self._gate)
 
     async def _carry(self, call: GrpcioCall, method: Method) -> None:
         self._calls.add(call)

@@ -18,6 +18,7 @@ from naiad.frontends.grpc.service import GrpcLimits
 from naiad.frontends.listener import shown_address
 
 if TYPE_CHECKING:
+    from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.call import Methods
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class GrpcioTransport:
         reuse_port: bool = False,
         tls: TlsFiles | None = None,
         option: str = "--grpc-port",
+        gate: Gate | None = None,
     ) -> None:
         self._methods = methods
         self._host = host
@@ -64,6 +66,7 @@ class GrpcioTransport:
         self._reuse_port = reuse_port
         self._tls = tls
         self._option = option
+        self._gate = gate
         self._server: Any = None
         self._calls: CallsInFlight | None = None
         self._aborting: asyncio.Task[None] | None = None
@@ -91,7 +94,7 @@ class GrpcioTransport:
                 f"--grpc-transport=grpcio needs a package that is not installed ({error.name}): "
                 "pip install 'naiad[grpcio]', or leave the option out"
             ) from error
-        calls = CallsInFlight(self._methods)
+        calls = CallsInFlight(self._methods, self._gate)
         server = aio.server(
             handlers=(calls,),
             options=channel_options(self._limits, self._reuse_port),

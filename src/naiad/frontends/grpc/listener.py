@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from naiad.clock import Clock
+    from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.call import Methods
 
 
@@ -35,9 +36,10 @@ class GrpcListener(Listener):
         clock: Clock | None = None,
         option: str = "--grpc-port",
         ssl: SSLContext | None = None,
+        gate: Gate | None = None,
     ) -> None:
         clock = clock or SystemClock()
-        self._grpc = GrpcService(methods, limits or GrpcLimits(), clock)
+        self._grpc = GrpcService(methods, limits or GrpcLimits(), clock, gate)
         connect = partial(GrpcConnection, self._grpc)
         super().__init__(self._grpc, connect, host, port, option=option, reuse_port=reuse_port, clock=clock, ssl=ssl)
 

@@ -8,12 +8,16 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from naiad.errors import NaiadError
+from naiad.frontends.grpc.admission import admitted
 from naiad.frontends.grpc.h2_call import H2Call, Route
 from naiad.frontends.grpc.keepalive import PING, Keepalive
 from naiad.wire.grpc.call_head import parse_call_head
+from naiad.wire.grpc.status import Status
 from naiad.wire.http2.connection import Connection
 from naiad.wire.http2.frames import MAX_STREAM_ID, ErrorCode, encode_goaway, encode_ping
 
@@ -178,6 +182,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _find_route(self, head: RequestHead) -> Route:
         call_head = parse_call_head(head)
         method = self.service.methods.get(call_head.path)
+        gate = self.service.gate
+        if gate is not None and call_head.http_status == 200 and not call_head.status:
+            try:
+                method = admitted(method, call_head.path, call_head.metadata, gate)
+            except NaiadError as error:
+                call_head = replace(call_head, status=Status(error.grpc_code), text=str(error))
         return Route(call_head, method, self.service.limits)
 
     # Writing

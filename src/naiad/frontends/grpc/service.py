@@ -13,6 +13,7 @@ from naiad.tensor.memory import BufferPool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.call import Methods
     from naiad.frontends.grpc.h2_call import H2Call
     from naiad.frontends.grpc.protocol import GrpcConnection
@@ -81,6 +82,7 @@ class GrpcService:
         draining: new connections and new calls are turned away.
         gathers_writes: the loop's ``writelines`` takes part in back-pressure.
         deadlines: of all open calls.
+        gate: who may call; None for everybody.
         on_empty: called when the last connection is gone.
         worker: one thread for what would hold the loop up: large messages are compressed and decompressed one by one,
             so that many small ones that grow large cannot fill the memory together.
@@ -95,6 +97,7 @@ class GrpcService:
         "connections",
         "deadlines",
         "draining",
+        "gate",
         "gathers_writes",
         "limits",
         "methods",
@@ -106,8 +109,11 @@ class GrpcService:
         "worker",
     )
 
-    def __init__(self, methods: Methods, limits: GrpcLimits, clock: Clock | None = None) -> None:
+    def __init__(
+        self, methods: Methods, limits: GrpcLimits, clock: Clock | None = None, gate: Gate | None = None
+    ) -> None:
         self.methods = methods
+        self.gate = gate
         self.limits = limits
         self.clock = clock or SystemClock()
         self.buffer = bytearray(RECEIVE_BYTES)

@@ -12,12 +12,13 @@ from naiad.options import INT32_MAX
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.call import Methods
     from naiad.frontends.grpc.grpcio_transport import GrpcioTransport
     from naiad.options import ServerOptions
 
 
-def grpc_listener(options: ServerOptions, methods: Methods) -> GrpcListener:
+def grpc_listener(options: ServerOptions, methods: Methods, gate: Gate | None = None) -> GrpcListener:
     """Our own HTTP/2, not started; it has no port of its own where grpcio has that, or nobody wants one.
 
     Raises:
@@ -31,10 +32,11 @@ def grpc_listener(options: ServerOptions, methods: Methods) -> GrpcListener:
         limits=grpc_limits(options),
         reuse_port=options.reuse_grpc_port,
         ssl=_tls(options) if own_port else None,
+        gate=gate,
     )
 
 
-def grpcio_transport(options: ServerOptions, methods: Methods) -> GrpcioTransport:
+def grpcio_transport(options: ServerOptions, methods: Methods, gate: Gate | None = None) -> GrpcioTransport:
     """The gRPC port served by grpcio, not started.
 
     Raises:
@@ -54,6 +56,7 @@ def grpcio_transport(options: ServerOptions, methods: Methods) -> GrpcioTranspor
         limits=grpc_limits(options),
         reuse_port=options.reuse_grpc_port,
         tls=tls,
+        gate=gate,
     )
 
 

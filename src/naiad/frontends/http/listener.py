@@ -10,6 +10,8 @@ from naiad.frontends.http.service import HttpLimits, HttpService
 from naiad.frontends.listener import Listener
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from naiad.clock import Clock
     from naiad.frontends.http.exchange import Application
     from naiad.frontends.http.service import TakeHttp2
@@ -32,11 +34,12 @@ class HttpListener(Listener):
         clock: Clock | None = None,
         option: str = "--http-port",
         take_http2: TakeHttp2 | None = None,
+        ssl: SSLContext | None = None,
     ) -> None:
         service = HttpService(application, limits or HttpLimits(), take_http2)
         connect = partial(HttpConnection, service)
         self._json_work = service.json_work
-        super().__init__(service, connect, host, port, option=option, reuse_port=reuse_port, clock=clock)
+        super().__init__(service, connect, host, port, option=option, reuse_port=reuse_port, clock=clock, ssl=ssl)
 
     def abort(self) -> None:
         super().abort()

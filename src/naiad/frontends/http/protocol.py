@@ -162,7 +162,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         """The peer sends no more. It still gets the answers it waits for."""
         self._eof = True
         self._read_no_more()
-        return bool(self.pending)
+        return bool(self.pending) and self._can_half_close()
+
+    def _can_half_close(self) -> bool:
+        """Whether one direction can end alone: TLS has no such thing."""
+        return self._transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
@@ -312,6 +316,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not head.chunked and end <= size:
             self._dispatch(head, buffer[position:end])
             return end
+        if head.refused and (head.chunked or head.expect_continue or length > SMALL_BODY_BYTES):
+            self._read_no_more()
+            self._dispatch(head, bytearray())
+            return size
         self._head = head
         if position == size:
             if head.expect_continue:
@@ -450,8 +458,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             keep_alive = "keep-alive" if head.version == (1, 0) else ""
             option = "close" if self._is_over() else keep_alive
             without_body = head.method == "HEAD"
-            if option or without_body:
-                answer = adapt_response(answer, option, without_body)
+            if option or without_body or head.answered_with:
+                answer = adapt_response(answer, option, without_body, head.answered_with)
         self.write_parts(list(answer))
         if self.halted & _CHOKED:
             self._unsent = self._transport.get_write_buffer_size()
@@ -495,7 +503,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _say_goodbye(self) -> None:
         """Close so that the peer reads the last answer: closing with unread input would reset the connection."""
-        if self._eof:
+        if self._eof or not self._can_half_close():
             self._transport.close()
         elif not self._transport.is_closing():
             self._transport.write_eof()

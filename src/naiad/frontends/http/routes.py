@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from naiad.engine.engine import Engine
-from naiad.frontends.http import health, metadata, repository, statistics
-from naiad.frontends.http.answers import JSON, TEXT, send_message
+from naiad.frontends.http import health, metadata, openapi, repository, statistics
+from naiad.frontends.http.answers import JSON, TEXT, send_json, send_message
 from naiad.frontends.http.content_coding import ContentCoding
 from naiad.frontends.http.infer import InferHandler
 from naiad.frontends.http.infer_read import Body
@@ -39,7 +39,16 @@ def _route(
     return Route(method, re.compile(pattern), make, type_)
 
 
-ROUTES = (
+def describe(engine: Engine, model: str, version: str | None) -> Handler:
+    """Handler of this document."""
+
+    def handle(exchange: Exchange, body: Body) -> None:
+        send_json(exchange, openapi.document(ROUTES))
+
+    return handle
+
+
+ROUTES: tuple[Route, ...] = (
     _route("POST", _MODEL + "/infer", InferHandler, TEXT),
     _route("GET", "/v2/health/live", health.live),
     _route("GET", "/v2/health/ready", health.ready),
@@ -59,6 +68,7 @@ ROUTES = (
     _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/unregister", None),
     _route("GET", "/v2/logging", None),
     _route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", None),
+    _route("GET", r"/openapi\.json", describe),
 )
 
 

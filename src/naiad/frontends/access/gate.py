@@ -1,0 +1,82 @@
+"""``Gate``: whether a request may pass, by its headers. Asked once for all requests that have the same head."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING, Final
+
+from naiad.errors import RestrictedError, ScopeError, UnauthenticatedError
+from naiad.frontends.access.features import HEALTH_FEATURE, scopes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from naiad.frontends.access.keys import KeyRing, KnownKey
+    from naiad.options.restriction import Restriction
+
+AUTHORIZATION: Final = "authorization"
+_SEND_KEY: Final = "send one as 'Authorization: Bearer <key>'"
+
+
+class Gate:
+    """The rules of one protocol.
+
+    Args:
+        restrictions: which features ask for which header.
+        keys: the API keys, one of which every request has to show, health checks apart; None: none is asked for.
+        prefix: what the header of a restriction begins with.
+        kind: what a feature is called in the text of a refusal, ``API`` or ``protocol``.
+    """
+
+    def __init__(
+        self, restrictions: Iterable[Restriction] = (), keys: KeyRing | None = None, prefix: str = "", kind: str = "API"
+    ) -> None:
+        self._keys = keys
+        self._kind = kind
+        self._asked = {
+            feature: (prefix + group.key, group.value.encode()) for group in restrictions for feature in group.features
+        }
+
+    @property
+    def is_open(self) -> bool:
+        """Nothing is asked of anybody."""
+        return self._keys is None and not self._asked
+
+    def admit(self, feature: str, headers: Mapping[str, str]) -> KnownKey | None:
+        """Let a request for ``feature`` pass; gives back the key whose limit it counts for, if there is a limit.
+
+        ``headers`` have lower-case names and Latin-1 text.
+
+        Raises:
+            UnauthenticatedError: no API key is shown, or none that is known.
+            ScopeError: the API key is for other things.
+            RestrictedError: the header that opens the feature is missing, or has another value.
+        """
+        key = self._authenticate(feature, headers)
+        asked = self._asked.get(feature)
+        if asked is not None:
+            self._check_header(headers, *asked)
+        return key if key is not None and key.is_limited else None
+
+    def _authenticate(self, feature: str, headers: Mapping[str, str]) -> KnownKey | None:
+        if self._keys is None or feature == HEALTH_FEATURE:
+            return None
+        scheme, _, shown = headers.get(AUTHORIZATION, "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise UnauthenticatedError(f"an API key is needed; {_SEND_KEY}")
+        known = self._keys.find(shown.strip(" "))
+        if known is None:
+            raise UnauthenticatedError("the API key is not known", "invalid_token")
+        wanted = scopes_of(feature)
+        if wanted.isdisjoint(known.key.scopes):
+            scope = " or ".join(sorted(wanted))
+            has = ", ".join(sorted(known.key.scopes))
+            raise ScopeError(
+                f"the API key '{known.key.name}' is not for {feature}: it has {has}, and {scope} is needed", scope
+            )
+        return known
+
+    def _check_header(self, headers: Mapping[str, str], header: str, value: bytes) -> None:
+        sent = headers.get(header.lower())
+        if sent is None or not hmac.compare_digest(sent.encode("latin-1", "replace"), value):
+            raise RestrictedError(f"This {self._kind} is restricted, expecting header '{header}'")

@@ -1,0 +1,41 @@
+"""From the server's options to the gates of its ports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from naiad.clock import SystemClock
+from naiad.frontends.access.gate import Gate
+from naiad.frontends.access.keys import KeyRing, read_keys
+
+if TYPE_CHECKING:
+    from naiad.clock import Clock
+    from naiad.options import ServerOptions
+
+GRPC_PREFIX: Final = "triton-grpc-protocol-"
+"""What the reference puts before the header names of ``--grpc-restricted-protocol``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """A gate for each port. They share the API keys and what these have used of their limits."""
+
+    http: Gate
+    grpc: Gate
+    metrics: Gate
+
+
+def gates(options: ServerOptions, clock: Clock | None = None) -> Gates:
+    """The gates that the options ask for.
+
+    Raises:
+        OptionError: the file with the API keys cannot be used.
+    """
+    keys = read_keys(options.api_key, options.api_key_file)
+    ring = KeyRing(keys, clock or SystemClock()) if keys else None
+    return Gates(
+        Gate(options.http_restricted_api, ring),
+        Gate(options.grpc_restricted_protocol, ring, GRPC_PREFIX, "protocol"),
+        Gate((), ring),
+    )

@@ -1,0 +1,126 @@
+"""The JSON schemas of requests and answers, for the OpenAPI document.
+
+Source: the protocol's documents of requests and answers. Answers may hold more than what is listed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+_TEXT: Final = {"type": "string"}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_DATATYPES: Final = (
+    *("BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"),
+    *("FP16", "BF16", "FP32", "FP64", "BYTES"),
+)
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _list(item: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": item, **more}
+
+
+def _object(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**found, "required": list(required)} if required else found
+
+
+_TENSOR: Final = _object(("name", "datatype", "shape"), name=_TEXT, datatype=_TEXT, shape=_list({"type": "integer"}))
+
+SCHEMAS: Final[dict[str, Any]] = {
+    "Error": _object(("error",), error=_TEXT),
+    "Anything": {"type": "object"},
+    "Parameters": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+    "InferRequest": _object(
+        ("inputs",),
+        id=_TEXT,
+        parameters=_ref("Parameters"),
+        inputs=_list(_ref("InputTensor"), minItems=1),
+        outputs=_list(_ref("WantedOutput")),
+    ),
+    "InputTensor": _object(
+        ("name", "datatype", "shape"),
+        name=_TEXT,
+        datatype={"type": "string", "enum": list(_DATATYPES)},
+        shape=_list({"type": "integer", "minimum": 0}),
+        data={"type": "array"},
+        parameters=_ref("Parameters"),
+    ),
+    "WantedOutput": _object(("name",), name=_TEXT, parameters=_ref("Parameters")),
+    "InferResponse": _object(
+        ("model_name", "model_version", "outputs"),
+        id=_TEXT,
+        model_name=_TEXT,
+        model_version=_TEXT,
+        parameters=_ref("Parameters"),
+        outputs=_list(_ref("OutputTensor")),
+    ),
+    "OutputTensor": _object(
+        ("name", "datatype", "shape"),
+        name=_TEXT,
+        datatype=_TEXT,
+        shape=_list({"type": "integer"}),
+        data={"type": "array"},
+        parameters=_ref("Parameters"),
+    ),
+    "ServerMetadata": _object(("name", "version", "extensions"), name=_TEXT, version=_TEXT, extensions=_list(_TEXT)),
+    "ModelMetadata": _object(
+        ("name", "platform", "inputs", "outputs"),
+        name=_TEXT,
+        versions=_list(_TEXT),
+        platform=_TEXT,
+        inputs=_list(_TENSOR),
+        outputs=_list(_TENSOR),
+    ),
+    "ModelConfig": _object(("name",), name=_TEXT),
+    "Statistics": _object(
+        ("model_stats",),
+        model_stats=_list(
+            _object(
+                ("name", "version"),
+                name=_TEXT,
+                version=_TEXT,
+                last_inference=_COUNT,
+                inference_count=_COUNT,
+                execution_count=_COUNT,
+            )
+        ),
+    ),
+    "IndexRequest": _object(ready={"type": "boolean"}),
+    "Index": _list(_object(("name",), name=_TEXT, version=_TEXT, state=_TEXT, reason=_TEXT)),
+    "Regions": _list(_object(("name",), name=_TEXT)),
+    "LoadRequest": _object(parameters={"type": "object"}),
+    "UnloadRequest": _object(parameters=_object(unload_dependents={"type": "boolean"})),
+}
+
+_REQUESTS: Final = (
+    (r".*/infer", "InferRequest", True),
+    (r"/v2/repository.*/index", "IndexRequest", False),
+    (r"/v2/repository.*/load", "LoadRequest", False),
+    (r"/v2/repository.*/unload", "UnloadRequest", False),
+)
+_ANSWERS: Final = (
+    (r"/v2/health/.*|.*/ready|/v2/repository.*/(?:un)?load", ""),
+    (r".*sharedmemory.*/(?:un)?register", ""),
+    (r".*/infer", "InferResponse"),
+    (r"/v2", "ServerMetadata"),
+    (r"/v2/models/\{model\}(?:/versions/\{version\})?", "ModelMetadata"),
+    (r".*/config", "ModelConfig"),
+    (r"/v2/models/.*stats", "Statistics"),
+    (r"/v2/repository.*/index", "Index"),
+    (r".*sharedmemory.*/status", "Regions"),
+)
+
+
+def request_of(path: str) -> tuple[str, bool]:
+    """The name of the schema of what is sent to the path template ``path``, and whether it has to be sent."""
+    return next(((name, needed) for form, name, needed in _REQUESTS if re.fullmatch(form, path)), ("Anything", False))
+
+
+def answer_of(path: str) -> str:
+    """The name of the schema of what comes back from the path template ``path``; "" for an empty answer."""
+    return next((name for form, name in _ANSWERS if re.fullmatch(form, path)), "Anything")

@@ -1,0 +1,116 @@
+"""``/openapi.json``: the document holds what the server does."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from naiad.frontends.http.openapi import document
+from naiad.frontends.http.routes import ROUTES
+from server.models import identity, write_model
+from server.running import RunningServer, serving
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("models")
+    write_model(folder, "same", identity("TYPE_FP32", "-1"))
+    with serving(folder.parent / "openapi.log", folder, "--model-control-mode=explicit", "--load-model=*") as running:
+        yield running
+
+
+def operations() -> list[tuple[str, str, dict[str, Any]]]:
+    paths = document(ROUTES)["paths"]
+    return [(method, path, found) for path, methods in paths.items() for method, found in methods.items()]
+
+
+def test_it_is_served_as_json(server: RunningServer) -> None:
+    answer = server.get("/openapi.json")
+    assert (answer.status, answer.type) == (200, "application/json")
+    assert answer.json() == json.loads(json.dumps(document(ROUTES)))
+    assert server.post("/openapi.json", {}).status == 405
+
+
+def test_every_served_route_is_in_it() -> None:
+    served = [route for route in ROUTES if route.make is not None]
+    listed = {(method.upper(), re.sub(r"\{\w+\}", "1", path)) for method, path, _ in operations()}
+    for route in served:
+        assert any(method == route.method and route.pattern.fullmatch(path) for method, path in listed), route
+    for method, path in listed:
+        assert any(method == route.method and route.pattern.fullmatch(path) for route in served), path
+
+
+def test_operations_are_told_apart_and_described() -> None:
+    identifiers = [found["operationId"] for *_, found in operations()]
+    assert len(set(identifiers)) == len(identifiers)
+    assert all(found["summary"] and found["tags"][0] for *_, found in operations())
+
+
+def test_references_lead_somewhere() -> None:
+    found = document(ROUTES)
+    for name in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(found)):
+        assert name in found["components"]["schemas"]
+
+
+@pytest.mark.parametrize(
+    ("path", "schema"),
+    [
+        ("/v2", "ServerMetadata"),
+        ("/v2/models/same", "ModelMetadata"),
+        ("/v2/models/same/config", "ModelConfig"),
+        ("/v2/models/stats", "Statistics"),
+        ("/v2/models/same/stats", "Statistics"),
+    ],
+)
+def test_answers_have_what_their_schema_requires(server: RunningServer, path: str, schema: str) -> None:
+    found = server.get(path).json()
+    assert set(document(ROUTES)["components"]["schemas"][schema]["required"]) <= set(found)
+
+
+def test_the_document_is_valid() -> None:
+    validator = pytest.importorskip("openapi_spec_validator", reason="needs pip install --group openapi")
+    validator.validate(json.loads(json.dumps(document(ROUTES))))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_server_does_what_the_document_says(server: RunningServer) -> None:
+    """Requests made from the document, right and wrong ones, get answers that the document has."""
+    schemathesis = pytest.importorskip("schemathesis", reason="needs pip install --group openapi")
+    openapi_checks = pytest.importorskip("schemathesis.specs.openapi.checks")
+    checks = [
+        openapi_checks.status_code_conformance,
+        openapi_checks.content_type_conformance,
+        openapi_checks.response_schema_conformance,
+    ]
+    schema = schemathesis.openapi.from_dict(server.get("/openapi.json").json())
+    schema.config.update(base_url=f"http://{server.url}")
+    count = 0
+    for found in schema.get_all_operations():
+        _try_out(found.ok(), checks)
+        count += 1
+    assert count == len(operations())
+    assert server.get("/v2/health/live").status == 200
+    assert "Traceback" not in server.log
+
+
+def _try_out(operation: Any, checks: list[Any]) -> None:
+    limits = settings(
+        max_examples=25,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+    @limits
+    @given(case=operation.as_strategy())
+    def holds(case: Any) -> None:
+        case.call_and_validate(checks=checks)
+
+    holds()
