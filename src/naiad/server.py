@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError
+from naiad.frontends.forwarding import HeaderForwarding
 from naiad.frontends.http.listener import HttpListener
 from naiad.frontends.http.protocol import HttpLimits
 from naiad.frontends.http.request_log import log_requests
@@ -151,7 +152,9 @@ class Server:
         from naiad.frontends.grpc.settings import grpc_listener, grpcio_transport
 
         options = self._options
-        methods = make_methods(self._engine, self._options.grpc_max_response_pool_size)
+        methods = make_methods(
+            self._engine, options.grpc_max_response_pool_size, _forwarding(options.grpc_header_forward_pattern)
+        )
         by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
         if by_grpcio:
             await self._start(grpcio_transport(options, methods), "GRPCInferenceService")
@@ -169,7 +172,7 @@ class Server:
             max_connections=options.http_max_connections,
             idle_s=options.http_idle_timeout_secs,
         )
-        router = Router(self._engine, options.http_max_input_size)
+        router = Router(self._engine, options.http_max_input_size, _forwarding(options.http_header_forward_pattern))
         listener = HttpListener(
             log_requests(router) if options.log_verbose else router,
             options.http_address,
@@ -231,6 +234,10 @@ class Server:
         """Answer what is in flight and close; False when that took longer than ``--exit-timeout-secs``."""
         timeout_s = self._options.exit_timeout_secs
         return all(await asyncio.gather(*(listener.drain(timeout_s) for listener in self._listeners)))
+
+
+def _forwarding(pattern: str) -> HeaderForwarding | None:
+    return HeaderForwarding(pattern) if pattern else None
 
 
 def _status(row: Mapping[str, str]) -> str:
