@@ -207,7 +207,7 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--grpc-max-input-size=2147483648"], "out of bound. Got 2147483648"),
         (["--grpc-transport=other"], "Got other. Expected: 'naiad' or 'grpcio'."),
         (["--grpc-max-response-pool-size=0"], "Error: --grpc-max-response-pool-size must be greater than 0."),
-        (["--grpc-header-forward-pattern=x"], "not supported by this version of naiad."),
+        (["--grpc-header-forward-pattern=(x"], "Invalid pattern of header names. Got (x"),
         (["--grpc-use-ssl=true"], "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key"),
         (["--grpc-use-ssl=1", "--grpc-server-cert=c"], "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key"),
         (

@@ -17,6 +17,7 @@ from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError
 from naiad.frontends.access.settings import gates
+from naiad.frontends.forwarding import HeaderForwarding
 from naiad.frontends.http.access import guarded
 from naiad.frontends.http.listener import HttpListener
 from naiad.frontends.http.protocol import HttpLimits
@@ -155,7 +156,9 @@ class Server:
         from naiad.frontends.grpc.settings import grpc_listener, grpcio_transport
 
         options = self._options
-        methods = make_methods(self._engine, self._options.grpc_max_response_pool_size)
+        methods = make_methods(
+            self._engine, options.grpc_max_response_pool_size, _forwarding(options.grpc_header_forward_pattern)
+        )
         gate = None if self._gates.grpc.is_open else self._gates.grpc
         by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
         if by_grpcio:
@@ -174,7 +177,8 @@ class Server:
             max_connections=options.http_max_connections,
             idle_s=options.http_idle_timeout_secs,
         )
-        router = surrounded(Router(self._engine, options.http_max_input_size), options, self._gates.http)
+        inner = Router(self._engine, options.http_max_input_size, _forwarding(options.http_header_forward_pattern))
+        router = surrounded(inner, options, self._gates.http)
         listener = HttpListener(
             log_requests(router) if options.log_verbose else router,
             options.http_address,
@@ -238,6 +242,10 @@ class Server:
         """Answer what is in flight and close; False when that took longer than ``--exit-timeout-secs``."""
         timeout_s = self._options.exit_timeout_secs
         return all(await asyncio.gather(*(listener.drain(timeout_s) for listener in self._listeners)))
+
+
+def _forwarding(pattern: str) -> HeaderForwarding | None:
+    return HeaderForwarding(pattern) if pattern else None
 
 
 def _status(row: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from frontends.grpc_calls import RecordedCall
 from frontends.http_application import House, identity_config, run, serving, write_look_up, write_model
 from naiad.config.messages import message_class
 from naiad.frontends.grpc.infer import InferHandler
+from naiad.frontends.grpc.infer_read import RequestDecoder
 from naiad.frontends.grpc.stream import StreamService
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
 from naiad.tensor.strings import decode_bytes, encode_bytes
@@ -81,7 +82,7 @@ class Services:
 
     def __init__(self, house: House) -> None:
         self.house = house
-        self.infer = InferHandler(house.engine)
+        self.infer = InferHandler(RequestDecoder(house.engine, serves_decoupled=False))
         self.streams = StreamService(house.engine)
 
     def ask(self, message: Any) -> RecordedCall:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from naiad.errors import InvalidArgumentError
 from naiad.request import Outputs
@@ -40,6 +45,24 @@ def test_the_first_of_equal_values_comes_first_and_nan_last() -> None:
     assert [text.partition(b":")[2] for text in texts(values, 9)] == [b"6", b"2", b"4", b"1", b"3", b"0", b"5"]
     assert texts(values, 2) == [b"inf:6", b"7.000000:2"]
     assert texts(np.zeros(1000, np.int8), 2) == [b"0:0", b"0:1"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.integers(1, 45))
+def test_they_are_those_of_a_stable_sort(values: list[int], count: int) -> None:
+    best = sorted(range(len(values)), key=lambda index: -values[index])[:count]
+    assert texts(np.array(values, np.int32), count) == [b"%d:%d" % (values[index], index) for index in best]
+
+
+def test_many_equal_values_take_no_more_memory_than_others() -> None:
+    array = np.zeros(1 << 23, np.uint8)
+    array[-1] = 1
+    tracemalloc.start()
+    found = replace(classes(3), at_once=1 << 30).apply({"A": array})["A"].tolist()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == [b"1:8388607", b"0:0", b"0:1"]
+    assert peak < 4 * array.nbytes
 
 
 def test_labels_are_added_where_there_are_any() -> None:

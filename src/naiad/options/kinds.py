@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from naiad.options.header_pattern import HeaderPattern
+
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -125,6 +127,11 @@ def _read_name(text: str) -> str:
     return text
 
 
+def _read_header_pattern(text: str) -> str:
+    HeaderPattern(text)
+    return text
+
+
 def _read_backend_setting(text: str) -> BackendSetting:
     found = _SETTING.fullmatch(text)
     if found is None:
@@ -163,5 +170,6 @@ ADDRESS = Kind("<address>", "a host name, an IPv4 address, or IPv6 as ipv6:[::1]
 FOLDER = Kind("<path>", "the path of a local folder", _read_folder)
 FOLDER_NAME = Kind("<path>", "the path of a folder", _read_file_name)
 FILE_NAME = Kind("<path>", "the path of a file", _read_file_name)
+HEADER_PATTERN = Kind("<pattern>", "a regular expression of RE2 that finds names of headers", _read_header_pattern)
 NAME = Kind("<name>", "a file name without folder and ending", _read_name)
 BACKEND_SETTING = Kind("<setting>", "<backend>,<key>=<value>, or <key>=<value> for all backends", _read_backend_setting)

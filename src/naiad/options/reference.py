@@ -20,8 +20,6 @@ OTHERS = frozenset(
         "repository-poll-secs",
         "model-load-retry-count",
         "enable-peer-access",
-        "http-header-forward-pattern",
-        "grpc-header-forward-pattern",
         "sagemaker-port",
         "sagemaker-safe-port-range",
         "sagemaker-thread-count",

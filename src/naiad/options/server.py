@@ -18,6 +18,7 @@ from naiad.options.kinds import (
     FLAG,
     FOLDER,
     FOLDER_NAME,
+    HEADER_PATTERN,
     INT32_MAX,
     INT64_MAX,
     LEVEL,
@@ -151,6 +152,12 @@ class ServerOptions:
         1 << 26,
         "Largest body of a request in bytes; larger ones are answered 413.",
     )
+    http_header_forward_pattern: str = declare(
+        Group.HTTP,
+        HEADER_PATTERN,
+        "",
+        "Headers of inference requests whose names match, in part and in any case, become parameters of the request.",
+    )
     http_idle_timeout_secs: int = declare(
         Group.HTTP, integer(1), 600, "Seconds after which a connection without a request is closed."
     )
@@ -205,6 +212,12 @@ class ServerOptions:
         INT32_MAX,
         "How many responses of decoupled models may wait on one call for a caller who does not take them, once they "
         "are more than 1 MiB. A request that brings more is cancelled with an error.",
+    )
+    grpc_header_forward_pattern: str = declare(
+        Group.GRPC,
+        HEADER_PATTERN,
+        "",
+        "Metadata of inference calls whose names match, in part and in any case, become parameters of the request.",
     )
     grpc_max_connections: int = declare(
         Group.GRPC, integer(1), 10_000, "How many gRPC connections may be open; those beyond are closed."

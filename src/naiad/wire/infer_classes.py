@@ -26,6 +26,7 @@ MAX_TEXTS: Final = 1 << 20
 _ELEMENTS_PER_TEXT: Final = 32
 _TEXTS_PER_ROW: Final = 16
 _HALF_BYTES: Final = 2
+_PIECE: Final = 1 << 20
 
 
 class LargeClassesError(InvalidArgumentError):
@@ -128,16 +129,27 @@ def _comparable(numbers: Array) -> Array:
 
 def _greatest(values: Array, count: int) -> Array:
     """The indices of the ``count`` greatest values, greatest first."""
-    size = values.size
     if not count:
         return np.empty(0, np.intp)
-    candidates = np.arange(size)
-    if count < size:
-        least = np.partition(values, size - count)[size - count]
-        candidates = np.flatnonzero(values >= least)
+    candidates = np.arange(values.size) if count == values.size else _candidates(values, count)
     # Turned round twice, so that the first of equal values stays the first.
     order = np.argsort(values[candidates][::-1], kind="stable")[::-1]
-    return candidates[candidates.size - 1 - order][:count]
+    return candidates[candidates.size - 1 - order]
+
+
+def _candidates(values: Array, count: int) -> Array:
+    """The indices of the ``count`` greatest values in their own order; of the least ones the first."""
+    least = np.partition(values, values.size - count)[values.size - count]
+    found = [np.flatnonzero(values > least)]
+    missing = count - found[0].size
+    # In pieces, since nearly all values may be equal.
+    for start in range(0, values.size, _PIECE):
+        equal = np.flatnonzero(values[start : start + _PIECE] == least)[:missing] + start
+        found.append(equal)
+        missing -= equal.size
+        if not missing:
+            break
+    return np.sort(np.concatenate(found))
 
 
 def _strings(texts: Sequence[list[bytes]], rows: Array, count: int, batches: bool) -> Array:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from time import monotonic_ns
 
-from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.call import Body, Call, fail
-from naiad.frontends.grpc.infer_read import RequestDecoder
+from naiad.frontends.grpc.infer_read import Decoder
 from naiad.request import Array, InferRequest
 from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_proto import ProtoPlan
@@ -59,12 +58,12 @@ class GrpcInferRequest(InferRequest):
 
 
 class InferHandler:
-    """Handles the calls of ``ModelInfer``."""
+    """Handles the calls of ``ModelInfer``, whose messages ``decoder`` reads."""
 
     __slots__ = ("_decoder",)
 
-    def __init__(self, engine: Engine) -> None:
-        self._decoder = RequestDecoder(engine, serves_decoupled=False)
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
 
     def __call__(self, call: Call, message: Body) -> None:
         received_ns = monotonic_ns()

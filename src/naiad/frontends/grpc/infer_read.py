@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -37,6 +37,14 @@ Decoded = tuple[LoadedModel, ProtoPlan, dict[str, Array], str]
 
 class UnparsableRequestError(InternalError):
     """Bytes that are no message of the kind they should be. The protocol answers this with INTERNAL."""
+
+
+class Decoder(Protocol):
+    """Reads requests; see ``RequestDecoder``, which is one."""
+
+    def recall(self, message: Body) -> Decoded | None: ...
+    def read(self, message: Body) -> Decoded: ...
+    def read_id(self, message: Body) -> str: ...
 
 
 class RequestDecoder:

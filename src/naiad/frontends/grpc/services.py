@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from naiad.engine.engine import Engine
+from naiad.frontends.forwarding import HeaderForwarding
 from naiad.frontends.grpc.answers import not_served, protobuf_method
-from naiad.frontends.grpc.call import Method, Streaming, Unary
+from naiad.frontends.grpc.call import Body, Call, Method, Streaming, Unary
 from naiad.frontends.grpc.describe import Description
+from naiad.frontends.grpc.forwarding import ForwardingInferHandler, ForwardingStreamService
 from naiad.frontends.grpc.health import HealthService
 from naiad.frontends.grpc.infer import InferHandler
+from naiad.frontends.grpc.infer_read import RequestDecoder
 from naiad.frontends.grpc.reflection import reflection_methods
 from naiad.frontends.grpc.repository import Repository
 from naiad.frontends.grpc.stream import StreamService
@@ -25,14 +28,23 @@ NOT_SERVED = (
 """Methods of the protocol that are answered with UNIMPLEMENTED for now."""
 
 
-def make_methods(engine: Engine, max_waiting: int = INT32_MAX) -> dict[str, Method]:
+def make_methods(
+    engine: Engine, max_waiting: int = INT32_MAX, forwarding: HeaderForwarding | None = None
+) -> dict[str, Method]:
     """All methods by path, such as ``/inference.GRPCInferenceService/ModelInfer``, on one engine.
 
-    ``max_waiting`` is as ``StreamService`` takes it.
+    ``max_waiting`` is as ``StreamService`` takes it, ``forwarding`` chooses the metadata that become parameters.
     """
+    infer: Callable[[Call, Body], None]
+    if forwarding is None:
+        infer = InferHandler(RequestDecoder(engine, serves_decoupled=False))
+        streams = StreamService(engine, max_waiting)
+    else:
+        infer = ForwardingInferHandler(engine, forwarding)
+        streams = ForwardingStreamService(engine, max_waiting, forwarding)
     methods: dict[str, Method] = {
-        path(INFERENCE, "ModelInfer"): Unary(InferHandler(engine), compressed=True),
-        path(INFERENCE, "ModelStreamInfer"): Streaming(StreamService(engine, max_waiting).open, compressed=True),
+        path(INFERENCE, "ModelInfer"): Unary(infer, compressed=True),
+        path(INFERENCE, "ModelStreamInfer"): Streaming(streams.open, compressed=True),
     }
     for name, answer in _described(Description(engine)).items():
         methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", answer)

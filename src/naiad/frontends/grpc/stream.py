@@ -23,7 +23,7 @@ from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.backlog import Backlog
 from naiad.frontends.grpc.call import Body, Call, Receiver, fail
-from naiad.frontends.grpc.infer_read import RequestDecoder, UnparsableRequestError
+from naiad.frontends.grpc.infer_read import Decoder, RequestDecoder, UnparsableRequestError
 from naiad.options import INT32_MAX
 from naiad.request import Array, InferRequest, RequestTerms, request_label
 from naiad.scheduling.ordering import OrderedRelease
@@ -51,12 +51,16 @@ class StreamService:
     """
 
     def __init__(self, engine: Engine, max_waiting: int = INT32_MAX) -> None:
-        self._decoder = RequestDecoder(engine, serves_decoupled=True)
+        self.decoder = RequestDecoder(engine, serves_decoupled=True)
         self._max_waiting = max_waiting
 
     def open(self, call: Call) -> Receiver:
         """A call has begun: who takes its requests."""
-        return _InferStream(call, self._decoder, self._max_waiting)
+        return self.open_with(call, self.decoder)
+
+    def open_with(self, call: Call, decoder: Decoder) -> Receiver:
+        """``open``, with messages that ``decoder`` reads."""
+        return _InferStream(call, decoder, self._max_waiting)
 
 
 class _StreamRequest(InferRequest):
@@ -115,7 +119,7 @@ class _InferStream:
         "_stops",
     )
 
-    def __init__(self, call: Call, decoder: RequestDecoder, max_waiting: int) -> None:
+    def __init__(self, call: Call, decoder: Decoder, max_waiting: int) -> None:
         self._call = call
         self._backlog = Backlog(call, max_waiting)
         self._decoupled = 0

@@ -16,7 +16,7 @@ from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.http.answers import JSON, TEXT, send_error
-from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader
+from naiad.frontends.http.infer_read import NO_HEADERS, Body, DecoupledModelError, RequestReader
 from naiad.frontends.http.json_work import LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES
 from naiad.frontends.http.protocol import Exchange
 from naiad.request import Array, InferRequest, Outputs, Parameters
@@ -134,16 +134,23 @@ class InferHandler:
     """
 
     __slots__ = (
-        "__weakref__", "_engine", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name", "_reader",
-        "_version",
+        "__weakref__", "_engine", "_forwarded", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name",
+        "_reader", "_version",
     )  # fmt: skip
 
-    def __init__(self, engine: Engine, name: str, version: str | None) -> None:
+    def __init__(
+        self, engine: Engine, name: str, version: str | None, forwarded: Mapping[str, str] = NO_HEADERS
+    ) -> None:
         self._engine = engine
+        self._forwarded = forwarded
         self._name = name
         self._version = version
         self._model: LoadedModel | None = None
         engine.follow(self)
+
+    def forwarding(self, headers: Mapping[str, str]) -> InferHandler:
+        """The same for requests that get ``headers`` as parameters."""
+        return InferHandler(self._engine, self._name, self._version, headers)
 
     def forget(self, model: LoadedModel) -> None:
         """Let go of a model that is being unloaded."""
@@ -168,7 +175,7 @@ class InferHandler:
             return
         if model is not self._model:
             self._model = model
-            self._begin(RequestReader(model))
+            self._begin(RequestReader(model, self._forwarded))
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):
@@ -205,7 +212,7 @@ class InferHandler:
                 model = self._engine.find(self._name, self._version)
                 if model is not self._model:
                     self._model = model
-                    self._begin(RequestReader(model))
+                    self._begin(RequestReader(model, self._forwarded))
                 model.submit(self._read(exchange, body, None, received_ns, json_bytes))
             except NaiadError as wrong:
                 _refuse(exchange, wrong)

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from naiad.engine.engine import Engine
+from naiad.frontends.forwarding import HeaderForwarding
 from naiad.frontends.http import health, metadata, openapi, repository, statistics
 from naiad.frontends.http.answers import JSON, TEXT, send_json, send_message
 from naiad.frontends.http.content_coding import ContentCoding
+from naiad.frontends.http.forwarding import forwarding
 from naiad.frontends.http.infer import InferHandler
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
@@ -75,11 +77,15 @@ ROUTES: tuple[Route, ...] = (
 class Router:
     """Finds the handler for a request head. Handlers are kept by method and path, so that they can keep state.
 
-    ``max_body_bytes`` is what the body of an inference request may have once decompressed.
+    ``max_body_bytes`` is what the body of an inference request may have once decompressed, ``forward``
+    chooses the headers that become parameters.
     """
 
-    def __init__(self, engine: Engine, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(
+        self, engine: Engine, max_body_bytes: int = MAX_BODY_BYTES, forward: HeaderForwarding | None = None
+    ) -> None:
         self._engine = engine
+        self._forwarding = forward
         self._coding = ContentCoding(max_body_bytes)
         self._handlers: dict[tuple[str, str], Handler] = {}
 
@@ -91,7 +97,12 @@ class Router:
             if len(self._handlers) >= MAX_HANDLERS:
                 self._handlers.clear()
             self._handlers[key] = handler
-        return self._coding.around(handler, head) if isinstance(handler, InferHandler) else handler
+        return self._around_inference(handler, head) if isinstance(handler, InferHandler) else handler
+
+    def _around_inference(self, handler: InferHandler, head: RequestHead) -> Handler:
+        """What only some heads ask for, so that the others do not pay for it."""
+        found: Handler = handler if self._forwarding is None else forwarding(handler, head, self._forwarding)
+        return self._coding.around(found, head)
 
     def _find(self, method: str, path: str) -> Handler:
         wrong_method: Route | None = None
