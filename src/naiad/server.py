@@ -17,13 +17,13 @@ from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError
 from naiad.frontends.http.listener import HttpListener
 from naiad.frontends.http.protocol import HttpLimits
-from naiad.frontends.http.request_log import log_requests
+from naiad.frontends.http.request_log import with_request_log
 from naiad.frontends.http.routes import Router
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.options import ServerOptions, option_rows
 from naiad.repository.catalog import Catalog
-from naiad.telemetry.logs import table_log
+from naiad.telemetry.logs import LogSettings, ServerLog, table_log
 from naiad.telemetry.tables import format_table
 from naiad.version import __version__
 
@@ -67,15 +67,16 @@ class Frontend(Protocol):
 class Server:
     """Everything one server process runs. ``run`` returns the exit code."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions, log: ServerLog) -> None:
         self._options = options
+        self._log = log
         settings = LoadSettings(
             options.settings_of, not options.disable_auto_complete_config, options.model_config_name
         )
         self._catalog = Catalog(options.model_repository, options.paths)
         is_explicit = options.model_control_mode == "explicit"
         self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
-        self._engine = Engine(self._manager, options.id, options.strict_readiness)
+        self._engine = Engine(self._manager, options.id, options.strict_readiness, log)
         self._listeners: list[Frontend] = []
         self._stop = asyncio.Event()
 
@@ -170,7 +171,7 @@ class Server:
         )
         router = Router(self._engine)
         listener = HttpListener(
-            log_requests(router) if options.log_verbose else router,
+            with_request_log(router, self._log.settings.log_verbose_level),
             options.http_address,
             options.http_port,
             limits=limits,
@@ -178,6 +179,11 @@ class Server:
             take_http2=take_http2,
         )
         await self._start(listener, "HTTPService")
+
+        def follow_log(settings: LogSettings) -> None:
+            listener.serve(with_request_log(router, settings.log_verbose_level))
+
+        self._log.when_changed.append(follow_log)
 
     async def _listen_metrics(self) -> None:
         # Imported here: a server without metrics does not pay for it.
@@ -236,15 +242,18 @@ def _status(row: Mapping[str, str]) -> str:
     return f"{row['state']}: {row['reason']}" if row.get("reason") else row.get("state", "")
 
 
-def run(options: ServerOptions) -> int:
-    """Serve with ``options`` until told to stop; gives back the process's exit code."""
+def run(options: ServerOptions, log: ServerLog) -> int:
+    """Serve with ``options`` until told to stop; gives back the process's exit code.
+
+    ``log`` is the one that is installed; its settings can be changed over the API.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     grpc = options.grpc_max_connections if options.serves_grpc else 0
     http = options.http_max_connections
     _allow_open_files(http + grpc + OTHER_FILES, max(http, grpc) + OTHER_FILES)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(options))
+            return runner.run(_serve(options, log))
     except OptionError as error:
         logger.error("error: creating server: %s", error)
         return 1
@@ -253,8 +262,8 @@ def run(options: ServerOptions) -> int:
         return 1
 
 
-async def _serve(options: ServerOptions) -> int:
-    return await Server(options).run()
+async def _serve(options: ServerOptions, log: ServerLog) -> int:
+    return await Server(options, log).run()
 
 
 def _allow_open_files(wanted: int, needed: int) -> None:

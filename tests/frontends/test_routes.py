@@ -63,7 +63,7 @@ def repository(tmp_path: Path) -> Path:
         ("POST", "/v2/models/m/generate_stream", 501),
         ("GET", "/v2/systemsharedmemory/status", 501),
         ("POST", "/v2/cudasharedmemory/region/r/register", 501),
-        ("GET", "/v2/logging", 501),
+        ("GET", "/v2/logging", 200),
         ("GET", "/v2/trace/setting", 501),
         ("GET", "/v2/models/m/trace/setting", 501),
     ],

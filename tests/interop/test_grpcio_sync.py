@@ -93,7 +93,6 @@ NOT_SERVED = {
     "CudaSharedMemoryRegister": pb.CudaSharedMemoryRegisterRequest(),
     "CudaSharedMemoryUnregister": pb.CudaSharedMemoryUnregisterRequest(),
     "TraceSetting": pb.TraceSettingRequest(),
-    "LogSettings": pb.LogSettingsRequest(),
 }
 
 

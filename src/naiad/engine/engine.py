@@ -16,10 +16,11 @@ from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.states import ModelState
 from naiad.repository.overrides import Overrides
+from naiad.telemetry.logs import LogSettings, ServerLog
 from naiad.telemetry.statistics import Duration, ModelStatistics
 from naiad.version import __version__
 
-EXTENSIONS = ("model_repository", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+EXTENSIONS = ("model_repository", "model_configuration", "binary_tensor_data", "parameters", "statistics", "logging")
 """The protocol extensions that are served, in the order of the reference's list."""
 
 _MAX_VERSION = 2**63 - 1
@@ -39,9 +40,13 @@ class Engine:
         manager: owns the models.
         server_id: ``--id``.
         strict_readiness: ready only when every model is (``--strict-readiness``).
+        log: whose settings can be changed.
     """
 
-    def __init__(self, manager: ModelManager, server_id: str, strict_readiness: bool) -> None:
+    def __init__(
+        self, manager: ModelManager, server_id: str, strict_readiness: bool, log: ServerLog | None = None
+    ) -> None:
+        self.log = log or ServerLog(LogSettings())
         self._manager = manager
         self._entries = manager.entries
         self._server_id = server_id

@@ -11,6 +11,7 @@ from naiad.frontends.grpc.call import Method, Streaming, Unary
 from naiad.frontends.grpc.describe import Description
 from naiad.frontends.grpc.health import HealthService
 from naiad.frontends.grpc.infer import InferHandler
+from naiad.frontends.grpc.log_settings import LogSettingsMethod
 from naiad.frontends.grpc.reflection import reflection_methods
 from naiad.frontends.grpc.repository import Repository
 from naiad.frontends.grpc.stream import StreamService
@@ -20,7 +21,7 @@ from naiad.wire.grpc.paths import HEALTH, INFERENCE, path
 NOT_SERVED = (
     *("SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister"),
     *("CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"),
-    *("TraceSetting", "LogSettings"),
+    "TraceSetting",
 )
 """Methods of the protocol that are answered with UNIMPLEMENTED for now."""
 
@@ -36,6 +37,7 @@ def make_methods(engine: Engine, max_waiting: int = INT32_MAX) -> dict[str, Meth
     }
     for name, answer in _described(Description(engine)).items():
         methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", answer)
+    methods[path(INFERENCE, "LogSettings")] = protobuf_method("LogSettingsRequest", LogSettingsMethod(engine))
     for name, method in Repository(engine).methods().items():
         methods[path(INFERENCE, name)] = method
     for name in NOT_SERVED:

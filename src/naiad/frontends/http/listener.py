@@ -36,3 +36,8 @@ class HttpListener(Listener):
         service = HttpService(application, limits or HttpLimits(), take_http2)
         connect = partial(HttpConnection, service)
         super().__init__(service, connect, host, port, option=option, reuse_port=reuse_port, clock=clock)
+        self._http = service
+
+    def serve(self, application: Application) -> None:
+        """Hand the requests to ``application`` from the next one on."""
+        self._http.serve(application)

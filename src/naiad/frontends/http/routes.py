@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from naiad.engine.engine import Engine
-from naiad.frontends.http import health, metadata, repository, statistics
+from naiad.frontends.http import health, log_settings, metadata, repository, statistics
 from naiad.frontends.http.answers import JSON, TEXT, send_message
 from naiad.frontends.http.infer import InferHandler
 from naiad.frontends.http.infer_read import Body
@@ -55,7 +55,8 @@ ROUTES = (
     _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", None),
     _route("POST", r"/v2/(?:system|cuda)sharedmemory/region/[^/]+/register", None),
     _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/unregister", None),
-    _route("GET", "/v2/logging", None),
+    _route("GET", "/v2/logging", log_settings.show),
+    _route("POST", "/v2/logging", log_settings.change),
     _route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", None),
 )
 
