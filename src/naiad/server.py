@@ -25,6 +25,7 @@ from naiad.options import ServerOptions, option_rows
 from naiad.repository.catalog import Catalog
 from naiad.telemetry.logs import LogSettings, ServerLog, table_log
 from naiad.telemetry.tables import format_table
+from naiad.telemetry.tracing import Tracing
 from naiad.version import __version__
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ more processor time in switches for the same tail as 0.5 ms (0.60 ms).
 
 OTHER_FILES = 800
 """Open files beside the connections: the log, the listeners, TLS handshakes, what the frameworks and loading need."""
+
+
+TRACE_FILE_S = 5.0
+"""How long the end of the server waits for traces that are not written yet."""
 
 
 class Frontend(Protocol):
@@ -75,8 +80,9 @@ class Server:
         )
         self._catalog = Catalog(options.model_repository, options.paths)
         is_explicit = options.model_control_mode == "explicit"
+        self._tracing = Tracing.from_options(options)
         self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
-        self._engine = Engine(self._manager, options.id, options.strict_readiness, log)
+        self._engine = Engine(self._manager, options.id, options.strict_readiness, log, self._tracing)
         self._listeners: list[Frontend] = []
         self._stop = asyncio.Event()
 
@@ -89,6 +95,8 @@ class Server:
         begun = monotonic()
         if self._options.log_verbose:
             table_log(logger, logging.INFO, "options", format_table(("Option", "Value"), option_rows(self._options)))
+        if problem := self._tracing.problem():
+            raise OptionError(f'Bad option: "--trace-config". {problem}')
         self._watch_signals()
         sources = self._scan()
         try:
@@ -106,6 +114,7 @@ class Server:
         finally:
             for listener in self._listeners:
                 listener.abort()
+            self._tracing.close(TRACE_FILE_S)
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -19,6 +19,7 @@ class Group(Enum):
     HTTP = "HTTP"
     GRPC = "GRPC"
     METRICS = "Metrics"
+    TRACING = "Tracing"
     BACKEND = "Backend"
     DEPRECATED = "DEPRECATED"
 

@@ -30,7 +30,6 @@ OTHERS = frozenset(
         "vertex-ai-port",
         "vertex-ai-thread-count",
         "vertex-ai-default-model",
-        "trace-config",
         "cache-config",
         "cache-directory",
         "rate-limit",

@@ -29,6 +29,7 @@ from naiad.options.kinds import (
     metrics_setting,
 )
 from naiad.options.option import Group, Option, declare
+from naiad.options.trace_config import OFF, TRACE_SETTING, TraceSetting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -301,6 +302,15 @@ class ServerOptions:
         repeatable=True,
     )
 
+    trace_config: tuple[TraceSetting, ...] = declare(
+        Group.TRACING,
+        TRACE_SETTING,
+        (),
+        "A setting of the traces of requests: level, rate and count say which are traced, triton,file where they are "
+        "written.",
+        repeatable=True,
+    )
+
     backend_directory: str = declare(
         Group.BACKEND,
         FOLDER_NAME,
@@ -381,7 +391,7 @@ class ServerOptions:
             ("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
         )
         taken: dict[tuple[str, int], str] = {}
-        found = [*self._tls_problems(), *self._load_model_problems()]
+        found = [*self._tls_problems(), *self._load_model_problems(), *self._trace_problems()]
         if self.http_port_serves_grpc and not self.allow_http:
             found.append("--http-port-serves-grpc needs the HTTP port: leave it out, or set --allow-http=true")
         for name, allowed, address, port in listeners:
@@ -394,6 +404,11 @@ class ServerOptions:
                     f"{address}:{port}"
                 )
         return found
+
+    def _trace_problems(self) -> Iterator[str]:
+        given = {item.name: item.value for item in self.trace_config}
+        if given.get("trace_level", OFF) != OFF and "trace_file" not in given:
+            yield "--trace-config level needs a file: name one with --trace-config triton,file=<path>"
 
     def _load_model_problems(self) -> Iterator[str]:
         if self.load_model and self.model_control_mode != "explicit":

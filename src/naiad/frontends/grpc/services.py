@@ -15,13 +15,13 @@ from naiad.frontends.grpc.log_settings import LogSettingsMethod
 from naiad.frontends.grpc.reflection import reflection_methods
 from naiad.frontends.grpc.repository import Repository
 from naiad.frontends.grpc.stream import StreamService
+from naiad.frontends.grpc.trace_settings import TraceSettingMethod
 from naiad.options import INT32_MAX
 from naiad.wire.grpc.paths import HEALTH, INFERENCE, path
 
 NOT_SERVED = (
     *("SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister"),
     *("CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"),
-    "TraceSetting",
 )
 """Methods of the protocol that are answered with UNIMPLEMENTED for now."""
 
@@ -38,6 +38,7 @@ def make_methods(engine: Engine, max_waiting: int = INT32_MAX) -> dict[str, Meth
     for name, answer in _described(Description(engine)).items():
         methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", answer)
     methods[path(INFERENCE, "LogSettings")] = protobuf_method("LogSettingsRequest", LogSettingsMethod(engine))
+    methods[path(INFERENCE, "TraceSetting")] = protobuf_method("TraceSettingRequest", TraceSettingMethod(engine))
     for name, method in Repository(engine).methods().items():
         methods[path(INFERENCE, name)] = method
     for name in NOT_SERVED:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from naiad.engine.engine import Engine
-from naiad.frontends.http import health, log_settings, metadata, repository, statistics
+from naiad.frontends.http import health, log_settings, metadata, repository, statistics, trace_settings
 from naiad.frontends.http.answers import JSON, TEXT, send_message
 from naiad.frontends.http.infer import InferHandler
 from naiad.frontends.http.infer_read import Body
@@ -57,7 +57,8 @@ ROUTES = (
     _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/unregister", None),
     _route("GET", "/v2/logging", log_settings.show),
     _route("POST", "/v2/logging", log_settings.change),
-    _route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", None),
+    _route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.show),
+    _route("POST", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.change),
 )
 
 
@@ -88,7 +89,7 @@ class Router:
                 if route.make is None:
                     return _not_served
                 groups = match.groupdict()
-                return route.make(self._engine, groups.get("model", ""), groups.get("version"))
+                return route.make(self._engine, groups.get("model") or "", groups.get("version"))
             wrong_method = wrong_method or route
         if wrong_method is None:
             return _not_found
