@@ -151,6 +151,16 @@ def test_python_models_in_both_modes(tmp_path: Path) -> None:
     ]
 
 
+def test_a_model_that_is_loaded_anew_is_traced_as_before(tmp_path: Path, models: Path) -> None:
+    settings = ("--model-control-mode=explicit", "--load-model=*", f"--trace-config=triton,file={tmp_path / 'trace'}")
+    with serving(tmp_path / "log", models, *settings) as server:
+        set_trace(server, "inline", trace_level=["TIMESTAMPS"], trace_rate="1")
+        for action in ("unload", "load"):
+            assert server.post(f"/v2/repository/models/inline/{action}", {}).status == 200
+        infer(server, request_id="x" * 2000)
+    assert [t["request_id"] for t in traces(tmp_path / "trace")] == ["x" * 1024]
+
+
 def test_a_file_that_cannot_be_written_costs_no_answer(traced: RunningServer, tmp_path: Path) -> None:
     (tmp_path / "trace").mkdir()
     set_trace(traced, trace_level=["TIMESTAMPS"], trace_rate="1")

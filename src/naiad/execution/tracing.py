@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from time import monotonic_ns
+from typing import Final
 
 from naiad.execution.batch import Batch
 from naiad.request import InferRequest
 from naiad.telemetry.trace_file import Trace
 from naiad.telemetry.tracing import Sampler
+
+MAX_ID: Final = 1024
+"""Characters of a request's id that its trace has, so that traces that wait for the disk take little memory."""
 
 
 class ModelTracer:
@@ -30,7 +34,7 @@ class ModelTracer:
         for request in requests:
             if request.carrier and (number := self._sampler.take()):
                 timestamps = tuple(_timestamps(request, batch, answered_ns, sent_ns))
-                self._sampler.put(Trace(number, self._model, self._version, request.id, timestamps))
+                self._sampler.put(Trace(number, self._model, self._version, request.id[:MAX_ID], timestamps))
 
 
 def _timestamps(request: InferRequest, batch: Batch, answered_ns: int, sent_ns: int) -> Iterator[tuple[str, int]]:

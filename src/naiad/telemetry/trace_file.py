@@ -37,11 +37,16 @@ class Trace:
 
     def text(self) -> bytes:
         """The objects of the trace, divided by a comma."""
-        head: dict[str, object] = {"id": self.id, "model_name": self.model, "model_version": self.version}
+        head: dict[str, object] = {"id": self.id, "model_name": _unicode(self.model), "model_version": self.version}
         if self.request_id:
-            head["request_id"] = self.request_id
+            head["request_id"] = _unicode(self.request_id)
         times = {"id": self.id, "timestamps": [{"name": name, "ns": ns} for name, ns in self.timestamps]}
         return orjson.dumps(head) + b"," + orjson.dumps(times)
+
+
+def _unicode(text: str) -> str:
+    """``text`` without what has no place in UTF-8, such as parts of a folder's name that are no text."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class TraceOutput:
@@ -99,12 +104,9 @@ class TraceWriter:
 
     def put(self, output: TraceOutput, trace: Trace | None) -> None:
         """Write ``trace`` soon; None when no more come for ``output``."""
-        if trace is not None and self._items.qsize() >= MAX_WAITING:
+        if trace is not None and (self._items.qsize() >= MAX_WAITING or not self._is_started()):
             self._dropped += 1
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="naiad-trace", daemon=True)
-            self._thread.start()
         self._items.put((output, trace))
 
     def close(self, timeout_s: float) -> None:
@@ -112,6 +114,17 @@ class TraceWriter:
         if self._thread is not None:
             self._items.put(None)
             self._thread.join(timeout_s)
+
+    def _is_started(self) -> bool:
+        """The thread runs; False where the system has none to give, which costs traces and no answers."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="naiad-trace", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
 
     # In the thread
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from naiad.options import ServerOptions
 
 MODE: Final = "triton"
-MAX_MODELS: Final = 1024
-"""Models that may have settings of their own."""
+MAX_MODELS: Final = 256
+"""Models that may have settings of their own, each with a file that is open."""
 
 _ALL: Final = ""
 """The scope of the settings that hold for every model without own ones."""
