@@ -192,6 +192,12 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--trace-config=rate=-1"], "Unable to parse 'trace_rate', value is out of range [ 0, 4294967295 ], got: -1"),
         (["--trace-config=file=x"], "unknown setting 'file', known ones are mode, level, rate, count, triton,file"),
         (["--trace-config=triton,file="], "The path is empty"),
+        (
+            ["--trace-config=level=OFF", "--trace-config=level=ON", "--trace-config=triton,file=f"],
+            "Expect only one trace level 'OFF' is specified: give --trace-config level once",
+        ),
+        (["--trace-rate=x"], "Unable to parse 'trace_rate', got: x"),
+        (["--trace-level=TIMESTAMPS"], "--trace-config level needs a file"),
         (["--trace-config=rate"], "Expected: mode=triton, level=OFF or TIMESTAMPS"),
         (["--metrics-config=counter_latencies"], "Expected: <setting>=<boolean>"),
         (["--backend-config=onnxruntime"], "Expected: <backend>,<key>=<value>, or <key>=<value> for all backends."),
@@ -407,3 +413,16 @@ def test_the_table_at_the_start_shows_the_values_in_force() -> None:
     assert (rows["backend_config"], rows["metrics_config"]) == ("onnxruntime,a=1", "counter_latencies=false")
     rows = dict(option_rows(options("--trace-config=rate=5", "--trace-config=triton,file=a")))
     assert rows["trace_config"] == "rate=5 triton,file=a"
+
+
+def test_the_earlier_options_of_traces_are_settings_of_the_new_one() -> None:
+    got = options("--trace-file=f", "--trace-level=MAX", "--trace-rate=7", "--trace-count=2", "--trace-log-frequency=3")
+    assert {s.name: s.value for s in got.trace_config} == {
+        "trace_file": "f",
+        "trace_level": "TIMESTAMPS",
+        "trace_rate": 7,
+        "trace_count": 2,
+        "log_frequency": 3,
+    }
+    assert len([text for text in got.warnings if "is deprecated: use --trace-config" in text]) == 5
+    assert options("--trace-config=rate=1", "--trace-rate=7").trace_config[-1].value == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import InvalidArgumentError, UnavailableError
+from naiad.options import parse
 from naiad.telemetry.trace_file import MAX_WAITING, Trace, TraceOutput, TraceWriter
 from naiad.telemetry.trace_settings import TraceSettings, read_changes
 from naiad.telemetry.tracing import MAX_MODELS, Tracing
@@ -61,6 +62,21 @@ def test_the_number_of_models_with_own_settings_is_bounded() -> None:
         tracing.change("one too many", {"trace_rate": 1})
     tracing.change("m0", {"trace_rate": None})
     tracing.change("one too many", {"trace_rate": 1})
+
+
+def test_the_command_line_may_repeat_itself(tmp_path: Path) -> None:
+    file = f"--trace-config=triton,file={tmp_path / 'trace'}"
+    for level, shown in (("OFF", "OFF"), ("max", "TIMESTAMPS")):
+        options = parse(
+            [
+                f"--model-repository={tmp_path}",
+                file,
+                *[f"--trace-config=level={level}"] * 2,
+                "--trace-config=mode=triton",
+            ],
+            {},
+        )
+        assert Tracing.from_options(options).shown("")["trace_level"] == [shown]
 
 
 def test_words_for_levels() -> None:

@@ -43,11 +43,6 @@ OTHERS = frozenset(
         "model-load-gpu-limit",
         "repoagent-directory",
         "response-cache-byte-size",
-        "trace-file",
-        "trace-level",
-        "trace-rate",
-        "trace-count",
-        "trace-log-frequency",
     }
 )
 """Options that are refused whatever their value."""

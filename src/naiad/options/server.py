@@ -29,7 +29,7 @@ from naiad.options.kinds import (
     metrics_setting,
 )
 from naiad.options.option import Group, Option, declare
-from naiad.options.trace_config import OFF, TRACE_SETTING, TraceSetting
+from naiad.options.trace_config import OFF, ONLY_OFF, TRACE_SETTING, TraceSetting, deprecated_trace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -332,6 +332,46 @@ class ServerOptions:
         "With true the same as --disable-auto-complete-config.",
         remark="is deprecated: use --disable-auto-complete-config",
     )
+    trace_file: tuple[TraceSetting, ...] = declare(
+        Group.DEPRECATED,
+        deprecated_trace("triton,file", "<path>"),
+        (),
+        "The same as --trace-config triton,file=<path>.",
+        repeatable=True,
+        remark="is deprecated: use --trace-config",
+    )
+    trace_level: tuple[TraceSetting, ...] = declare(
+        Group.DEPRECATED,
+        deprecated_trace("level", "<level>"),
+        (),
+        "The same as --trace-config level=<level>.",
+        repeatable=True,
+        remark="is deprecated: use --trace-config",
+    )
+    trace_rate: tuple[TraceSetting, ...] = declare(
+        Group.DEPRECATED,
+        deprecated_trace("rate", "<integer>"),
+        (),
+        "The same as --trace-config rate=<integer>.",
+        repeatable=True,
+        remark="is deprecated: use --trace-config",
+    )
+    trace_count: tuple[TraceSetting, ...] = declare(
+        Group.DEPRECATED,
+        deprecated_trace("count", "<integer>"),
+        (),
+        "The same as --trace-config count=<integer>.",
+        repeatable=True,
+        remark="is deprecated: use --trace-config",
+    )
+    trace_log_frequency: tuple[TraceSetting, ...] = declare(
+        Group.DEPRECATED,
+        deprecated_trace("triton,log-frequency", "<integer>"),
+        (),
+        "The same as --trace-config triton,log-frequency=<integer>.",
+        repeatable=True,
+        remark="is deprecated: use --trace-config",
+    )
 
     paths: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -343,6 +383,14 @@ class ServerOptions:
         set_field(self, "metrics_address", self.metrics_address or self.http_address)
         set_field(self, "allow_cpu_metrics", self.allow_cpu_metrics and self.allow_metrics)
         set_field(self, "allow_gpu_metrics", self.allow_gpu_metrics and self.allow_metrics)
+        deprecated = (
+            *self.trace_file,
+            *self.trace_level,
+            *self.trace_rate,
+            *self.trace_count,
+            *self.trace_log_frequency,
+        )
+        set_field(self, "trace_config", (*deprecated, *self.trace_config))
         if self.strict_model_config:
             set_field(self, "disable_auto_complete_config", True)
         if self.grpc_use_ssl_mutual:
@@ -406,8 +454,10 @@ class ServerOptions:
         return found
 
     def _trace_problems(self) -> Iterator[str]:
-        given = {item.name: item.value for item in self.trace_config}
-        if given.get("trace_level", OFF) != OFF and "trace_file" not in given:
+        levels = {item.value for item in self.trace_config if item.name == "trace_level"}
+        if OFF in levels and len(levels) > 1:
+            yield f"{ONLY_OFF}: give --trace-config level once"
+        if levels - {OFF} and not any(item.name == "trace_file" for item in self.trace_config):
             yield "--trace-config level needs a file: name one with --trace-config triton,file=<path>"
 
     def _load_model_problems(self) -> Iterator[str]:

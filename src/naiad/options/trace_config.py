@@ -120,3 +120,8 @@ TRACE_SETTING: Final = Kind(
     "triton,log-frequency=<integer>",
     _read,
 )
+
+
+def deprecated_trace(key: str, label: str) -> Kind:
+    """The value of an option that ``--trace-config <key>=`` stands in for, read as that would be."""
+    return Kind(label, f"what --trace-config {key}={label} takes", lambda text: _read(f"{key}={text}"))

@@ -93,7 +93,7 @@ class Tracing:
         given: dict[str, Any] = {item.name: item.value for item in options.trace_config if item.name != "mode"}
         levels = [str(item.value) for item in options.trace_config if item.name == "trace_level"]
         file = given.pop("trace_file", "")
-        return cls(TraceSettings(**(given | {"trace_level": trace_levels(levels)})), file)
+        return cls(TraceSettings(**(given | {"trace_level": trace_levels(tuple(dict.fromkeys(levels)))})), file)
 
     def problem(self) -> str:
         """Why traces could not be written to their file; "" when nothing speaks against it."""
