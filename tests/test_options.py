@@ -21,6 +21,7 @@ from naiad.options import (
     serve_help,
     wants_help,
 )
+from naiad.options.trace_config import TraceSetting
 
 REPOSITORY = "--model-repository=models"
 
@@ -112,6 +113,13 @@ def test_defaults_of_grpc_are_those_of_the_reference() -> None:
         (["--http-address=10.0.0.1", "--metrics-address=::1"], "metrics_address", "::1"),
         (["--allow-metrics=false"], "allow_cpu_metrics", False),
         (["--metrics-config=counter_latencies=false"], "counter_latencies", False),
+        (["--trace-config=rate=5"], "trace_config", (TraceSetting("trace_rate", 5),)),
+        (
+            ["--trace-config=level=max", "--trace-config", "triton,file=a,b=c"],
+            "trace_config",
+            (TraceSetting("trace_level", "TIMESTAMPS"), TraceSetting("trace_file", "a,b=c")),
+        ),
+        (["--trace-config=triton,log-frequency=0"], "trace_config", (TraceSetting("log_frequency", 0),)),
         (["--metrics-config", "summary_latencies=false"], "counter_latencies", True),
         (["--http-max-input-size=5000000000"], "http_max_input_size", 5_000_000_000),
         (["--model-store=b"], "model_repository", (Path("models"), Path("b"))),
@@ -175,6 +183,22 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
             "summary_latencies=true is not supported by this version of naiad",
         ),
         (["--metrics-config=summary_quantiles=0.5:0.1"], "summary_quantiles is not supported by this version"),
+        (["--trace-config=mode=opentelemetry"], "opentelemetry is not supported by this version of naiad"),
+        (["--trace-config=opentelemetry,url=x"], "opentelemetry is not supported by this version of naiad"),
+        (["--trace-config=mode=zipkin"], "Invalid option value. Got zipkin"),
+        (["--trace-config=level=TIMESTAMPS"], "--trace-config level needs a file: name one with --trace-config triton"),
+        (["--trace-config=level=TENSORS"], "level=TENSORS is not supported by this version of naiad"),
+        (["--trace-config=level=nonsense"], "unknown trace level 'nonsense', known ones are OFF and TIMESTAMPS"),
+        (["--trace-config=rate=-1"], "Unable to parse 'trace_rate', value is out of range [ 0, 4294967295 ], got: -1"),
+        (["--trace-config=file=x"], "unknown setting 'file', known ones are mode, level, rate, count, triton,file"),
+        (["--trace-config=triton,file="], "The path is empty"),
+        (
+            ["--trace-config=level=OFF", "--trace-config=level=ON", "--trace-config=triton,file=f"],
+            "Expect only one trace level 'OFF' is specified: give --trace-config level once",
+        ),
+        (["--trace-rate=x"], "Unable to parse 'trace_rate', got: x"),
+        (["--trace-level=TIMESTAMPS"], "--trace-config level needs a file"),
+        (["--trace-config=rate"], "Expected: mode=triton, level=OFF or TIMESTAMPS"),
         (["--metrics-config=counter_latencies"], "Expected: <setting>=<boolean>"),
         (["--backend-config=onnxruntime"], "Expected: <backend>,<key>=<value>, or <key>=<value> for all backends."),
         (["--backend-config=default-max-batch-size=many"], "Invalid option value. Got many"),
@@ -387,3 +411,18 @@ def test_the_table_at_the_start_shows_the_values_in_force() -> None:
     assert len(rows) == len(OPTIONS)
     assert (rows["model_repository"], rows["http_port"], rows["allow_http"]) == ("models", "8000", "true")
     assert (rows["backend_config"], rows["metrics_config"]) == ("onnxruntime,a=1", "counter_latencies=false")
+    rows = dict(option_rows(options("--trace-config=rate=5", "--trace-config=triton,file=a")))
+    assert rows["trace_config"] == "rate=5 triton,file=a"
+
+
+def test_the_earlier_options_of_traces_are_settings_of_the_new_one() -> None:
+    got = options("--trace-file=f", "--trace-level=MAX", "--trace-rate=7", "--trace-count=2", "--trace-log-frequency=3")
+    assert {s.name: s.value for s in got.trace_config} == {
+        "trace_file": "f",
+        "trace_level": "TIMESTAMPS",
+        "trace_rate": 7,
+        "trace_count": 2,
+        "log_frequency": 3,
+    }
+    assert len([text for text in got.warnings if "is deprecated: use --trace-config" in text]) == 5
+    assert options("--trace-config=rate=1", "--trace-rate=7").trace_config[-1].value == 1

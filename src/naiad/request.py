@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -88,9 +88,11 @@ class InferRequest:
         inputs: arrays by name; BYTES as object arrays of ``bytes``.
         id: the caller's id, "" when none was given.
         received_ns, queued_ns: monotonic times of its arrival and of its being handed to the model.
+        carrier: what brought it, as traces name it: "HTTP" or "GRPC"; "" for a request of another model.
     """
 
     __slots__ = ("id", "inputs", "queued_ns", "received_ns", "terms")
+    carrier: ClassVar[str] = ""
 
     def __init__(
         self, terms: RequestTerms, inputs: Mapping[str, Array], id: str = "", received_ns: int = 0, queued_ns: int = 0

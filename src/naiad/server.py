@@ -21,15 +21,16 @@ from naiad.frontends.forwarding import HeaderForwarding
 from naiad.frontends.http.access import guarded
 from naiad.frontends.http.listener import HttpListener
 from naiad.frontends.http.protocol import HttpLimits
-from naiad.frontends.http.request_log import log_requests
+from naiad.frontends.http.request_log import with_request_log
 from naiad.frontends.http.routes import Router
 from naiad.frontends.http.settings import http_tls, surrounded
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.options import ServerOptions, option_rows
 from naiad.repository.catalog import Catalog
-from naiad.telemetry.logs import table_log
+from naiad.telemetry.logs import LogSettings, ServerLog, table_log
 from naiad.telemetry.tables import format_table
+from naiad.telemetry.tracing import Tracing
 from naiad.version import __version__
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ more processor time in switches for the same tail as 0.5 ms (0.60 ms).
 
 OTHER_FILES = 800
 """Open files beside the connections: the log, the listeners, TLS handshakes, what the frameworks and loading need."""
+
+
+TRACE_FILE_S = 5.0
+"""How long the end of the server waits for traces that are not written yet."""
 
 
 class Frontend(Protocol):
@@ -72,15 +77,17 @@ class Frontend(Protocol):
 class Server:
     """Everything one server process runs. ``run`` returns the exit code."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions, log: ServerLog) -> None:
         self._options = options
+        self._log = log
         settings = LoadSettings(
             options.settings_of, not options.disable_auto_complete_config, options.model_config_name
         )
         self._catalog = Catalog(options.model_repository, options.paths)
         is_explicit = options.model_control_mode == "explicit"
+        self._tracing = Tracing.from_options(options)
         self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
-        self._engine = Engine(self._manager, options.id, options.strict_readiness)
+        self._engine = Engine(self._manager, options.id, options.strict_readiness, log, self._tracing)
         self._gates = gates(options)
         self._listeners: list[Frontend] = []
         self._stop = asyncio.Event()
@@ -94,6 +101,8 @@ class Server:
         begun = monotonic()
         if self._options.log_verbose:
             table_log(logger, logging.INFO, "options", format_table(("Option", "Value"), option_rows(self._options)))
+        if problem := self._tracing.problem():
+            raise OptionError(f'Bad option: "--trace-config". {problem}')
         self._watch_signals()
         sources = self._scan()
         try:
@@ -111,6 +120,7 @@ class Server:
         finally:
             for listener in self._listeners:
                 listener.abort()
+            self._tracing.close(TRACE_FILE_S)
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -180,7 +190,7 @@ class Server:
         inner = Router(self._engine, options.http_max_input_size, _forwarding(options.http_header_forward_pattern))
         router = surrounded(inner, options, self._gates.http)
         listener = HttpListener(
-            log_requests(router) if options.log_verbose else router,
+            with_request_log(router, self._log.settings.log_verbose_level),
             options.http_address,
             options.http_port,
             limits=limits,
@@ -189,6 +199,11 @@ class Server:
             ssl=http_tls(options),
         )
         await self._start(listener, "HTTPService")
+
+        def follow_log(settings: LogSettings) -> None:
+            listener.serve(with_request_log(router, settings.log_verbose_level))
+
+        self._log.when_changed.append(follow_log)
 
     async def _listen_metrics(self) -> None:
         # Imported here: a server without metrics does not pay for it.
@@ -252,15 +267,18 @@ def _status(row: Mapping[str, str]) -> str:
     return f"{row['state']}: {row['reason']}" if row.get("reason") else row.get("state", "")
 
 
-def run(options: ServerOptions) -> int:
-    """Serve with ``options`` until told to stop; gives back the process's exit code."""
+def run(options: ServerOptions, log: ServerLog) -> int:
+    """Serve with ``options`` until told to stop; gives back the process's exit code.
+
+    ``log`` is the one that is installed; its settings can be changed over the API.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     grpc = options.grpc_max_connections if options.serves_grpc else 0
     http = options.http_max_connections
     _allow_open_files(http + grpc + OTHER_FILES, max(http, grpc) + OTHER_FILES)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(options))
+            return runner.run(_serve(options, log))
     except OptionError as error:
         logger.error("error: creating server: %s", error)
         return 1
@@ -269,10 +287,10 @@ def run(options: ServerOptions) -> int:
         return 1
 
 
-async def _serve(options: ServerOptions) -> int:
+async def _serve(options: ServerOptions, log: ServerLog) -> int:
     # One thread for what is too long for the loop: large bodies that grow when decompressed do not do so together.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1, "naiad-off-loop"))
-    return await Server(options).run()
+    return await Server(options, log).run()
 
 
 def _allow_open_files(wanted: int, needed: int) -> None:

@@ -63,9 +63,9 @@ def repository(tmp_path: Path) -> Path:
         ("POST", "/v2/models/m/generate_stream", 501),
         ("GET", "/v2/systemsharedmemory/status", 501),
         ("POST", "/v2/cudasharedmemory/region/r/register", 501),
-        ("GET", "/v2/logging", 501),
-        ("GET", "/v2/trace/setting", 501),
-        ("GET", "/v2/models/m/trace/setting", 501),
+        ("GET", "/v2/logging", 200),
+        ("GET", "/v2/trace/setting", 200),
+        ("GET", "/v2/models/m/trace/setting", 200),
     ],
 )
 def test_paths_and_methods(repository: Path, method: str, target: str, status: int) -> None:

@@ -79,6 +79,20 @@ def statistics(service: Any, model: str, version: str) -> Any:
     return found
 
 
+def test_the_settings(service: Any) -> None:
+    log = service.LogSettings(pb.LogSettingsRequest(), timeout=CALL_S).settings
+    assert (log["log_info"].bool_param, log["log_verbose_level"].uint32_param) == (True, 0)
+    trace = service.TraceSetting(pb.TraceSettingRequest(), timeout=CALL_S).settings
+    assert {name: list(found.value) for name, found in trace.items()} == {
+        "trace_level": ["OFF"],
+        "trace_rate": ["1000"],
+        "trace_count": ["-1"],
+        "log_frequency": ["0"],
+        "trace_file": [""],
+        "trace_mode": ["triton"],
+    }
+
+
 def test_the_repository_index(service: Any, models: Path) -> None:
     answer = service.RepositoryIndex(pb.RepositoryIndexRequest(), timeout=CALL_S)
     assert {m.name for m in answer.models} == {folder.name for folder in models.iterdir()}
@@ -92,8 +106,6 @@ NOT_SERVED = {
     "CudaSharedMemoryStatus": pb.CudaSharedMemoryStatusRequest(),
     "CudaSharedMemoryRegister": pb.CudaSharedMemoryRegisterRequest(),
     "CudaSharedMemoryUnregister": pb.CudaSharedMemoryUnregisterRequest(),
-    "TraceSetting": pb.TraceSettingRequest(),
-    "LogSettings": pb.LogSettingsRequest(),
 }
 
 
@@ -123,6 +135,7 @@ def test_models_are_not_loaded_without_explicit_control(service: Any, method: st
 
 def test_every_method_of_the_service_was_called() -> None:
     called = {*ANSWERS, *NOT_SERVED, *NOT_ALLOWED, "ModelConfig", "ModelStatistics", "RepositoryIndex"}
+    called |= {"LogSettings", "TraceSetting"}
     methods = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name
     assert called | {"ModelInfer", "ModelStreamInfer"} == set(methods)
 

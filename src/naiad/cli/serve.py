@@ -37,12 +37,12 @@ def _with_options(command: str, argv: Sequence[str], help_text: Callable[[], str
 def _serve(options: ServerOptions) -> int:
     from naiad.telemetry.logs import LogSettings, ServerLog
 
-    with ServerLog(LogSettings.from_options(options)):
+    with ServerLog(LogSettings.from_options(options)) as log:
         for text in options.warnings:
             logger.warning(text)
         from naiad.server import run
 
-        return run(options)
+        return run(options, log)
 
 
 def _check(options: ServerOptions) -> int:

@@ -16,7 +16,10 @@ from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.states import ModelState
 from naiad.repository.overrides import Overrides
+from naiad.telemetry.logs import LogSettings, ServerLog
 from naiad.telemetry.statistics import Duration, ModelStatistics
+from naiad.telemetry.trace_settings import read_changes
+from naiad.telemetry.tracing import Tracing
 from naiad.version import __version__
 
 EXTENSIONS = (
@@ -26,6 +29,8 @@ EXTENSIONS = (
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
+    "logging",
 )
 """The protocol extensions that are served, in the order of the reference's list."""
 
@@ -46,9 +51,19 @@ class Engine:
         manager: owns the models.
         server_id: ``--id``.
         strict_readiness: ready only when every model is (``--strict-readiness``).
+        log: whose settings can be changed.
+        tracing: which requests are traced.
     """
 
-    def __init__(self, manager: ModelManager, server_id: str, strict_readiness: bool) -> None:
+    def __init__(
+        self,
+        manager: ModelManager,
+        server_id: str,
+        strict_readiness: bool,
+        log: ServerLog | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self.log = log or ServerLog(LogSettings())
         self._manager = manager
         self._entries = manager.entries
         self._server_id = server_id
@@ -57,6 +72,9 @@ class Engine:
         self.exiting = False
         manager.models = self
         manager.on_unloading = self._let_go
+        manager.on_serving = self._trace
+        self._tracing = tracing or Tracing()
+        self._tracing.when_changed = self._trace_all
 
     def follow(self, follower: Follower) -> None:
         """Tell ``follower`` of each model that is unloaded from now on, for as long as somebody else holds it."""
@@ -65,6 +83,37 @@ class Engine:
     def _let_go(self, model: LoadedModel) -> None:
         for follower in list(self._followers):
             follower.forget(model)
+
+    # Tracing
+
+    def trace_settings(self, model: str) -> dict[str, str | list[str]]:
+        """The trace settings of a model, or with "" of all that have none of their own, as the protocol shows them.
+
+        Raises:
+            InvalidArgumentError: there is no such model.
+        """
+        if model and not self.is_model_ready(model, None):
+            raise InvalidArgumentError(f"Request for unknown model : {model}")
+        return self._tracing.shown(model)
+
+    def change_trace_settings(
+        self, model: str, given: Mapping[str, Sequence[str] | None]
+    ) -> dict[str, str | list[str]]:
+        """Change the trace settings in ``given``, all or none, and give back all; None clears one.
+
+        Errors as ``trace_settings``, ``read_changes`` and ``Tracing.change``.
+        """
+        self.trace_settings(model)
+        if given:
+            self._tracing.change(model, read_changes(given))
+        return self._tracing.shown(model)
+
+    def _trace_all(self) -> None:
+        for model in self.loaded_models():
+            self._trace(model)
+
+    def _trace(self, model: LoadedModel) -> None:
+        model.trace_with(self._tracing.sampler(model.name))
 
     # Loading and unloading
 

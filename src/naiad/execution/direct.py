@@ -13,6 +13,7 @@ from naiad.clock import Clock
 from naiad.config.spec import ModelSpec
 from naiad.request import InferRequest
 from naiad.telemetry.statistics import ModelStatistics
+from naiad.telemetry.tracing import Sampler
 
 _NS_PER_MS = 1_000_000
 
@@ -84,3 +85,25 @@ class DirectRunner:
         since_ms = (monotonic_ns() - self._last_ns) // _NS_PER_MS
         self.statistics.last_inference_ms = self._clock.wall_ms() - since_ms
         self._count = self._request_ns = self._queue_ns = self._infer_ns = 0
+
+    def sampled(self, sampler: Sampler | None) -> DirectRunner:
+        """The runner to go on with when ``sampler`` chooses requests to be traced, or None does."""
+        self.settle()
+        if sampler is None:
+            return DirectRunner(self._execute, self.statistics, self._clock)
+        return SampledRunner(self._execute, self.statistics, self._clock, sampler)
+
+
+class SampledRunner(DirectRunner):
+    """Leaves the requests that are to be traced to the long way, where they are."""
+
+    __slots__ = ("_sampler",)
+
+    def __init__(
+        self, execute: Callable[..., object], statistics: ModelStatistics, clock: Clock, sampler: Sampler
+    ) -> None:
+        super().__init__(execute, statistics, clock)
+        self._sampler = sampler
+
+    def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
+        return self._sampler.passes_over() and super().run(request, failed)

@@ -32,12 +32,14 @@ from naiad.execution.process import ProcessInstance
 from naiad.execution.starting import start_one_by_one, start_together
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
+from naiad.execution.tracing import ModelTracer
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
 from naiad.scheduling.ordering import OrderedRelease
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.logs import request_log
 from naiad.telemetry.statistics import ModelStatistics
+from naiad.telemetry.tracing import Sampler
 
 logger = logging.getLogger("naiad")
 
@@ -88,6 +90,7 @@ class LoadedModel:
         # Why no instance will be there for a while.
         self._outage: UnavailableError | None = None
         self._runs_in_processes = False
+        self._tracer: ModelTracer | None = None
 
     @property
     def statistics(self) -> ModelStatistics:
@@ -95,6 +98,12 @@ class LoadedModel:
         if self._direct is not None:
             self._direct.settle()
         return self._statistics
+
+    def trace_with(self, sampler: Sampler | None) -> None:
+        """Trace the requests that ``sampler`` chooses from now on, or none."""
+        self._tracer = None if sampler is None else ModelTracer(sampler, self.name, self.version)
+        if self._direct is not None:
+            self._direct = self._direct.sampled(sampler)
 
     # Loading and unloading
 
@@ -280,10 +289,12 @@ class LoadedModel:
     def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Take the one response of each request of a batch. The instance gets its next batch before that."""
         self.child_revived(instance)
-        self._count(batch)
+        answered_ns = self._count(batch)
         self.in_flight -= len(outputs)
         for request, arrays in zip(batch.requests, outputs, strict=True):
             self._respond(request, arrays, None)
+        if self._tracer is not None:
+            self._tracer.trace(batch.requests, batch, answered_ns)
         self._tell_when_drained()
 
     def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
@@ -306,11 +317,13 @@ class LoadedModel:
             self._fail(request, BackendError(text))
         else:
             # An error that the model chose as its answer counts as a success: it did what it was asked for.
-            self._count_one(request, batch)
+            answered_ns = self._count_one(request, batch)
             self.in_flight -= 1
             if response.error is not None:
                 self._log_error(request, response.error)
             self._respond(request, {} if response.outputs is None else response.outputs, response.error)
+            if self._tracer is not None:
+                self._tracer.trace((request,), batch, answered_ns)
         self._tell_when_drained()
 
     def _respond_part(self, request: InferRequest, response: Response, batch: Batch) -> None:
@@ -328,6 +341,8 @@ class LoadedModel:
         except Exception:
             logger.exception("%sthe answer could not be sent", request_label(request.id))
         if response.final:
+            if self._tracer is not None:
+                self._tracer.trace((request,), batch, monotonic_ns())
             self._tell_when_drained()
 
     def _requeue(self, request: InferRequest) -> None:
@@ -338,7 +353,8 @@ class LoadedModel:
             self._turn_is_set = True
             self._loop.call_soon(self._turn)
 
-    def _count_one(self, request: InferRequest, batch: Batch) -> None:
+    def _count_one(self, request: InferRequest, batch: Batch) -> int:
+        """Statistics of one request of a batch that succeeded; gives back the time that was counted to."""
         now_ns = monotonic_ns()
         input_ns = batch.input_ns - batch.start_ns
         self._statistics.count_success(
@@ -351,6 +367,7 @@ class LoadedModel:
             0,
         )
         self._statistics.last_inference_ms = self._clock.wall_ms()
+        return now_ns
 
     def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """An instance is free for the next batch."""
@@ -412,12 +429,15 @@ class LoadedModel:
     def _settle(self, batches: list[Batch]) -> None:
         """Count finished batches and answer their requests."""
         for batch in batches:
+            answered_ns = 0 if self._tracer is None else monotonic_ns()
             if batch.error is None:
                 self._succeed(batch)
             else:
                 self._count_failed_execution(batch)
                 for request in batch.requests:
                     self._fail(request, batch.error)
+            if self._tracer is not None:
+                self._tracer.trace(batch.requests, batch, answered_ns)
         self._tell_when_drained()
 
     def _tell_when_drained(self) -> None:
@@ -465,8 +485,8 @@ class LoadedModel:
         else:
             _send(request, outputs, error)
 
-    def _count(self, batch: Batch) -> None:
-        """Statistics of a batch that succeeded, once for all its requests."""
+    def _count(self, batch: Batch) -> int:
+        """Statistics of a batch that succeeded, once for all its requests; gives back the time that was counted to."""
         now_ns, count = monotonic_ns(), len(batch.requests)
         received_ns = queued_ns = 0
         for request in batch.requests:
@@ -484,6 +504,7 @@ class LoadedModel:
             *times,
         )
         statistics.last_inference_ms = self._clock.wall_ms()
+        return now_ns
 
     def _count_failed_execution(self, batch: Batch) -> None:
         """A run that failed is an execution all the same; the times it did not reach count as nothing."""

@@ -52,6 +52,7 @@ class ModelManager:
     Attributes:
         loaded: every model of the start was tried.
         models: what models find others with, set by who serves them.
+        on_serving: told of each loaded model, before it gets its first request.
         on_unloading: told of each loaded model that goes, so that what was remembered of it can go too.
         listed: the names of all models in the repositories, as far as they are known.
         custom_metrics: those that models count themselves.
@@ -63,6 +64,7 @@ class ModelManager:
         self.entries: dict[str, ModelEntry] = {}
         self.loaded = False
         self.models: Models | None = None
+        self.on_serving: Callable[[LoadedModel], None] = lambda model: None
         self.on_unloading: Callable[[LoadedModel], None] = lambda model: None
         self.listed: frozenset[str] = frozenset()
         self.custom_metrics = CustomMetrics()
@@ -310,6 +312,7 @@ class ModelManager:
             asker.is_loaded()
             permit.give_back()
         self._serve(name, version, found, model, config, monotonic() - begun)
+        self.on_serving(model)
         return None
 
     @staticmethod

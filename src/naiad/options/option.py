@@ -20,6 +20,7 @@ class Group(Enum):
     GRPC = "GRPC"
     ACCESS = "Access"
     METRICS = "Metrics"
+    TRACING = "Tracing"
     BACKEND = "Backend"
     DEPRECATED = "DEPRECATED"
 

@@ -26,7 +26,6 @@ OTHERS = frozenset(
         "vertex-ai-port",
         "vertex-ai-thread-count",
         "vertex-ai-default-model",
-        "trace-config",
         "cache-config",
         "cache-directory",
         "rate-limit",
@@ -40,11 +39,6 @@ OTHERS = frozenset(
         "model-load-gpu-limit",
         "repoagent-directory",
         "response-cache-byte-size",
-        "trace-file",
-        "trace-level",
-        "trace-rate",
-        "trace-count",
-        "trace-log-frequency",
     }
 )
 """Options that are refused whatever their value."""

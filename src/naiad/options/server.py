@@ -33,6 +33,7 @@ from naiad.options.kinds import (
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
 from naiad.options.restriction import Restriction, repeated_features, restriction
+from naiad.options.trace_config import OFF, ONLY_OFF, TRACE_SETTING, TraceSetting, deprecated_trace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -364,6 +365,15 @@ class ServerOptions:
         repeatable=True,
     )
 
+    trace_config: tuple[TraceSetting, ...] = declare(
+        Group.TRACING,
+        TRACE_SETTING,
+        (),
+        "A setting of the traces of requests: level, rate and count say which are traced, triton,file where they are "
+        "written.",
+        repeatable=True,
+    )
+
     backend_directory: str = declare(
         Group.BACKEND,
         FOLDER_NAME,
@@ -385,6 +395,46 @@ class ServerOptions:
         "With true the same as --disable-auto-complete-config.",
         remark="is deprecated: use --disable-auto-complete-config",
     )
+    trace_file: tuple[TraceSetting, ...] = declare(
+        Group.DEPRECATED,
+        deprecated_trace("triton,file", "<path>"),
+        (),
+        "The same as --trace-config triton,file=<path>.",
+        repeatable=True,
+        remark="is deprecated: use --trace-config",
+    )
+    trace_level: tuple[TraceSetting, ...] = declare(
+        Group.DEPRECATED,
+        deprecated_trace("level", "<level>"),
+        (),
+        "The same as --trace-config level=<level>.",
+        repeatable=True,
+        remark="is deprecated: use --trace-config",
+    )
+    trace_rate: tuple[TraceSetting, ...] = declare(
+        Group.DEPRECATED,
+        deprecated_trace("rate", "<integer>"),
+        (),
+        "The same as --trace-config rate=<integer>.",
+        repeatable=True,
+        remark="is deprecated: use --trace-config",
+    )
+    trace_count: tuple[TraceSetting, ...] = declare(
+        Group.DEPRECATED,
+        deprecated_trace("count", "<integer>"),
+        (),
+        "The same as --trace-config count=<integer>.",
+        repeatable=True,
+        remark="is deprecated: use --trace-config",
+    )
+    trace_log_frequency: tuple[TraceSetting, ...] = declare(
+        Group.DEPRECATED,
+        deprecated_trace("triton,log-frequency", "<integer>"),
+        (),
+        "The same as --trace-config triton,log-frequency=<integer>.",
+        repeatable=True,
+        remark="is deprecated: use --trace-config",
+    )
 
     paths: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -396,6 +446,14 @@ class ServerOptions:
         set_field(self, "metrics_address", self.metrics_address or self.http_address)
         set_field(self, "allow_cpu_metrics", self.allow_cpu_metrics and self.allow_metrics)
         set_field(self, "allow_gpu_metrics", self.allow_gpu_metrics and self.allow_metrics)
+        deprecated = (
+            *self.trace_file,
+            *self.trace_level,
+            *self.trace_rate,
+            *self.trace_count,
+            *self.trace_log_frequency,
+        )
+        set_field(self, "trace_config", (*deprecated, *self.trace_config))
         if self.strict_model_config:
             set_field(self, "disable_auto_complete_config", True)
         if self.grpc_use_ssl_mutual:
@@ -449,7 +507,7 @@ class ServerOptions:
             ("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
         )
         taken: dict[tuple[str, int], str] = {}
-        found = [*self._tls_problems(), *self._load_model_problems(), *self._access_problems()]
+        found = [*self._tls_problems(), *self._load_model_problems(), *self._access_problems(), *self._trace_problems()]
         if self.http_port_serves_grpc and not self.allow_http:
             found.append("--http-port-serves-grpc needs the HTTP port: leave it out, or set --allow-http=true")
         for name, allowed, address, port in listeners:
@@ -462,6 +520,13 @@ class ServerOptions:
                     f"{address}:{port}"
                 )
         return found
+
+    def _trace_problems(self) -> Iterator[str]:
+        levels = {item.value for item in self.trace_config if item.name == "trace_level"}
+        if OFF in levels and len(levels) > 1:
+            yield f"{ONLY_OFF}: give --trace-config level once"
+        if levels - {OFF} and not any(item.name == "trace_file" for item in self.trace_config):
+            yield "--trace-config level needs a file: name one with --trace-config triton,file=<path>"
 
     def _load_model_problems(self) -> Iterator[str]:
         if self.load_model and self.model_control_mode != "explicit":

@@ -77,7 +77,12 @@ class LogSettings:
 
 
 class ServerLog(logging.Handler):
-    """The process's log while it is installed, as a context manager; what it replaced is put back after it."""
+    """The process's log while it is installed, as a context manager; what it replaced is put back after it.
+
+    Attributes:
+        settings: what it logs by.
+        when_changed: called with the new settings, each time after they changed.
+    """
 
     def __init__(
         self,
@@ -97,6 +102,7 @@ class ServerLog(logging.Handler):
         self._file: TextIO | None = None
         self._file_sink: LogSink | None = None
         self._restore: list[Callable[[], None]] = []
+        self.when_changed: list[Callable[[LogSettings], None]] = []
         self.settings = LogSettings()
         self.change(settings)
 
@@ -113,6 +119,8 @@ class ServerLog(logging.Handler):
         self.settings = settings
         if self._restore:
             LOGGER.setLevel(settings.lowest_level)
+        for tell in self.when_changed:
+            tell(settings)
 
     def __enter__(self) -> ServerLog:
         root = logging.getLogger()

@@ -323,6 +323,10 @@ class HeadMemo:
                 self._remember(raw, head)
         return head
 
+    def clear(self) -> None:
+        """Let go of every head, and with it of who answers it."""
+        self.known.clear()
+
     def _remember(self, raw: bytes, head: RequestHead) -> None:
         mark = hash(raw)
         if mark not in self._seen_once:

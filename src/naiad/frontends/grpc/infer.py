@@ -19,6 +19,7 @@ class GrpcInferRequest(InferRequest):
     """A request that answers on its call, and that the caller can give up."""
 
     __slots__ = ("call", "model", "plan")
+    carrier = "GRPC"
 
     def __init__(
         self,

@@ -14,16 +14,17 @@ from naiad.frontends.grpc.forwarding import ForwardingInferHandler, ForwardingSt
 from naiad.frontends.grpc.health import HealthService
 from naiad.frontends.grpc.infer import InferHandler
 from naiad.frontends.grpc.infer_read import RequestDecoder
+from naiad.frontends.grpc.log_settings import LogSettingsMethod
 from naiad.frontends.grpc.reflection import reflection_methods
 from naiad.frontends.grpc.repository import Repository
 from naiad.frontends.grpc.stream import StreamService
+from naiad.frontends.grpc.trace_settings import TraceSettingMethod
 from naiad.options import INT32_MAX
 from naiad.wire.grpc.paths import HEALTH, INFERENCE, path
 
 NOT_SERVED = (
     *("SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister"),
     *("CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"),
-    *("TraceSetting", "LogSettings"),
 )
 """Methods of the protocol that are answered with UNIMPLEMENTED for now."""
 
@@ -48,6 +49,8 @@ def make_methods(
     }
     for name, answer in _described(Description(engine)).items():
         methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", answer)
+    methods[path(INFERENCE, "LogSettings")] = protobuf_method("LogSettingsRequest", LogSettingsMethod(engine))
+    methods[path(INFERENCE, "TraceSetting")] = protobuf_method("TraceSettingRequest", TraceSettingMethod(engine))
     for name, method in Repository(engine).methods().items():
         methods[path(INFERENCE, name)] = method
     for name in NOT_SERVED:

@@ -67,6 +67,7 @@ class _StreamRequest(InferRequest):
     """A request that answers through its stream."""
 
     __slots__ = ("model", "plan", "stream")
+    carrier = "GRPC"
 
     def __init__(
         self,

@@ -34,6 +34,7 @@ class HttpInferRequest(InferRequest):
     """A request that answers on its HTTP exchange."""
 
     __slots__ = ("exchange", "plan")
+    carrier = "HTTP"
 
     def __init__(
         self, exchange: Exchange, plan: BinaryPlan, inputs: Mapping[str, Array], request_id: str, received_ns: int

@@ -38,9 +38,13 @@ class HttpListener(Listener):
     ) -> None:
         service = HttpService(application, limits or HttpLimits(), take_http2)
         connect = partial(HttpConnection, service)
-        self._json_work = service.json_work
+        self._http = service
         super().__init__(service, connect, host, port, option=option, reuse_port=reuse_port, clock=clock, ssl=ssl)
+
+    def serve(self, application: Application) -> None:
+        """Hand the requests to ``application`` from the next one on."""
+        self._http.serve(application)
 
     def abort(self) -> None:
         super().abort()
-        self._json_work.close()
+        self._http.json_work.close()

@@ -11,6 +11,11 @@ from naiad.wire.http1 import RequestHead
 logger = logging.getLogger("naiad")
 
 
+def with_request_log(application: Application, level: int) -> Application:
+    """``application`` as it is asked while the log has this verbose level: below 1 nothing stands in between."""
+    return log_requests(application) if level > 0 else application
+
+
 def log_requests(application: Application) -> Application:
     """``application``, with method and path of each request logged before it is handled."""
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from naiad.engine.engine import Engine
 from naiad.frontends.forwarding import HeaderForwarding
-from naiad.frontends.http import health, metadata, openapi, repository, statistics
+from naiad.frontends.http import health, log_settings, metadata, openapi, repository, statistics, trace_settings
 from naiad.frontends.http.answers import JSON, TEXT, send_json, send_message
 from naiad.frontends.http.content_coding import ContentCoding
 from naiad.frontends.http.forwarding import forwarding
@@ -68,8 +68,10 @@ ROUTES: tuple[Route, ...] = (
     _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", None),
     _route("POST", r"/v2/(?:system|cuda)sharedmemory/region/[^/]+/register", None),
     _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/unregister", None),
-    _route("GET", "/v2/logging", None),
-    _route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", None),
+    _route("GET", "/v2/logging", log_settings.show),
+    _route("POST", "/v2/logging", log_settings.change),
+    _route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.show),
+    _route("POST", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.change),
     _route("GET", r"/openapi\.json", describe),
 )
 
@@ -114,7 +116,7 @@ class Router:
                 if route.make is None:
                     return _not_served
                 groups = match.groupdict()
-                return route.make(self._engine, groups.get("model", ""), groups.get("version"))
+                return route.make(self._engine, groups.get("model") or "", groups.get("version"))
             wrong_method = wrong_method or route
         if wrong_method is None:
             return _not_found

@@ -94,6 +94,11 @@ class HttpService:
         """Where a new connection receives."""
         return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
 
+    def serve(self, application: Application) -> None:
+        """Ask ``application`` from the next request on."""
+        self.application = application
+        self.memo.clear()
+
     def age(self, seconds: int) -> None:
         """Note that time has passed."""
         self.pool.age(seconds)

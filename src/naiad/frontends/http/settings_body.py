@@ -1,0 +1,24 @@
+"""The body of a request that changes settings: a small JSON object."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from naiad.errors import InvalidArgumentError
+from naiad.frontends.http.infer_read import Body
+from naiad.frontends.http.load_body import read_object
+
+MAX_BYTES: Final = 1 << 16
+"""More than any settings need, and so little that reading it holds nobody up."""
+
+
+def read_settings(body: Body) -> dict[str, Any]:
+    """The settings by name; none for an empty body.
+
+    Raises:
+        InvalidArgumentError: it is larger than ``MAX_BYTES``.
+        MalformedRequestError: it is no JSON object.
+    """
+    if len(body) > MAX_BYTES:
+        raise InvalidArgumentError(f"the body has {len(body)} bytes: settings are a JSON object of up to {MAX_BYTES}")
+    return read_object(body)[0]

@@ -1,0 +1,186 @@
+"""Traces as JSON in files, written by a thread, so that the loop never waits for a disk.
+
+Source of the form: ``tracer.cc`` of the reference. A file is an array; a trace is two objects in it, one that names
+the request and one with its timestamps. A file is whole JSON whenever it is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import BinaryIO, Final
+
+import orjson
+
+logger = logging.getLogger("naiad")
+
+MAX_WAITING: Final = 10_000
+"""Traces that may wait for the disk; those beyond are dropped and counted."""
+
+_END: Final = b"\n]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One request: ``timestamps`` are names and monotonic times in ns, in their order."""
+
+    id: int
+    model: str
+    version: int
+    request_id: str
+    timestamps: tuple[tuple[str, int], ...]
+
+    def text(self) -> bytes:
+        """The objects of the trace, divided by a comma."""
+        head: dict[str, object] = {"id": self.id, "model_name": _unicode(self.model), "model_version": self.version}
+        if self.request_id:
+            head["request_id"] = _unicode(self.request_id)
+        times = {"id": self.id, "timestamps": [{"name": name, "ns": ns} for name, ns in self.timestamps]}
+        return orjson.dumps(head) + b"," + orjson.dumps(times)
+
+
+def _unicode(text: str) -> str:
+    """``text`` without what has no place in UTF-8, such as parts of a folder's name that are no text."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+class TraceOutput:
+    """Where the traces of one scope go: into numbered files of ``per_file`` traces, or for 0 into the one file.
+
+    The writer's thread alone uses it.
+    """
+
+    def __init__(self, per_file: int) -> None:
+        self.per_file = per_file
+        self.file: _ArrayFile | None = None
+
+
+class _ArrayFile:
+    """A JSON array that grows; what the file held before is gone."""
+
+    def __init__(self, path: str) -> None:
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
+        self.count = 0
+
+    def append(self, text: bytes) -> None:
+        if self.count:
+            self._file.seek(-len(_END), os.SEEK_CUR)
+        self._file.write((b",\n" if self.count else b"[\n") + text + _END)
+        self.count += 1
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TraceWriter:
+    """Writes traces to ``path``, and to ``path`` with ``.0``, ``.1`` and so on at its end."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._items: SimpleQueue[tuple[TraceOutput, Trace | None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._dropped = 0
+        self._index = 0
+        self._whole: _ArrayFile | None = None
+        self._unflushed: set[_ArrayFile] = set()
+        self._has_failed = False
+
+    def problem(self) -> str:
+        """Why the file could not be written; "" when nothing speaks against it."""
+        folder = Path(self.path).absolute().parent
+        if Path(self.path).is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            return f"cannot write {self.path}: name a file in a folder that exists and may be written"
+        return ""
+
+    # On the loop
+
+    def put(self, output: TraceOutput, trace: Trace | None) -> None:
+        """Write ``trace`` soon; None when no more come for ``output``."""
+        if trace is not None and (self._items.qsize() >= MAX_WAITING or not self._is_started()):
+            self._dropped += 1
+            return
+        self._items.put((output, trace))
+
+    def close(self, timeout_s: float) -> None:
+        """Write out what waits, for ``timeout_s`` seconds at most; the last call."""
+        if self._thread is not None:
+            self._items.put(None)
+            self._thread.join(timeout_s)
+
+    def _is_started(self) -> bool:
+        """The thread runs; False where the system has none to give, which costs traces and no answers."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="naiad-trace", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
+
+    # In the thread
+
+    def _run(self) -> None:
+        while (item := self._items.get()) is not None:
+            self._attempt(self._take, *item)
+            if self._items.empty():
+                self._tell_dropped()
+        if self._whole is not None:
+            self._attempt(self._whole.close)
+        self._tell_dropped()
+
+    def _attempt(self, step: Callable[..., None], *arguments: object) -> None:
+        """What a disk refuses is said once, until it takes something again."""
+        try:
+            step(*arguments)
+            self._has_failed = False
+        except OSError as error:
+            if not self._has_failed:
+                logger.error("traces cannot be written to %s: %s", self.path, error)
+            self._has_failed = True
+
+    def _take(self, output: TraceOutput, trace: Trace | None) -> None:
+        if trace is None:
+            self._finish(output)
+        else:
+            self._write(output, trace)
+        if self._items.empty():
+            while self._unflushed:
+                self._unflushed.pop().flush()
+
+    def _write(self, output: TraceOutput, trace: Trace) -> None:
+        file = self._file_for(output)
+        file.append(trace.text())
+        if output.per_file and file.count >= output.per_file:
+            self._finish(output)
+        else:
+            self._unflushed.add(file)
+
+    def _file_for(self, output: TraceOutput) -> _ArrayFile:
+        if not output.per_file:
+            if self._whole is None:
+                self._whole = _ArrayFile(self.path)
+            return self._whole
+        if output.file is None:
+            output.file = _ArrayFile(f"{self.path}.{self._index}")
+            self._index += 1
+        return output.file
+
+    def _finish(self, output: TraceOutput) -> None:
+        file, output.file = output.file, None
+        if file is not None:
+            self._unflushed.discard(file)
+            file.close()
+
+    def _tell_dropped(self) -> None:
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            logger.warning("%d traces were dropped: they came faster than they could be written", dropped)
