@@ -28,15 +28,22 @@ _IN_ONE_WRITE = 65536
 
 
 class HttpInferRequest(InferRequest):
-    """A request that answers on its HTTP exchange."""
+    """A request that answers on its HTTP exchange, and that the caller can give up."""
 
-    __slots__ = ("exchange", "plan")
+    __slots__ = ("exchange", "model", "plan")
 
     def __init__(
-        self, exchange: Exchange, plan: BinaryPlan, inputs: Mapping[str, Array], request_id: str, received_ns: int
+        self,
+        exchange: Exchange,
+        model: LoadedModel,
+        plan: BinaryPlan,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        received_ns: int,
     ) -> None:
         # Not through super(): one call less for every request.
         self.exchange = exchange
+        self.model = model
         self.plan = self.terms = plan
         self.inputs = inputs
         self.id = request_id
@@ -56,6 +63,10 @@ class HttpInferRequest(InferRequest):
         except (BufferError, KeyError, TypeError, ValueError):
             # An output may be missing, or not one row-major block of memory that can be sent as it lies.
             self._send_any(outputs)
+
+    def cancel(self) -> None:
+        """The caller is gone: leave the queue."""
+        self.model.cancel(self)
 
     def _send_any(self, outputs: Mapping[str, Array]) -> None:
         plan = self.plan
@@ -139,16 +150,18 @@ class InferHandler:
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):
-                request = self._read(exchange, body, None, received_ns)
+                request = self._read(exchange, model, body, None, received_ns)
             else:
                 if body[:size] == self._last_header:
                     plan = self._last_plan
                 else:
                     plan = self._look_up(bytes(body[:size]))
                 if plan is not None and plan.size == len(body) - size:
-                    request = HttpInferRequest(exchange, plan, plan.views(body, size), self._last_id, received_ns)
+                    inputs = plan.views(body, size)
+                    request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns)
                 else:
-                    request = self._read(exchange, body, size, received_ns)
+                    request = self._read(exchange, model, body, size, received_ns)
+            exchange.owner = request
             model.submit(request)
         except DecoupledModelError as error:
             send_error(exchange, error, TEXT)
@@ -163,9 +176,11 @@ class InferHandler:
         self._last_plan = self._memo.get(key)
         return self._last_plan
 
-    def _read(self, exchange: Exchange, body: Body, size: int | None, received_ns: int) -> HttpInferRequest:
+    def _read(
+        self, exchange: Exchange, model: LoadedModel, body: Body, size: int | None, received_ns: int
+    ) -> HttpInferRequest:
         """Read and check a request in full; keep its plan when its inputs are all binary."""
-        if self._reader.model.spec.decoupled:
+        if model.spec.decoupled:
             raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
         encoding = exchange.head.headers.get("content-encoding", "identity")
         if encoding.lower() not in ("", "identity"):
@@ -179,7 +194,7 @@ class InferHandler:
                 self._last_header = b""
         plain_id = not request_id or orjson.dumps(request_id)[1:-1] == request_id.encode()
         kind = HttpInferRequest if plain_id else EscapedIdRequest
-        request = kind(exchange, plan, inputs, request_id, received_ns)
+        request = kind(exchange, model, plan, inputs, request_id, received_ns)
         # Reading took a while, and was no wait in a queue.
         request.queued_ns = monotonic_ns()
         return request
