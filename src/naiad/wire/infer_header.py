@@ -6,15 +6,14 @@ model; the result says what the caller wrote, not whether a model accepts it.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
-
-import orjson
 
 from naiad.errors import InvalidArgumentError, MalformedRequestError, UnsupportedError
 from naiad.request import SEQUENCE_END, SEQUENCE_START, ParameterValue
 from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.wire.json_text import kind_of as _kind
+from naiad.wire.json_text import load_json
 
 MAX_ELEMENTS = 2**63 - 1
 RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
@@ -90,7 +89,7 @@ def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:
         InvalidArgumentError: a value is of the right type but not allowed.
         UnsupportedError: the request asks for shared memory, which is not served.
     """
-    root = _load(raw)
+    root = load_json(raw)
     if not isinstance(root, dict):
         raise MalformedRequestError(f"Unable to parse 'inputs': the request must be a JSON object, found {_kind(root)}")
     header = InferHeader()
@@ -105,29 +104,6 @@ def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:
         entries = _array(outputs, "outputs")
         header.outputs = [_read_output(entry, i) for i, entry in enumerate(entries)] or None
     return header
-
-
-def _load(raw: bytes | bytearray | memoryview) -> Any:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        strict = error
-    text = bytes(raw)
-    # The reference reads the bare words NaN and Infinity, which strict JSON does not have.
-    if b"NaN" in text or b"Infinity" in text:
-        try:
-            return _load_loosely(text.decode())
-        except (ValueError, RecursionError):
-            pass
-    raise MalformedRequestError(f"failed to parse the request JSON buffer: {strict.msg} at {strict.pos}") from None
-
-
-def _load_loosely(text: str) -> Any:
-    """JSON with the bare words; ``ValueError`` for half of a surrogate pair, which no later step could encode."""
-    value = json.loads(text)
-    if "\\u" in text:
-        json.dumps(value, ensure_ascii=False).encode()
-    return value
 
 
 def _read_parameters(header: InferHeader, found: Any) -> None:
@@ -279,16 +255,3 @@ def _unsigned(value: Any, key: str, expected: str = "an unsigned integer") -> in
     if type(value) is not int or value < 0 or value >= 2**64:
         raise MalformedRequestError(f"Unable to parse '{key}': expected {expected}, found {_kind(value)}")
     return value
-
-
-def _kind(value: Any) -> str:
-    """A JSON value as a person would name it, short."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return f"the number {value!r}"[:60]
-    if isinstance(value, str):
-        return "the string " + repr(value if len(value) <= 40 else value[:40] + "...")
-    return "an array" if isinstance(value, list) else "an object"

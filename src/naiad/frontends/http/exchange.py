@@ -31,8 +31,8 @@ class Owner(Protocol):
 class Exchange:
     """One request and its answer. The handler keeps it until it has called ``send`` once, on the loop's thread.
 
-    ``owner`` may be set by the handler: it is told when the peer goes before the answer was given, and forgotten with the
-    answer. ``answer`` belongs to the connection: the answer, while it waits for those of earlier requests or is not
+    ``owner`` may be set by the handler: it is told when the peer goes before the answer was given, and forgotten when
+    it was. ``answer`` belongs to the connection: the answer, while it waits for those of earlier requests or is not
     complete.
     """
 
