@@ -98,6 +98,7 @@ def test_the_queue_is_free_at_once(client: Client, version: Path, leave: object)
                 took.append(time.monotonic() - begun)
                 client.server.wait_pending("works", 0)
         leave(running)
+    until((version / "seen").exists, 5, "the model is told")
     # The rounds that another process of this machine held up do not count.
     assert min(took) < FREED_S
 
@@ -122,7 +123,7 @@ def test_the_model_that_runs_is_told(client: Client, version: Path, leave: objec
         took.append(float((version / "seen").read_text()) - begun)
         (version / "begun").unlink()
         (version / "seen").unlink()
-    assert min(took) < 2 * FREED_S
+    assert 0 < min(took) < 2 * FREED_S
     # It still serves.
     with ask(client, 0) as peer:
         assert read_answer(peer, "POST").json()["outputs"][0]["data"] == [0.0]
