@@ -136,12 +136,25 @@ class TritonPythonModel:
             sender.send(one("OUT", np.array([i], np.int32)))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
+GENERATES = """
+class TritonPythonModel:
+    def execute(self, requests):
+        return [one("text_output", np.array([self.text(r)], object)) for r in requests]
+
+    def text(self, request):
+        return array(request, "text_input").item().decode() + "|" + request.parameters()
+"""
 WORDS = """
 class TritonPythonModel:
     def execute(self, requests):
         for request in requests:
             sender = request.get_response_sender()
-            for word in array(request, "text_input").flat[0].split():
+            text = array(request, "text_input").item()
+            if text == b"error":
+                refused = pb_utils.InferenceResponse(error=pb_utils.TritonError("generation refused"))
+                sender.send(refused, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                continue
+            for word in text.split():
                 sender.send(pb_utils.InferenceResponse([
                     pb_utils.Tensor("text_output", np.array([word], object)),
                     pb_utils.Tensor("n", np.array([len(word)], np.int32)),
@@ -193,6 +206,12 @@ def _write_others(repository: Path) -> None:
     _write(repository, "resp_params", GIVES_PARAMETERS, [number_in], [number_out])
     _write(repository, "fail", FAILS, [tensor("MODE", "TYPE_INT32", "1")], [ones["INT32"]])
     _write(repository, "repeat", REPEATS, [count, delay], [ones["INT32"]], DECOUPLED)
+    text_in, text_out = (tensor(n, "TYPE_STRING", "1") for n in ("text_input", "text_output"))
+    optional = (
+        '{ name: "max_tokens" data_type: TYPE_INT32 dims: [ 1 ] optional: true }',
+        '{ name: "temps" data_type: TYPE_FP32 dims: [ -1 ] optional: true }',
+    )
+    _write(repository, "gen", GENERATES, [text_in, *optional], [text_out])
     _write(repository, "gen_stream", WORDS, [tensor("text_input", "TYPE_STRING", "1")], [words, number], DECOUPLED)
 
 

@@ -1,7 +1,8 @@
 """Requests as they were sent to the reference server and its Python models, and what it answered, over both protocols.
 
-``cases/python.json`` and ``cases/grpc_python.json`` have the form of the other cases. Places in a model's source are
-written ``<repository>/MODEL/VERSION/model.py(LINE)``.
+``cases/python.json``, ``cases/generate.json`` and ``cases/grpc_python.json`` have the form of the other cases,
+``meant_generate.json`` that of ``meant.json``. Places in a model's source are written
+``<repository>/MODEL/VERSION/model.py(LINE)``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from server.running import RunningServer, serving
 
 PLACE = re.compile(r"\S*/(\w+/\d+/model\.py)\(\d+\)")
 TRANSPORTS = ("naiad", "grpcio")
+GENERATE = replay_http.load("generate")
+HERE = Path(__file__).parent
+MEANT: dict[str, dict[str, Any]] = json.loads((HERE / "meant_generate.json").read_text(encoding="utf-8"))
 
 
 def cases(found: list[dict[str, Any]]) -> list[Any]:
@@ -48,13 +52,20 @@ def server(repository: Path, request: pytest.FixtureRequest) -> Iterator[Running
         assert "Exception in callback" not in running.log
 
 
-@pytest.mark.parametrize("case", cases(replay_http.load("python")))
+@pytest.mark.parametrize("case", cases(replay_http.load("python") + GENERATE))
 @pytest.mark.parametrize("server", TRANSPORTS[:1], indirect=True)
 def test_http_answer_is_the_recorded_one(server: RunningServer, case: dict[str, Any]) -> None:
     answer = replay_http.send(server, case)
     if answer.status >= 400:
         answer = dataclasses.replace(answer, body=placed(answer.body.decode()).encode())
-    replay_http.assert_answer(answer, case["expect"])
+    replay_http.assert_answer(answer, MEANT.get(case["name"], case)["expect"])
+
+
+def test_every_meant_difference_is_of_a_recorded_case_and_documented() -> None:
+    page = (HERE.parent.parent / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    for name, difference in MEANT.items():
+        assert name in {case["name"] for case in GENERATE}
+        assert f"| {difference['row']} |" in page, name
 
 
 @pytest.mark.parametrize("case", cases(replay_grpc.load("python")))

@@ -59,7 +59,7 @@ class Application:
     def later(self, exchange: Exchange, body: bytearray | memoryview) -> None:
         self.handled += 1
         self.waiting.append(exchange)
-        exchange.on_disconnect = self.count_disconnect
+        exchange.owner = self
         self.arrived.set()
 
     def fail(self, exchange: Exchange, body: bytearray | memoryview) -> None:
@@ -68,7 +68,7 @@ class Application:
     def not_found(self, exchange: Exchange, body: bytearray | memoryview) -> None:
         exchange.send_error(404, "Not Found")
 
-    def count_disconnect(self) -> None:
+    def cancel(self) -> None:
         self.disconnected += 1
 
     async def wait_for(self, waiting: int) -> None:

@@ -59,8 +59,6 @@ def repository(tmp_path: Path) -> Path:
         ("POST", "/v2/repository/models/m/load", 503),
         ("POST", "/v2/repository/models/m/unload", 503),
         ("GET", "/v2/repository/models/m/load", 405),
-        ("POST", "/v2/models/m/generate", 501),
-        ("POST", "/v2/models/m/generate_stream", 501),
         ("GET", "/v2/systemsharedmemory/status", 501),
         ("POST", "/v2/cudasharedmemory/region/r/register", 501),
         ("GET", "/v2/logging", 200),

@@ -31,12 +31,18 @@ async def ask_http(services: Services, peer: Peer) -> None:
         assert (await peer.infer("floats", IN_JSON)).status == 200
 
 
+async def ask_generate(services: Services, peer: Peer) -> None:
+    for _ in range(3):
+        answer = await peer.ask("POST", "/v2/models/floats/generate", b'{"INPUT0":[1,2]}')
+        assert answer.json["OUTPUT0"] == [1, 2]
+
+
 async def ask_grpc(services: Services, peer: Peer) -> None:
     for number in range(3):
         await services.answer(floats(1, 2, id=str(number)))
 
 
-@pytest.mark.parametrize("ask", [ask_http, ask_grpc])
+@pytest.mark.parametrize("ask", [ask_http, ask_generate, ask_grpc])
 def test_nothing_holds_a_model_after_its_end(tmp_path: Path, ask: Callable[[Services, Peer], Awaitable[None]]) -> None:
     write_models(tmp_path)
 

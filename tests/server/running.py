@@ -228,10 +228,26 @@ def read_answer(peer: socket.socket, method: str = "GET") -> Answer:
     headers = {k.strip().lower(): v.strip() for k, _, v in (f.partition(":") for f in fields)}
     _, status, reason = first.split(" ", 2)
     body = bytearray(rest)
+    if headers.get("transfer-encoding") == "chunked":
+        while not body.endswith(b"0\r\n\r\n"):
+            _receive(peer, body)
+        return Answer(int(status), reason, headers, _joined(bytes(body)))
     expected = 0 if method == "HEAD" else int(headers.get("content-length", "0"))
     while len(body) < expected:
         _receive(peer, body)
     return Answer(int(status), reason, headers, bytes(body))
+
+
+def _joined(body: bytes) -> bytes:
+    """The body that came in chunks."""
+    joined = bytearray()
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        length = int(size, 16)
+        joined += rest[:length]
+        assert rest[length : length + 2] == b"\r\n"
+        body = rest[length + 2 :]
+    return bytes(joined)
 
 
 def _receive(peer: socket.socket, buffer: bytearray) -> None:

@@ -366,6 +366,17 @@ def encode_head(
     return encoded + HEAD_END
 
 
+def encode_stream_head(status: int, content_type: str, chunked: bool, keep_alive: bool, lines: bytes = b"") -> bytes:
+    """The head of a response whose length is not known yet: in chunks, or up to the end of the connection.
+
+    ``lines`` are further header lines, each with its line break in front.
+    """
+    framing = "\r\nTransfer-Encoding: chunked" if chunked else ""
+    option = "" if chunked and keep_alive else "\r\nConnection: close"
+    head = f"HTTP/1.1 {status} {reason_of(status)}\r\nContent-Type: {content_type}{framing}{option}"
+    return head.encode("latin-1") + lines + HEAD_END
+
+
 def adapt_response(response: Sequence[Part], connection: str, without_body: bool, lines: bytes = b"") -> list[Part]:
     """A complete response fitted to its request: a Connection header added ("" for none), the body cut off for HEAD.
 

@@ -6,15 +6,14 @@ model; the result says what the caller wrote, not whether a model accepts it.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
-
-import orjson
 
 from naiad.errors import InvalidArgumentError, MalformedRequestError, UnsupportedError
 from naiad.request import SEQUENCE_END, SEQUENCE_START, ParameterValue
 from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.wire.json_text import kind_of as _kind
+from naiad.wire.json_text import load_json
 
 MAX_ELEMENTS = 2**63 - 1
 RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
@@ -122,30 +121,6 @@ def check_binary_allowed(header: InferHeader) -> None:
             "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing "
             "inputs in binary data format"
         )
-
-
-def load_json(raw: bytes | bytearray | memoryview) -> Any:
-    """A JSON value; errors as ``parse_infer_header``."""
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        strict = error
-    text = bytes(raw)
-    # The reference reads the bare words NaN and Infinity, which strict JSON does not have.
-    if b"NaN" in text or b"Infinity" in text:
-        try:
-            return _load_loosely(text.decode())
-        except (ValueError, RecursionError):
-            pass
-    raise MalformedRequestError(f"failed to parse the request JSON buffer: {strict.msg} at {strict.pos}") from None
-
-
-def _load_loosely(text: str) -> Any:
-    """JSON with the bare words; ``ValueError`` for half of a surrogate pair, which no later step could encode."""
-    value = json.loads(text)
-    if "\\u" in text:
-        json.dumps(value, ensure_ascii=False).encode()
-    return value
 
 
 def _read_parameters(header: InferHeader, found: Any) -> None:
@@ -297,16 +272,3 @@ def _unsigned(value: Any, key: str, expected: str = "an unsigned integer") -> in
     if type(value) is not int or value < 0 or value >= 2**64:
         raise MalformedRequestError(f"Unable to parse '{key}': expected {expected}, found {_kind(value)}")
     return value
-
-
-def _kind(value: Any) -> str:
-    """A JSON value as a person would name it, short."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return f"the number {value!r}"[:60]
-    if isinstance(value, str):
-        return "the string " + repr(value if len(value) <= 40 else value[:40] + "...")
-    return "an array" if isinstance(value, list) else "an object"

@@ -38,11 +38,12 @@ def parameters_json(parameters: Parameters) -> bytes:
     """
     if not parameters:
         return b""
-    pieces = [b"%s:%s" % (_json(name, name), _json(name, value)) for name, value in parameters.items()]
+    pieces = [b"%s:%s" % (value_json(name, name), value_json(name, value)) for name, value in parameters.items()]
     return b'"parameters":{%s},' % b",".join(pieces)
 
 
-def _json(name: str, value: ParameterValue) -> bytes:
+def value_json(name: str, value: ParameterValue) -> bytes:
+    """The value of the parameter ``name`` as JSON; errors as ``parameters_json``."""
     if not isinstance(value, bool | int | float | str):
         raise _refused(name, value)
     if isinstance(value, float):

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnavailableError, UnsupportedError
 from naiad.frontends.http.answers import JSON, TEXT, send_error
+from naiad.frontends.http.exchange import Exchange, Handler, Owner
 from naiad.frontends.http.infer_read import Body
-from naiad.frontends.http.protocol import Exchange, Handler
 from naiad.frontends.off_loop import OFF_LOOP_BYTES, run_off_loop
 from naiad.wire.compression import EITHER, WINDOW_BITS, BrokenDataError, TooMuchDataError, compress, inflate
 from naiad.wire.http1 import HEAD_END, RequestHead
@@ -108,19 +108,19 @@ class _OuterExchange(Exchange):
     __slots__ = ("_inner",)
 
     def __init__(self, inner: Exchange) -> None:
-        # The connection tells ``inner`` that it is lost: see ``on_disconnect``.
+        # The connection tells the owner of ``inner`` that the caller is gone: see ``owner``.
         self._inner = inner
         self.connection = inner.connection
         self.head = inner.head
         self.answer = None
 
     @property
-    def on_disconnect(self) -> Callable[[], None] | None:
-        return self._inner.on_disconnect
+    def owner(self) -> Owner | None:
+        return self._inner.owner
 
-    @on_disconnect.setter
-    def on_disconnect(self, told: Callable[[], None] | None) -> None:
-        self._inner.on_disconnect = told
+    @owner.setter
+    def owner(self, owner: Owner | None) -> None:
+        self._inner.owner = owner
 
 
 class _CountedExchange(_OuterExchange):

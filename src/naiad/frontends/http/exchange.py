@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
 
 import orjson
 
@@ -12,23 +13,37 @@ from naiad.wire.http1 import RequestHead, encode_head
 if TYPE_CHECKING:
     from naiad.frontends.http.json_work import JsonWork
     from naiad.frontends.http.protocol import HttpConnection
+    from naiad.frontends.http.streamed import StreamedAnswer
     from naiad.wire.http1 import Part
+
+log = logging.getLogger(__name__)
+
+
+class Owner(Protocol):
+    """Who works on a request."""
+
+    def cancel(self) -> None:
+        """Most likely nobody waits for the answer any more: give up what has not begun.
+
+        Called at most once, and not after the answer was given. An answer is still to be given, also now.
+        """
 
 
 class Exchange:
     """One request and its answer. The handler keeps it until it has called ``send`` once, on the loop's thread.
 
-    ``on_disconnect`` may be set by the handler; it is called when the connection is lost before the answer was given.
-    ``answer`` belongs to the connection: the answer, while it waits for those of earlier requests.
+    ``owner`` may be set by the handler: it is told when the peer goes before the answer was given, and forgotten when
+    it was. ``answer`` belongs to the connection: the answer, while it waits for those of earlier requests or is not
+    complete.
     """
 
-    __slots__ = ("answer", "connection", "head", "on_disconnect")
+    __slots__ = ("answer", "connection", "head", "owner")
 
     def __init__(self, connection: HttpConnection, head: RequestHead) -> None:
         self.connection = connection
         self.head = head
-        self.answer: Sequence[Part] | None = None
-        self.on_disconnect: Callable[[], None] | None = None
+        self.answer: Sequence[Part] | StreamedAnswer | None = None
+        self.owner: Owner | None = None
 
     def send(self, parts: bytes | list[Part]) -> None:
         """Answer with a complete encoded response; the head lies in the first part, as ``encode_head`` makes it.
@@ -43,6 +58,8 @@ class Exchange:
         pending = connection.pending
         if self.head.plain and pending and pending[0] is self and not connection.halted:
             pending.popleft()
+            # It leads back here.
+            self.owner = None
             connection.quiet = 0
             if type(parts) is bytes:
                 connection.write(parts)
@@ -69,6 +86,18 @@ class Exchange:
     def closed(self) -> bool:
         """The peer is gone: nobody will read the answer."""
         return self.connection.lost
+
+
+def give_up(exchanges: Iterable[Exchange]) -> None:
+    """Tell the owners of these exchanges, each once, that the peer is gone."""
+    for exchange in list(exchanges):
+        owner, exchange.owner = exchange.owner, None
+        if owner is None:
+            continue
+        try:
+            owner.cancel()
+        except Exception:
+            log.exception("a request could not be cancelled: %s %s", exchange.head.method, exchange.head.target)
 
 
 Handler = Callable[[Exchange, "bytearray | memoryview"], None]

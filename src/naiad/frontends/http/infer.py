@@ -31,16 +31,23 @@ _IN_ONE_WRITE = 65536
 
 
 class HttpInferRequest(InferRequest):
-    """A request that answers on its HTTP exchange."""
+    """A request that answers on its HTTP exchange, and that the caller can give up."""
 
-    __slots__ = ("exchange", "plan")
+    __slots__ = ("exchange", "model", "plan")
     carrier = "HTTP"
 
     def __init__(
-        self, exchange: Exchange, plan: BinaryPlan, inputs: Mapping[str, Array], request_id: str, received_ns: int
+        self,
+        exchange: Exchange,
+        model: LoadedModel,
+        plan: BinaryPlan,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        received_ns: int,
     ) -> None:
         # Not through super(): one call less for every request.
         self.exchange = exchange
+        self.model = model
         self.plan = self.terms = plan
         self.inputs = inputs
         self.id = request_id
@@ -60,6 +67,10 @@ class HttpInferRequest(InferRequest):
         except (BufferError, KeyError, TypeError, ValueError):
             # An output may be missing, or not one row-major block of memory that can be sent as it lies.
             self._send_any(outputs)
+
+    def cancel(self) -> None:
+        """The caller is gone: leave the queue."""
+        self.model.cancel(self)
 
     def _send_any(self, outputs: Mapping[str, Array]) -> None:
         plan = self.plan
@@ -181,28 +192,32 @@ class InferHandler:
         try:
             if size is None or not 0 < size < len(body):
                 if len(body) >= LARGE_JSON_BYTES and (size is None or size == len(body)):
-                    self._read_later(exchange, body, size, received_ns)
+                    self._read_later(exchange, model, body, size, received_ns)
                     return
-                request = self._read(exchange, body, None, received_ns, size)
+                request = self._read(exchange, model, body, None, received_ns, size)
             else:
                 if body[:size] == self._last_header:
                     plan = self._last_plan
                 else:
                     plan = self._look_up(bytes(body[:size]))
                 if plan is not None and plan.size == len(body) - size:
-                    request = HttpInferRequest(exchange, plan, plan.views(body, size), self._last_id, received_ns)
+                    inputs = plan.views(body, size)
+                    request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns)
                 elif size >= LARGE_JSON_BYTES:
-                    self._read_later(exchange, body, size, received_ns)
+                    self._read_later(exchange, model, body, size, received_ns)
                     return
                 else:
-                    request = self._read(exchange, body, size, received_ns, size)
+                    request = self._read(exchange, model, body, size, received_ns, size)
+            exchange.owner = request
             model.submit(request)
         except NaiadError as error:
             _refuse(exchange, error)
 
-    def _read_later(self, exchange: Exchange, body: Body, size: int | None, received_ns: int) -> None:
+    def _read_later(
+        self, exchange: Exchange, model: LoadedModel, body: Body, size: int | None, received_ns: int
+    ) -> None:
         """Have large JSON read elsewhere, and go on with the same request as binary data."""
-        self._check()
+        _check(model)
 
         def done(body: memoryview, json_bytes: int, error: NaiadError | None) -> None:
             if exchange.closed():
@@ -214,7 +229,9 @@ class InferHandler:
                 if model is not self._model:
                     self._model = model
                     self._begin(RequestReader(model, self._forwarded))
-                model.submit(self._read(exchange, body, None, received_ns, json_bytes))
+                request = self._read(exchange, model, body, None, received_ns, json_bytes)
+                exchange.owner = request
+                model.submit(request)
             except NaiadError as wrong:
                 _refuse(exchange, wrong)
 
@@ -226,16 +243,17 @@ class InferHandler:
         self._last_plan = self._memo.get(key)
         return self._last_plan
 
-    def _check(self) -> None:
-        """Refuse what is not served."""
-        if self._reader.model.spec.decoupled:
-            raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
-
     def _read(
-        self, exchange: Exchange, body: Body, size: int | None, received_ns: int, header_length: int | None
+        self,
+        exchange: Exchange,
+        model: LoadedModel,
+        body: Body,
+        size: int | None,
+        received_ns: int,
+        header_length: int | None,
     ) -> HttpInferRequest:
         """Read and check a request in full; keep its plan when its inputs are all binary and ``size`` is not None."""
-        self._check()
+        _check(model)
         request_id, plan, inputs = self._reader.read(body, header_length)
         if size is not None and len(plan.inputs) == len(inputs):
             key = split_id(bytes(body[:size]))[1]
@@ -245,10 +263,16 @@ class InferHandler:
                 self._last_header = b""
         plain_id = not request_id or orjson.dumps(request_id)[1:-1] == request_id.encode()
         kind = HttpInferRequest if plain_id else EscapedIdRequest
-        request = kind(exchange, plan, inputs, request_id, received_ns)
+        request = kind(exchange, model, plan, inputs, request_id, received_ns)
         # Reading took a while, and was no wait in a queue.
         request.queued_ns = monotonic_ns()
         return request
+
+
+def _check(model: LoadedModel) -> None:
+    """Refuse what is not served."""
+    if model.spec.decoupled:
+        raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
 
 
 def _refuse(exchange: Exchange, error: NaiadError) -> None:

@@ -19,9 +19,10 @@ import orjson
 from naiad.errors import InternalError, NaiadError
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.strings import decode_bytes
-from naiad.wire.infer_header import check_binary_allowed, header_of, load_json
+from naiad.wire.infer_header import check_binary_allowed, header_of
 from naiad.wire.infer_json import decode_data
 from naiad.wire.infer_response import OutputPart, encode_answer, tensor_bytes
+from naiad.wire.json_text import load_json
 
 FRAME: Final = struct.Struct("<IIQ")
 READ, READ_JSON_ALONE, WRITE, DONE, FAILED = range(5)

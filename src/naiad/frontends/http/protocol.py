@@ -17,8 +17,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from naiad.errors import InternalError
-from naiad.frontends.http.exchange import Application, Exchange, Handler
+from naiad.frontends.http.exchange import Application, Exchange, Handler, give_up
 from naiad.frontends.http.service import HttpLimits, HttpService
+from naiad.frontends.http.streamed import StreamedAnswer
 from naiad.tensor.memory import BufferPool
 from naiad.wire.chunked import ChunkedDecoder, too_large
 from naiad.wire.http1 import (
@@ -159,9 +160,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._read_requests(buffer, 0, 0, nbytes)
 
     def eof_received(self) -> bool:
-        """The peer sends no more. It still gets the answers it waits for."""
+        """The peer sends no more, mostly because it is gone: what waits is given up. All answers are still sent."""
         self._eof = True
         self._read_no_more()
+        give_up(self.pending)
         return bool(self.pending) and self._can_half_close()
 
     def _can_half_close(self) -> bool:
@@ -174,8 +176,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         abandoned = list(self.pending)
         self.pending.clear()
         for exchange in abandoned:
-            if exchange.on_disconnect is not None:
-                _call_safely(exchange.on_disconnect)
+            exchange.answer = None
+        give_up(abandoned)
         self._service.forget(self)
 
     def pause_writing(self) -> None:
@@ -439,15 +441,21 @@ class HttpConnection(asyncio.BufferedProtocol):
             head = exchange.head
             raise InternalError(f"{head.method} {head.target} was answered twice; a handler must send exactly once")
         exchange.answer = parts
+        exchange.owner = None
         self.answer_next()
 
     def answer_next(self) -> None:
         """Write the answers that are due, oldest first, and take up again what waited for them."""
         pending = self.pending
         while pending and (answer := pending[0].answer) is not None:
+            if type(answer) is StreamedAnswer:
+                if not answer.write_on():
+                    break
+                pending.popleft().answer = None
+                continue
             head = pending.popleft().head
             self.quiet = 0
-            self._write_answer(head, answer)
+            self._write_answer(head, cast("Sequence[Part]", answer))
         if self._is_over():
             self._say_goodbye()
         else:
@@ -460,9 +468,19 @@ class HttpConnection(asyncio.BufferedProtocol):
             without_body = head.method == "HEAD"
             if option or without_body or head.answered_with:
                 answer = adapt_response(answer, option, without_body, head.answered_with)
-        self.write_parts(list(answer))
+        self.write_piece(list(answer))
+
+    def write_piece(self, parts: list[Part]) -> None:
+        """Write an answer that is due, or more of it."""
+        self.write_parts(parts)
         if self.halted & _CHOKED:
             self._unsent = self._transport.get_write_buffer_size()
+        else:
+            self.quiet = 0
+
+    def unsent_bytes(self) -> int:
+        """How much of the answers the peer has not taken yet."""
+        return self._transport.get_write_buffer_size()
 
     def _is_over(self) -> bool:
         return bool(self.halted & _FINAL) and not self.pending and self._state == _DISCARD
@@ -590,10 +608,3 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._fail(408, f"request body came too slowly: {have} bytes in {self.quiet} s")
         else:
             self.patience = allowed_s
-
-
-def _call_safely(callback: Callable[[], None]) -> None:
-    try:
-        callback()
-    except Exception:
-        log.exception("disconnect callback failed")

@@ -12,6 +12,7 @@ from naiad.frontends.http import health, log_settings, metadata, openapi, reposi
 from naiad.frontends.http.answers import JSON, TEXT, send_json, send_message
 from naiad.frontends.http.content_coding import ContentCoding
 from naiad.frontends.http.forwarding import forwarding
+from naiad.frontends.http.generate import GenerateHandler, GenerateStreamHandler
 from naiad.frontends.http.infer import InferHandler
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
@@ -64,7 +65,8 @@ ROUTES: tuple[Route, ...] = (
     _route("POST", r"/v2/repository/models/(?P<model>[^/]+)/load", repository.load),
     _route("POST", r"/v2/repository/models/(?P<model>[^/]+)/unload", repository.unload),
     _route("POST", r"/v2/repository/[^/]+/models/[^/]+/(?:load|unload)", repository.named),
-    _route("POST", _MODEL + "/generate(?:_stream)?", None),
+    _route("POST", _MODEL + "/generate", GenerateHandler),
+    _route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
     _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", None),
     _route("POST", r"/v2/(?:system|cuda)sharedmemory/region/[^/]+/register", None),
     _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/unregister", None),

@@ -1,0 +1,208 @@
+"""``POST /v2/models/{model}[/versions/{version}]/generate`` and ``.../generate_stream``.
+
+Both take a flat JSON object. The first gives the one response back as such an object, the second sends every response
+as a server-sent event as soon as the model has it. Decoupled models and others are served by both.
+
+Source: protocol section "Generate Extension" and recorded answers: the first response decides on the status, which is
+400 for an error of the model whatever its code (here 503 or 504 where a retry can help), and an error in the middle of
+a stream is one event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic_ns
+from typing import Final
+
+import orjson
+
+from naiad.engine.engine import Engine
+from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError
+from naiad.execution.model import LoadedModel
+from naiad.frontends.http.answers import JSON, send_error
+from naiad.frontends.http.exchange import Exchange
+from naiad.frontends.http.infer_read import Body
+from naiad.frontends.http.streamed import StreamedAnswer
+from naiad.frontends.planning import Planner
+from naiad.request import Array, InferRequest, request_label
+from naiad.wire.generate import encode_generated, read_generate
+from naiad.wire.infer_binary import BinaryPlan
+from naiad.wire.infer_json import decode_data
+
+EVENTS: Final = "text/event-stream; charset=utf-8"
+_NOT_ONE: Final = (
+    "generate expects model to produce exactly 1 response, use generate stream for model that generates various number "
+    "of responses"
+)
+_RETRY: Final = (("Retry-After", "1"),)
+
+
+class _GenerateRequest(InferRequest):
+    """A request that answers on its exchange.
+
+    Attributes:
+        first: status and body of the only response that came so far, where the answer is one response.
+        events: the answer, where it is a stream that has begun.
+        is_over: the answer is complete; what still comes is dropped.
+    """
+
+    __slots__ = ("events", "exchange", "first", "is_over", "model", "plan")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        model: LoadedModel,
+        plan: BinaryPlan,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        received_ns: int,
+    ) -> None:
+        super().__init__(plan, inputs, request_id, received_ns, monotonic_ns())
+        self.exchange = exchange
+        self.model = model
+        self.plan = plan
+        self.first: tuple[int, bytes] | None = None
+        self.events: StreamedAnswer | None = None
+        self.is_over = False
+
+    def cancel(self) -> None:
+        """The caller is gone: leave the queue, or tell the model."""
+        self.is_over = self.exchange.closed()
+        self.model.cancel(self)
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        self.respond_part(outputs if error is None else None, error, True)
+
+    def _encode(self, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> tuple[int, bytes]:
+        """A response with the status that it has as the first one."""
+        if error is None:
+            plan = self.plan
+            try:
+                return 200, encode_generated(plan.model, plan.version, self.id, outputs or {}, plan.dtypes)
+            except NaiadError as unsendable:
+                error = unsendable
+        return error.http_status if error.retryable else 400, _error_json(str(error))
+
+
+class _WholeRequest(_GenerateRequest):
+    """A request whose one response is the answer."""
+
+    __slots__ = ()
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        if self.is_over:
+            return
+        if outputs is not None or error is not None:
+            if self.first is not None:
+                self._answer(self.first[0], _error_json(_NOT_ONE))
+                if not final:
+                    self.model.cancel(self)
+                return
+            self.first = self._encode(outputs, error)
+        if final:
+            self._answer(*(self.first or (200, _error_json(_NOT_ONE))))
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.is_over = True
+        self.exchange.send_status(status, JSON, body, _RETRY if status == 503 else ())
+
+
+class _StreamedRequest(_GenerateRequest):
+    """A request of which every response is an event."""
+
+    __slots__ = ()
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        if self.is_over:
+            return
+        if outputs is not None or error is not None:
+            if self.events is not None and self.events.is_full:
+                self._give_up(self.events, final)
+                return
+            status, body = self._encode(outputs, error)
+            if self.events is None:
+                self.events = StreamedAnswer(self.exchange, status, EVENTS)
+            self.events.send(_event(body))
+        if final:
+            self._end()
+
+    def _give_up(self, events: StreamedAnswer, final: bool) -> None:
+        """The caller does not take the events as fast as they come, and they cannot all be kept."""
+        error = ResponseBacklogError(
+            f"{request_label(self.id)}the responses come faster than they are taken: too many wait, so the request was "
+            "cancelled"
+        )
+        events.send(_event(_error_json(str(error))))
+        self._end()
+        if not final:
+            self.model.cancel(self)
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self.events is None:
+            self.exchange.send_status(200, EVENTS, b"")
+        else:
+            self.events.end()
+
+
+def _event(body: bytes) -> bytes:
+    return b"data: %b\n\n" % body
+
+
+def _error_json(text: str) -> bytes:
+    return orjson.dumps({"error": text})
+
+
+class _GenerateHandler:
+    """Handles the requests for one model name and version, each as one of the class ``_kind``."""
+
+    __slots__ = ("__weakref__", "_engine", "_name", "_planner", "_version")
+
+    _kind: type[_WholeRequest | _StreamedRequest]
+
+    def __init__(self, engine: Engine, name: str, version: str | None) -> None:
+        self._engine = engine
+        self._name = name
+        self._version = version
+        self._planner: Planner[BinaryPlan] | None = None
+        engine.follow(self)
+
+    def forget(self, model: LoadedModel) -> None:
+        """Let go of a model that is being unloaded."""
+        if self._planner is not None and self._planner.model is model:
+            self._planner = None
+
+    def __call__(self, exchange: Exchange, body: Body) -> None:
+        received_ns = monotonic_ns()
+        try:
+            model = self._engine.find(self._name, self._version)
+            request = self._read(exchange, model, body, received_ns)
+            exchange.owner = request
+            model.submit(request)
+        except NaiadError as error:
+            send_error(exchange, error)
+
+    def _read(self, exchange: Exchange, model: LoadedModel, body: Body, received_ns: int) -> _GenerateRequest:
+        if exchange.head.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+            raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
+        planner = self._planner
+        if planner is None or planner.model is not model:
+            planner = self._planner = Planner(model, BinaryPlan)
+        header = read_generate(body, model.spec)
+        plan = planner.plan(header, {})
+        inputs = {given.name: decode_data(given) for given in header.inputs}
+        return self._kind(exchange, model, plan, inputs, header.id, received_ns)
+
+
+class GenerateHandler(_GenerateHandler):
+    """Answers each request with the one response of the model."""
+
+    __slots__ = ()
+    _kind = _WholeRequest
+
+
+class GenerateStreamHandler(_GenerateHandler):
+    """Answers each request with an event for every response of the model."""
+
+    __slots__ = ()
+    _kind = _StreamedRequest

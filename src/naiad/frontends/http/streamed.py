@@ -1,0 +1,72 @@
+"""``StreamedAnswer``: an answer whose body is written piece by piece, as it comes into being.
+
+HTTP/1.1 peers get it in chunks. For HTTP/1.0, which has none, the end of the body is the end of the connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from naiad.wire.http1 import encode_stream_head
+
+if TYPE_CHECKING:
+    from naiad.frontends.http.exchange import Exchange
+    from naiad.wire.http1 import Part
+
+MAX_WAITING_BYTES: Final = 1 << 24
+"""How much may wait for a peer that does not take it. One piece more is kept: a single one may have any size."""
+
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+class StreamedAnswer:
+    """The answer to ``exchange``, which must not have another one; its head is written with the first piece.
+
+    Nothing happens any more once the peer is gone.
+    """
+
+    __slots__ = ("_chunked", "_ended", "_exchange", "_parts", "_waiting_bytes")
+
+    def __init__(self, exchange: Exchange, status: int, content_type: str) -> None:
+        head = exchange.head
+        self._exchange = exchange
+        self._ended = False
+        self._chunked = head.version != (1, 0)
+        self._parts: list[Part] = [
+            encode_stream_head(status, content_type, self._chunked, head.keep_alive, head.answered_with)
+        ]
+        self._waiting_bytes = 0
+        if exchange.closed():
+            return
+        exchange.answer = self
+        if not self._chunked:
+            exchange.connection.drain()
+
+    @property
+    def is_full(self) -> bool:
+        """The peer, or the answer to an earlier request, holds so much up that nothing should be added."""
+        return self._waiting_bytes + self._exchange.connection.unsent_bytes() > MAX_WAITING_BYTES
+
+    def send(self, data: bytes) -> None:
+        """Add a piece, which must not be empty."""
+        self._add(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    def end(self) -> None:
+        """The answer is complete."""
+        self._ended = True
+        self._exchange.owner = None
+        self._add(_LAST_CHUNK if self._chunked else b"")
+
+    def _add(self, part: bytes) -> None:
+        if not self._exchange.closed():
+            self._parts.append(part)
+            self._waiting_bytes += len(part)
+            self._exchange.connection.answer_next()
+
+    def write_on(self) -> bool:
+        """Called by the connection when this answer is due: write what there is, and say whether that was all."""
+        parts, self._parts = self._parts, []
+        self._waiting_bytes = 0
+        if parts:
+            self._exchange.connection.write_piece(parts)
+        return self._ended

@@ -1,0 +1,52 @@
+"""JSON as callers write it: text to values, and values as a person would name them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+from naiad.errors import MalformedRequestError
+
+
+def load_json(raw: bytes | bytearray | memoryview) -> Any:
+    """The value of a JSON text; the bare words NaN and Infinity are read too.
+
+    Raises:
+        MalformedRequestError: it is no JSON.
+    """
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        strict = error
+    text = bytes(raw)
+    # The reference reads the bare words NaN and Infinity, which strict JSON does not have.
+    if b"NaN" in text or b"Infinity" in text:
+        try:
+            return _load_loosely(text.decode())
+        except (ValueError, RecursionError):
+            pass
+    raise MalformedRequestError(f"failed to parse the request JSON buffer: {strict.msg} at {strict.pos}") from None
+
+
+def _load_loosely(text: str) -> Any:
+    """JSON with the bare words; ``ValueError`` for half of a surrogate pair, which no later step could encode."""
+    # Integers as orjson reads them: no later step takes one of more than 64 bits.
+    value = json.loads(text, parse_int=orjson.loads)
+    if "\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def kind_of(value: Any) -> str:
+    """A JSON value as a person would name it, short."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"the number {value!r}"[:60]
+    if isinstance(value, str):
+        return "the string " + repr(value if len(value) <= 40 else value[:40] + "...")
+    return "an array" if isinstance(value, list) else "an object"
