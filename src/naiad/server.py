@@ -142,7 +142,7 @@ class Server:
             if not problem.fatal:
                 logger.warning("%s", problem.located())
         known = listing.models.keys() | listing.unavailable.keys()
-        self._manager.listed = frozenset(known)
+        self._manager.names.known = frozenset(known)
         wanted = self._options.wanted_models(known)
         for name in sorted(wanted - listing.models.keys()):
             reason = listing.unavailable.get(

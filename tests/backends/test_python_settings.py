@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from backends.contract import config, context
 from backends.python_models import DOUBLES, write_python_model
+from naiad.backends.python.backend import PythonBackend
 from naiad.cli.check import run as check
+from naiad.config.spec import InstanceGroupSpec
 
 
 def refused(folder: Path, capsys: pytest.CaptureFixture[str], more: str, **settings: str) -> str:
@@ -31,7 +34,7 @@ def test_the_file_of_a_model_is_a_python_file(tmp_path: Path, capsys: pytest.Cap
 
 def test_the_file_of_a_model_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = refused(tmp_path, capsys, 'default_model_filename: "other.py"')
-    assert f"there is no readable file {tmp_path / 'm' / '1' / 'other.py'}" in text
+    assert f"there is no readable file {tmp_path / 'm' / '1' / 'other.py'}, found model.py there: rename it" in text
 
 
 @pytest.mark.parametrize(
@@ -47,3 +50,17 @@ def test_numbers_out_of_range(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str, text: str
 ) -> None:
     assert text in refused(tmp_path, capsys, "", **{name: value})
+
+
+@pytest.mark.parametrize(("settings", "expected"), [({}, (3600, 30)), ({"stub-timeout-seconds": "7"}, (7, 7))])
+def test_how_long_a_process_may_take_and_be_silent(
+    tmp_path: Path, settings: dict[str, str], expected: tuple[int, int]
+) -> None:
+    # A model may load much in initialize: only what is said limits that.
+    file = tmp_path / "1" / "model.py"
+    file.parent.mkdir()
+    file.write_text(DOUBLES)
+    backend = PythonBackend(context(file, **settings))
+    backend.config = config("")
+    child = backend.child(InstanceGroupSpec("m", "KIND_CPU", 1), 0)
+    assert (child.start_s, child.silence_s) == expected

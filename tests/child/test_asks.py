@@ -28,9 +28,9 @@ def asked(child: Child, answer: Any = None, error: str = "") -> Any:
 def test_loading_models(tmp_path: Path) -> None:
     body = """
     pb_utils.load_model("a", config='{"x": 1}', files={"file:1/model.py": b"\\x00code"})
-    pb_utils.load_model(model_name="b")
+    pb_utils.load_model(model_name=b"b")
     pb_utils.unload_model("a", unload_dependents=True)
-    ready = [pb_utils.is_model_ready("a", "2"), pb_utils.is_model_ready(model_name="b")]
+    ready = [pb_utils.is_model_ready("a", "2"), pb_utils.is_model_ready(model_name=b"b")]
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(ready))])]
     """
     with child_of(write_execute(tmp_path, body)) as child:

@@ -41,12 +41,31 @@ def test_a_request_that_a_model_makes() -> None:
         request.get_response_sender()
 
 
+def test_texts_may_be_the_elements_of_a_tensor() -> None:
+    # A model that is told the name of another one in a BYTES tensor passes it on as it is.
+    name = np.array(["größe".encode()], object)[0]
+    request = pb_utils.InferenceRequest(
+        request_id=b"7", inputs=[TENSOR], requested_output_names=[name, "größe"], model_name=name
+    )
+    assert request.request_id() == "7"
+    assert request.requested_output_names() == {"größe"}
+    assert pb_utils.Tensor(name, np.zeros(1)).name() == "größe"
+    assert pb_utils.Tensor.from_dlpack(np.bytes_(b"x"), np.zeros(1)).name() == "x"
+    assert pb_utils.TritonError(b"why").message() == "why"
+    with pytest.raises(UnicodeDecodeError):
+        pb_utils.Tensor(b"\xff", np.zeros(1))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"inputs": [None]}, "Input tensor for request with id '' and model name 'm' should not be empty."),
         (
             {"requested_output_names": [""]},
+            "Requested output name for request with id '' and model name 'm' should not be empty.",
+        ),
+        (
+            {"requested_output_names": [b""]},
             "Requested output name for request with id '' and model name 'm' should not be empty.",
         ),
         ({"correlation_id": 1.5}, "Correlation ID must be integer or string"),
@@ -65,6 +84,7 @@ def test_arguments_of_other_types() -> None:
     wrong: list[Any] = [
         lambda: pb_utils.InferenceRequest(inputs=[1], requested_output_names=["a"], model_name="m"),
         lambda: pb_utils.InferenceRequest(inputs=[TENSOR], requested_output_names="a", model_name="m"),
+        lambda: pb_utils.InferenceRequest(inputs=[TENSOR], requested_output_names=b"a", model_name="m"),
         lambda: pb_utils.InferenceRequest(inputs=[TENSOR], requested_output_names=[1], model_name="m"),
         lambda: pb_utils.InferenceResponse([np.zeros(1)]),
         lambda: pb_utils.InferenceResponse(error="text"),

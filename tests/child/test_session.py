@@ -64,7 +64,10 @@ def test_ready_says_what_the_server_wants_to_know(tmp_path: Path, child: Child) 
             "import no_such_package\n",
             "ModuleNotFoundError: No module named 'no_such_package'\n\nAt:\n  {model}(1): <module>\n",
         ),
-        ("x = 1\n", "AttributeError: module '1.model' has no attribute 'TritonPythonModel'"),
+        (
+            "x = 1\n",
+            "AttributeError: module '1.model' has no attribute 'TritonPythonModel': {model} has to define this class",
+        ),
         (
             "class TritonPythonModel:\n    def initialize(self, args):\n        raise ValueError('init refused')\n",
             "ValueError: init refused\n\nAt:\n  {model}(3): initialize\n",
@@ -80,7 +83,9 @@ def test_a_model_that_does_not_load(tmp_path: Path, child: Child, source: str, m
     answer = child.start(model)
     assert answer.kind == p.FAILED
     assert answer.json["message"].startswith(message.format(model=model))
-    assert answer.json["traceback"].startswith("Traceback (most recent call last):")
+    trace = answer.json["traceback"]
+    assert (f'File "{model}", line ' in trace) == ("At:" in message or "SyntaxError" in message)
+    assert "session.py" not in trace and "importlib" not in trace
     assert child.process.wait(20) == 1
 
 
@@ -296,6 +301,45 @@ def test_the_end_of_the_connection_ends_a_busy_process(tmp_path: Path) -> None:
         child.expect(p.PONG)
         child.connection.close()
         assert child.process.wait(5) == 1
+
+
+@pytest.mark.parametrize("said", [b"", p.FRAME.pack(p.FINALIZE, 0, 0)], ids=["killed", "stopped, then killed"])
+def test_threads_of_the_model_do_not_outlive_the_server(tmp_path: Path, said: bytes) -> None:
+    source = """
+    class TritonPythonModel:
+        def initialize(self, args):
+            threading.Thread(target=time.sleep, args=[60]).start()
+
+        def execute(self, requests):
+            return []
+
+        def finalize(self):
+            os.write(1, b"finalized\\n")
+    """
+    with child_of(write_model(tmp_path, source)) as child:
+        child.connection.sendall(said)
+        if said:
+            assert child.process.stdout is not None
+            assert child.process.stdout.readline() == b"finalized\n"
+        child.connection.close()
+        assert child.process.wait(15) == 1
+
+
+def test_a_frame_that_cannot_be_taken_ends_the_process(tmp_path: Path) -> None:
+    """Even when it is a thread of the model that reads, and the model goes on after any error."""
+    body = """
+    while True:
+        try:
+            requests[0].is_cancelled()
+        except BaseException:
+            continue
+    """
+    with child_of(write_execute(tmp_path, body)) as child:
+        child.execute(1, [ONE])
+        # The descriptor does not come along.
+        child.send(p.SEGMENT, 1, (1 << 16).to_bytes(8, "little"))
+        assert child.process.wait(10) == 1
+        assert "IndexError" in child.said()
 
 
 def test_the_end_of_the_connection_before_anything_was_said(child: Child) -> None:

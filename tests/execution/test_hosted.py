@@ -96,6 +96,12 @@ def is_serving(model: LoadedModel) -> bool:
     return all(isinstance(i, HostedInstance) and i._channel is not None for i in model._instances)
 
 
+def is_stopped(process: psutil.Process) -> bool:
+    """Whether all its threads have taken note of the signal."""
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    return all((task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for task in tasks)
+
+
 # Requests
 
 
@@ -336,6 +342,7 @@ def test_a_stopped_process_is_noticed_and_replaced(repository: Path, way: str) -
         model = loaded(manager)
         process = process_of(model)
         process.suspend()
+        await until(lambda: is_stopped(process))
         error = await error_of(model, 1)
         assert "it gave no sign of life for 1 s (--backend-config=rowdy,stub-timeout-seconds=N)" in str(error)
         await until(lambda: is_serving(model))

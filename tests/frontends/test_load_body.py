@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import time
 from typing import Any
 
 import orjson
 import pytest
 
 from naiad.errors import MalformedRequestError
-from naiad.frontends.http.load_body import LARGE, place, read_object
+from naiad.frontends.http.load_body import LARGE, MAX_COMMAS, MAX_KEYS, MAX_SPACE, place, read_object
 
 SMALL = base64.b64encode(b"a small file").decode()
 BIG = base64.b64encode(bytes(range(256)) * 400).decode()
@@ -61,3 +63,36 @@ def test_what_is_no_json_stays_none(end: str) -> None:
 
 def test_an_empty_body_is_an_empty_object() -> None:
     assert read_object(bytearray()) == ({}, [])
+
+
+def test_what_is_not_cut_out_is_parsed() -> None:
+    many = {f"file:{number}": SMALL for number in range(MAX_KEYS)}
+    for parameters in ({**many, "file:last": BIG}, {"file:first": BIG, **many}):
+        body = json.dumps({"parameters": parameters}).encode()
+        assert read(body) == orjson.loads(body)
+    for spaces in (MAX_SPACE - 1, MAX_SPACE, MAX_SPACE + 1, 100_000):
+        body = f'{{"file:a"{" " * spaces}: "{BIG}"}}'.encode()
+        assert read(body) == {"file:a": BIG}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"file:a"' + b" " * (32 << 20) + b':"QUJD"}',
+        b"[" + b'"file:' * (5 << 20) + b"]",
+        b"{" + b'"file:":"",' * (3 << 20) + b'"file:":""}',
+        b'{"x":[' + b"[]," * (10 << 20) + b"[]]}",
+        b"{" + b",".join(b'"%d":0' % number for number in range(2 << 20)) + b"}",
+    ],
+)
+def test_a_body_that_is_hard_to_read_holds_nobody_up(body: bytes) -> None:
+    begun = time.thread_time()
+    with contextlib.suppress(MalformedRequestError):
+        read_object(body)
+    assert time.thread_time() - begun < 0.7
+
+
+def test_too_many_values_are_refused() -> None:
+    body = json.dumps({"x": [0] * (MAX_COMMAS + 2)}).encode()
+    with pytest.raises(MalformedRequestError, match=f"has {MAX_COMMAS + 1} commas outside of large files"):
+        read_object(body)

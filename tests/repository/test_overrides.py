@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import InvalidArgumentError, ModelLoadError
-from naiad.repository.overrides import NO_OVERRIDES, Overrides, UnusableFilesError, decode, write_files
+from naiad.repository.overrides import MAX_FILES, NO_OVERRIDES, Overrides, UnusableFilesError, decode, write_files
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +95,10 @@ def test_nothing_overridden_is_false() -> None:
     assert not NO_OVERRIDES
     assert Overrides("")
     assert Overrides(files={"file:x": b""})
+
+
+def test_too_many_files_are_refused(place: Path) -> None:
+    files = {f"file:1/{number}": b"" for number in range(MAX_FILES + 1)}
+    with pytest.raises(UnusableFilesError, match=f"brings {MAX_FILES + 1} files, at most {MAX_FILES} are allowed"):
+        write_files("m", files)
+    assert list(place.iterdir()) == []

@@ -31,6 +31,7 @@ from typing import Any, Mapping
 from . import active
 from .channel import Waiter
 from .errors import TritonModelException
+from .texts import as_text
 
 
 class Question:
@@ -96,10 +97,11 @@ def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None
         raise TritonModelException(
             f"failed to load model '{model_name}', files should be a dictionary of file paths and file contents"
         )
+    name, text = as_text(model_name, "load_model: model_name"), as_text(config, "load_model: config")
     import base64  # Few models need it.
 
     contents = {path: base64.b64encode(_bytes(path, content)).decode() for path, content in (files or {}).items()}
-    ask("Failed to load model", "load_model", name=model_name, config=config, files=contents)
+    ask("Failed to load model", "load_model", name=name, config=text, files=contents)
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
@@ -108,7 +110,8 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
     Raises:
         TritonModelException: the server does not allow it.
     """
-    ask("Failed to unload model", "unload_model", name=model_name, unload_dependents=bool(unload_dependents))
+    name = as_text(model_name, "unload_model: model_name")
+    ask("Failed to unload model", "unload_model", name=name, unload_dependents=bool(unload_dependents))
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
@@ -117,7 +120,9 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
     Raises:
         TritonModelException: the version is no number.
     """
-    return bool(ask("Failed to check model readiness", "is_model_ready", name=model_name, version=model_version))
+    name = as_text(model_name, "is_model_ready: model_name")
+    version = as_text(model_version, "is_model_ready: model_version")
+    return bool(ask("Failed to check model readiness", "is_model_ready", name=name, version=version))
 
 
 def _bytes(path: str, content: Any) -> bytes:

@@ -19,17 +19,19 @@ class Batch:
 
     Attributes:
         number: the server's number.
-        requests: the list that the model is given.
+        requests: all of them, as the server numbered them.
+        given: the list that the model is given, which it may change.
         result: what the model returned.
         ended: the server was told that the batch is over.
         form: what all the requests have in common; None when they differ.
     """
 
-    __slots__ = ("ended", "form", "number", "requests", "result")
+    __slots__ = ("ended", "form", "given", "number", "requests", "result")
 
     def __init__(self, number: int, requests: list[InferenceRequest], form: Form | None = None) -> None:
         self.number = number
         self.requests = requests
+        self.given = list(requests)
         self.result: Any = None
         self.ended = False
         self.form = form
@@ -37,7 +39,19 @@ class Batch:
     def forget(self) -> None:
         """Let go of the requests and of the result, which may refer to them. The model may hold them still."""
         self.requests = []
+        self.given = []
         self.result = None
+
+    def settle_order(self) -> None:
+        """Take the requests in the order of the model's results: it may have sorted the list that it was given.
+
+        A list with other requests in it counts for nothing. Every request is to be answered.
+        """
+        given, requests = self.given, self.requests
+        if given != requests and len(given) == len(requests) and set(map(id, given)) == set(map(id, requests)):
+            self.requests = given
+            # Without their numbers they are answered in the order in which they came.
+            self.form = None
 
 
 def read_batch(session: Session, kind: int, number: int, payload: bytearray, forms: Forms) -> Batch | None:

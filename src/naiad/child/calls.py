@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import deque
@@ -133,7 +134,9 @@ class Call:
             if threading.get_ident() == own_thread:
                 settle()
             elif not loop.is_closed():
-                loop.call_soon_threadsafe(settle)
+                # It may be closed by now, and then nobody waits.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(settle)
 
         def done(_: object) -> None:
             self._listeners.remove(listener)

@@ -8,10 +8,12 @@ reaches the executing thread without a switch between threads.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 import threading
+import traceback
 from array import array
 from collections import deque
 from typing import Any, Callable
@@ -157,7 +159,12 @@ class Channel:
                     return
                 break
             start = body + size
-            handle(kind, number, buffer[body:start])
+            try:
+                handle(kind, number, buffer[body:start])
+            except ServerGoneError:
+                raise
+            except BaseException as error:
+                raise self._given_up(error) from error
         self._filled = end - start
         if self._filled and start:
             buffer[: self._filled] = buffer[start:end]
@@ -179,7 +186,22 @@ class Channel:
         self._large_filled += size
         if self._large_filled == len(large):
             self._large = None
-            self._handle(self._large_kind, self._large_number, large)
+            try:
+                self._handle(self._large_kind, self._large_number, large)
+            except ServerGoneError:
+                raise
+            except BaseException as error:
+                raise self._given_up(error) from error
+
+    def _given_up(self, error: BaseException) -> ServerGoneError:
+        """The error for whoever reads, when a frame could not be taken: what comes after it would make no sense.
+
+        The connection ends, which every thread finds out. The one that reads may be a model's and go on.
+        """
+        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        return ServerGoneError(f"A frame of the server could not be taken: {type(error).__name__}: {error}")
 
     def _keep_descriptors(self, ancillary: list[Any]) -> None:
         for level, kind, data in ancillary:

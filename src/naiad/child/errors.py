@@ -8,6 +8,7 @@ from enum import IntEnum
 from types import TracebackType
 
 from .limits import memory_limit
+from .texts import as_text
 
 # Named without being imported, which would take 10 ms.
 _FUTURES = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "concurrent", "futures") + os.sep
@@ -65,9 +66,7 @@ class TritonError:
     CANCELLED = ErrorCode.CANCELLED
 
     def __init__(self, message: str, code: int = ErrorCode.INTERNAL) -> None:
-        if not isinstance(message, str):
-            raise TypeError(f"TritonError: the message must be a str, found {type(message)}")
-        self._message = message
+        self._message = as_text(message, "TritonError: the message")
         try:
             self._code = ErrorCode(code)
         except ValueError:
@@ -96,8 +95,11 @@ def describe(error: BaseException) -> str:
 
 
 def full_traceback(error: BaseException) -> str:
-    """The traceback as Python prints it."""
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    """The traceback as Python prints it, from where it enters the model's own code."""
+    trace = error.__traceback__
+    while trace is not None and _is_machinery(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
 
 
 def _text(error: BaseException) -> str:

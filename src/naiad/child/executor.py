@@ -63,7 +63,7 @@ class Executor:
         execute = getattr(self._model, "execute", None)
         if execute is None:
             raise WrongResultError(f"Python model {self._model_py} does not implement `execute` method.")
-        return execute(batch.requests)
+        return execute(batch.given)
 
     def _run_beside(self, batch: Batch) -> None:
         """Run the coroutine of a plain function in the loop of another thread. Only default mode waits for it."""
@@ -89,10 +89,12 @@ class Executor:
         if self.decoupled:
             self._finish_decoupled(batch)
             return
+        batch.settle_order()
         answers = self._answers(batch.requests, batch.result)
-        batch.ended = True
         form = batch.form if len(answers) == len(batch.requests) else None
         self._out.answer_batch(batch.number, answers, batch.forget, form)
+        # Not before: answers that cannot be sent are a failure, and that has to end the batch.
+        batch.ended = True
 
     def _finish_decoupled(self, batch: Batch) -> None:
         if batch.result is not None:
@@ -113,8 +115,8 @@ class Executor:
             self._out.respond(request._number, None, None, FLAG_FINAL | FLAG_RESCHEDULE)
 
     def _end(self, batch: Batch, message: str | None = None) -> None:
-        batch.ended = True
         self._out.post(json_frame(DONE, batch.number, {} if message is None else {"message": message}))
+        batch.ended = True
 
     def _answers(self, requests: list[InferenceRequest], result: Any) -> list[Answer]:
         """The answers that a result holds. A request whose sender is in use has its answer from there."""

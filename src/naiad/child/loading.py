@@ -29,7 +29,10 @@ def load_model_class(model_py: str, version: str, paths: Sequence[str]) -> Any:
         raise TritonModelException(f"Python model file not found in '{model_py}'")
     sys.path += [path for path in paths if path not in sys.path]
     module = _import(os.path.join(folder, file), _module_name(folder, file[: -len(".py")], version))
-    return module.TritonPythonModel
+    try:
+        return module.TritonPythonModel
+    except AttributeError as error:
+        raise AttributeError(f"{error}: {model_py} has to define this class") from None
 
 
 def _module_name(folder: str, stem: str, version: str) -> str:

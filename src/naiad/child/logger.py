@@ -6,6 +6,7 @@ import sys
 from enum import IntEnum
 
 from . import active
+from .texts import as_text
 
 
 class LogLevel(IntEnum):
@@ -53,8 +54,7 @@ class Logger:
 
 
 def _write(level: LogLevel, message: str) -> None:
-    if not isinstance(message, str):
-        raise TypeError(f"Logger: the message must be a str, found {type(message)}")
+    message = as_text(message, "Logger: the message")
     caller = sys._getframe(2)
     file, line = caller.f_code.co_filename, caller.f_lineno
     session = active.find()

@@ -9,6 +9,7 @@ from typing import Any, Tuple
 
 from .asks import ask, tell
 from .errors import TritonModelException
+from .texts import as_text
 
 _family_numbers = itertools.count(1)
 _metric_numbers = itertools.count(1)
@@ -122,8 +123,8 @@ class MetricFamily:
             "Error when creating MetricFamily",
             "metric_family",
             family=number,
-            name=name,
-            description=description,
+            name=as_text(name, "MetricFamily: the name"),
+            description=as_text(description, "MetricFamily: the description"),
             kind=self._kind.name.lower(),
         )
         self._number = number

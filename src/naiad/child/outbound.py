@@ -42,6 +42,8 @@ from .segments import Segment, SegmentPool
 from .tensors import Tensor
 
 MAX_FORMS = 2048
+MAX_FORM_BYTES = 1 << 22
+"""Of all forms together: parameters are part of them, and may be long and never the same."""
 MAX_ID_BYTES = 0xFFFF
 _PADDING = [bytes(n) for n in range(ALIGNMENT)]
 
@@ -80,15 +82,22 @@ class Outbound:
     """Writes frames, one thread at a time.
 
     ``look`` reads what the server has sent without waiting. It is called before a new segment is made, since the server
-    may have given one back.
+    may have given one back. ``dropped`` is told the outputs of a response of which not all are sent.
     """
 
-    def __init__(self, connection: socket.socket, look: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        look: Callable[[], object],
+        dropped: Callable[[Sequence[Tensor]], object] | None = None,
+    ) -> None:
         self.pool = SegmentPool()
         self._connection = connection
         self._look = look
+        self._dropped = dropped
         self._lock = threading.Lock()
         self._forms: dict[Any, int] = {}
+        self._form_bytes = 0
         # Frames to be written before the next: forms that it uses.
         self._fresh: list[bytes] = []
         # What may be sent from anywhere, also by a thread that is interrupted while it holds the lock.
@@ -180,7 +189,7 @@ class Outbound:
         error = response._error
         if error is None:
             try:
-                tensors = _pruned(response._tensors, wanted)
+                tensors = self._pruned(response._tensors, wanted)
                 payloads = [t._payload() for t in tensors]
             except Exception as problem:
                 error = FailedError(f"Failed to read the output tensors of a response: {describe(problem)}")
@@ -193,6 +202,17 @@ class Outbound:
         flags |= FLAG_ERROR if isinstance(error, FailedError) else FLAG_ERROR | FLAG_OWN
         body.heads.append(RESPONSE_HEAD.pack(number, 0, flags, len(text), 0))
         body.heads.append(text)
+
+    def _pruned(self, tensors: list[Tensor], wanted: Any | None) -> list[Tensor]:
+        """The tensors that the request asked for."""
+        if wanted is None:
+            return tensors
+        for tensor in tensors:
+            if tensor._name not in wanted:
+                if self._dropped is not None:
+                    self._dropped(tensors)
+                return [t for t in tensors if t._name in wanted]
+        return tensors
 
     def _response_form(self, tensors: Sequence[Tensor], parameters: str) -> int:
         key: Any
@@ -211,7 +231,9 @@ class Outbound:
     def _new_form(self, key: Any, content: Callable[[], Mapping[str, Any]]) -> int:
         # Forms are counted anew only at the beginning of a frame, whose earlier parts may use them.
         number = self._forms[key] = len(self._forms) + 1
-        self._fresh.append(json_frame(FORM, number, content()))
+        described = json_frame(FORM, number, content())
+        self._form_bytes += len(described)
+        self._fresh.append(described)
         return number
 
     def _place(self, body: Body, payloads: Sequence[tuple[Any, int]]) -> None:
@@ -288,15 +310,27 @@ class Outbound:
 
     def _write(self, frame: bytes) -> None:
         """Send what is due before a frame, and the frame."""
-        if self._fresh or self._posted or self._released:
-            frame = b"".join((*self._due(), frame))
         try:
+            if self._fresh or self._posted or self._released:
+                frame = self._with_due(frame)
             self._connection.sendall(frame)
         except OSError as error:
             raise ServerGoneError(f"The connection to the server failed: {error}") from error
-        if len(self._forms) > MAX_FORMS:
+        if len(self._forms) > MAX_FORMS or self._form_bytes > MAX_FORM_BYTES:
             self._forms.clear()
+            self._form_bytes = 0
             self._fresh.append(FRAME.pack(FORGET_FORMS, 0, 0))
+
+    def _with_due(self, frame: bytes) -> bytes:
+        """What is due and the frame in one piece; only the frame when there is no memory for that."""
+        due = self._due()
+        try:
+            return b"".join((*due, frame))
+        except MemoryError:
+            # Without these the server could not read what follows, or would wait for ever.
+            for earlier in due:
+                self._connection.sendall(earlier)
+            return frame
 
     def _due(self) -> list[bytes]:
         due, self._fresh = self._fresh, []
@@ -332,16 +366,6 @@ def error_frame(number: int, error: TritonError) -> bytes:
 def _json(content: Mapping[str, Any]) -> bytes:
     """JSON as the server reads it. It takes no half of a character, which Python has for bytes that are not UTF-8."""
     return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _pruned(tensors: list[Tensor], wanted: Any | None) -> list[Tensor]:
-    """The tensors that the request asked for."""
-    if wanted is None:
-        return tensors
-    for tensor in tensors:
-        if tensor._name not in wanted:
-            return [t for t in tensors if t._name in wanted]
-    return tensors
 
 
 def _described(tensors: Sequence[Tensor]) -> Any:

@@ -25,8 +25,14 @@ class ReadinessCheck:
 
     def start(self, number: int) -> None:
         """Check and answer; does nothing while a check runs."""
-        if self._runs.acquire(False):
-            threading.Thread(target=self._run, args=(_Report(self._session, number),), daemon=True).start()
+        if not self._runs.acquire(False):
+            return
+        report = _Report(self._session, number)
+        try:
+            threading.Thread(target=self._run, args=(report,), daemon=True).start()
+        except RuntimeError as error:
+            self._runs.release()
+            report.say({"error": f"is_ready() cannot be called: {error}"})
 
     def _run(self, report: _Report) -> None:
         limit = threading.Timer(LIMIT_S, report.say, [{"error": f"is_ready() gave no answer within {LIMIT_S:g} s"}])

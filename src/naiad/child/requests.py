@@ -11,6 +11,7 @@ from .arrays import Place
 from .errors import TritonModelException
 from .forms import CorrelationId, Form, checked_parameters
 from .tensors import Tensor, received
+from .texts import as_text
 
 if TYPE_CHECKING:
     from .senders import InferenceResponseSender
@@ -106,10 +107,8 @@ class InferenceRequest:
     ) -> None:
         if not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
-        if not isinstance(request_id, str) or not isinstance(model_name, str):
-            raise TypeError(
-                f"InferenceRequest: request_id and model_name must be str, found {request_id!r} and {model_name!r}"
-            )
+        request_id = as_text(request_id, "InferenceRequest: request_id")
+        model_name = as_text(model_name, "InferenceRequest: model_name")
         whose = f"for request with id '{request_id}' and model name '{model_name}' should not be empty."
         self._inputs = _checked_inputs(inputs, whose)
         names = _checked_names(requested_output_names, whose)
@@ -275,11 +274,9 @@ def _checked_inputs(inputs: Sequence[Tensor], whose: str) -> list[Tensor]:
 
 
 def _checked_names(names: Sequence[str], whose: str) -> tuple[str, ...]:
-    if isinstance(names, str):
-        raise TypeError("InferenceRequest: requested_output_names must be a list of names, found one str")
-    for name in names:
-        if name == "":
-            raise TritonModelException(f"Requested output name {whose}")
-        if not isinstance(name, str):
-            raise TypeError(f"InferenceRequest: requested_output_names must be str, found {type(name)}")
-    return tuple(dict.fromkeys(names))
+    if isinstance(names, (str, bytes)):
+        raise TypeError(f"InferenceRequest: requested_output_names must be a list of names, found one {type(names)}")
+    texts = [as_text(name, "InferenceRequest: each of requested_output_names") for name in names]
+    if not all(texts):
+        raise TritonModelException(f"Requested output name {whose}")
+    return tuple(dict.fromkeys(texts))

@@ -50,7 +50,13 @@ class InferenceResponseSender:
         # The order of counting and sending must be one and the same for all threads.
         with self._lock:
             self.count(response is not None, final)
-            self._session.respond(self._number, response, self._wanted, final)
+            try:
+                self._session.respond(self._number, response, self._wanted, final)
+            except BaseException:
+                # No memory, say. It has not been sent, and the request needs an end still.
+                self._sent -= 1
+                self._closed = False
+                raise
 
     def is_cancelled(self) -> bool:
         """Whether the caller gave the request up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -25,6 +26,7 @@ from .outbound import Outbound, error_frame, json_frame
 from .readiness import ReadinessCheck
 from .segments import notice
 from .senders import InferenceResponseSender
+from .strays import Strays
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 TICK_S = 0.25
 """How often somebody looks at the connection while the model keeps the main thread busy."""
+LAST_S = 3.0
+"""How long a process whose server is gone may take for its last steps."""
 
 
 class Session:
@@ -45,7 +49,8 @@ class Session:
         self.is_decoupled = False
         self.model_directory = ""
         self.channel = Channel(connection, self._handle)
-        self.out = Outbound(connection, self._look)
+        self._strays = Strays(self.log)
+        self.out = Outbound(connection, self._look, self._strays.look_at)
         self._arrivals = Arrivals(self.channel, self.out, self._work_arrived, self._check_ready)
         self.inbox = self._arrivals.inbox
         self.locate = self._arrivals.locate
@@ -118,13 +123,14 @@ class Session:
             from .looping import LoopRunner
 
             self._runner = LoopRunner(self)
+        self._strays.compare_with(orders["args"])
         if hasattr(model, "initialize"):
             model.initialize(dict(orders["args"]))
         self._is_running = True
 
     def _report_failure(self, error: BaseException) -> int:
-        text = str(error) if _is_our_own(error) else describe(error)
-        self.out.post_json(protocol.FAILED, 0, {"message": text, "traceback": full_traceback(error)})
+        told = (str(error), "") if _is_our_own(error) else (describe(error), full_traceback(error))
+        self.out.post_json(protocol.FAILED, 0, dict(zip(("message", "traceback"), told)))
         return 1
 
     def _execute_until_the_end(self) -> None:
@@ -185,9 +191,18 @@ class Session:
         while not self._is_over:
             pause.wait(TICK_S)
             self._look()
-            self.out.trim()
-            if text := notice.take():
-                self.log("WARNING", text, once="memory")
+            # The next look ends the process then.
+            with contextlib.suppress(ServerGoneError):
+                self.out.trim()
+                if text := notice.take():
+                    self.log("WARNING", text, once="memory")
+        # Threads of the model may keep the process alive still. Nobody but the server would end it.
+        with contextlib.suppress(ServerGoneError):
+            while True:
+                self.channel.poll()
+                pause.wait(TICK_S)
+        pause.wait(LAST_S)
+        os._exit(1)
 
     def _look(self) -> None:
         """Take what has arrived, unless another thread does; without the server this process ends at once."""

@@ -11,6 +11,7 @@ from .arrays import Array, Buffer, Place
 from .datatypes import BF16, BY_NUMPY, BYTES, DataType, of_numpy
 from .errors import TritonModelException
 from .strings import decode_strings, encode_strings
+from .texts import as_text
 
 
 class Tensor:
@@ -30,7 +31,7 @@ class Tensor:
 
     def __init__(self, name: str, numpy_array: Any) -> None:
         if not name or not isinstance(name, str):
-            raise _bad_name(name)
+            name = _checked_name(name)
         if not isinstance(numpy_array, np.ndarray):
             numpy_array = np.asarray(numpy_array)
         self._type = BY_NUMPY.get(numpy_array.dtype) or of_numpy(numpy_array.dtype)
@@ -90,7 +91,7 @@ class Tensor:
             TritonModelException: it is neither, its elements do not lie in C order, or its datatype has no counterpart.
         """
         if not name or not isinstance(name, str):
-            raise _bad_name(name)
+            name = _checked_name(name)
         if not dlpack.is_capsule(tensor) and not (
             hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__")
         ):
@@ -177,7 +178,7 @@ def _on_device(name: str, tensor: Any) -> Tensor:
     return made
 
 
-def _bad_name(name: Any) -> Exception:
-    if isinstance(name, str):
-        return TritonModelException("Tensor name cannot be an empty string.")
-    return TypeError(f"Tensor: the name must be a str, found {type(name)}")
+def _checked_name(name: Any) -> str:
+    if text := as_text(name, "Tensor: the name"):
+        return text
+    raise TritonModelException("Tensor name cannot be an empty string.")

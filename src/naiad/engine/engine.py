@@ -201,13 +201,14 @@ class Engine:
         """Each model or version that is not loaded, as ``name[:version]: reason``."""
         found: list[str] = []
         for entry in self._entries.values():
-            if not entry.versions:
-                found.append(f"{entry.name}: {entry.problem or 'not loaded'}")
-            found += [
+            missing = [
                 f"{entry.name}:{v.version}: {v.reason or v.state}"
                 for v in entry.versions.values()
                 if v.state is not ModelState.READY and not v.was_unloaded
             ]
+            if not missing and (entry.problem or not entry.versions):
+                missing = [f"{entry.name}: {entry.problem or 'not loaded'}"]
+            found += missing
         return found
 
     def is_model_ready(self, name: str, version: str | None) -> bool:
@@ -250,7 +251,7 @@ class Engine:
         A model of which no load was tried has a name only.
         """
         rows: list[dict[str, str]] = []
-        for name in sorted(self._entries.keys() | self._manager.listed):
+        for name in sorted(self._entries.keys() | self._manager.names.known):
             entry = self._entries.get(name)
             if entry is None:
                 rows += [] if ready_only else [{"name": name}]

@@ -325,12 +325,11 @@ class ChildCalls:
         taken: list[int] = []
         try:
             self._write(request, outputs, flags, pieces, taken)
-        except (OSError, MemoryError) as error:
+        except Exception as error:
             self._writer.pool.give_back(taken)
             # What was said about forms and segments holds.
             self._send(pieces)
-            text = f"{request_label(request.id)}there is no memory for a response to a call: {error}"
-            self._send_error(request.number, UnavailableError(text), flags)
+            self._send_error(request.number, _not_written(request, error), flags)
             return
         self._send(pieces)
 
@@ -365,6 +364,14 @@ class ChildCalls:
             data += (raw, bytes(padding))
             at += size + padding
         pieces.append((frame(CALL_RESPONSE, request.number, b"".join((*parts, *data))), -1))
+
+
+def _not_written(request: CalledRequest, error: Exception) -> NaiadError:
+    label = request_label(request.id)
+    if isinstance(error, (OSError, MemoryError)):
+        return UnavailableError(f"{label}there is no memory for a response to a call: {error}")
+    logger.error("%sa response to a call could not be written", label, exc_info=error)
+    return InternalError(f"{label}a response to a call could not be written, see the log of the server")
 
 
 def _bytes_of(array: Array) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -29,11 +29,15 @@ from naiad.child.segments import Notice, Segment, SegmentPool
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, error_of_code
 from naiad.execution.child_alike import AlikeForm, aligned, alike_form
+from naiad.execution.child_misfits import Misfits
+from naiad.execution.reshape import as_clients_get, as_model_sees
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestTerms
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.strings import decode_bytes, encode_bytes
 
 MAX_FORMS: Final = 1024
+MAX_FORM_BYTES: Final = 1 << 22
+"""Of all forms together: the parameters of requests are part of them, and may be long and never the same."""
 no_segments: Final = Notice()
 """Says that the server has no shared memory at all."""
 
@@ -56,6 +60,7 @@ class BatchWriter:
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._forms: dict[RequestTerms | bytes, int] = {}
+        self._form_bytes = 0
         self._alike: dict[RequestTerms, AlikeForm | None] = {}
         self.pool = SegmentPool()
 
@@ -86,10 +91,10 @@ class BatchWriter:
         for request in requests:
             if request.terms is not terms:
                 return None
-        if terms not in self._forms:
+        if terms not in self._alike:
             form = self._form_of(requests[0], pieces)
             self._alike[terms] = alike_form(form, self._spec, requests[0])
-        alike = self._alike.get(terms)
+        alike = self._alike[terms]
         return alike.frame(number, first, requests) if alike is not None else None
 
     def _write(
@@ -127,8 +132,9 @@ class BatchWriter:
 
     def make_room(self, pieces: list[Piece]) -> None:
         """Begin forms anew when there are many; before a frame, whose parts may use any of them."""
-        if len(self._forms) >= MAX_FORMS:
+        if len(self._forms) >= MAX_FORMS or self._form_bytes >= MAX_FORM_BYTES:
             self._forms.clear()
+            self._form_bytes = 0
             self._alike.clear()
             pieces.append((frame(FORGET_FORMS), -1))
 
@@ -138,6 +144,7 @@ class BatchWriter:
 
     def _add_form(self, key: RequestTerms | bytes, described: bytes, pieces: list[Piece]) -> int:
         number = self._forms[key] = len(self._forms) + 1
+        self._form_bytes += len(described)
         pieces.append((frame(FORM, number, described), -1))
         return number
 
@@ -146,7 +153,8 @@ class BatchWriter:
         found = self._forms.get(terms)
         if found is not None:
             return found
-        inputs = [[n, self._spec.inputs[n].dtype.wire, a.shape] for n, a in request.inputs.items()]
+        tensors = [(self._spec.inputs[name], array.shape) for name, array in request.inputs.items()]
+        inputs = [[t.name, t.dtype.wire, as_model_sees(shape, t, self._spec)] for t, shape in tensors]
         described = {
             "inputs": inputs,
             "outputs": terms.outputs,
@@ -168,8 +176,9 @@ class BatchWriter:
         segment = self.pool.take(size)
         if segment.descriptor >= 0:
             announced = frame(SEGMENT, segment.number, segment.size.to_bytes(8, "little"))
-            pieces.append((announced, os.dup(segment.descriptor)))
-            segment.close_descriptor()
+            # It is closed by whoever sends it.
+            pieces.append((announced, segment.descriptor))
+            segment.descriptor = -1
         return segment
 
     def segment_if_any(self, size: int, pieces: list[Piece]) -> Segment | None:
@@ -213,6 +222,7 @@ class ResponseReader:
     def __init__(self, spec: ModelSpec, open_segment: Callable[[int, int, int], Array]) -> None:
         self._spec = spec
         self._open = open_segment
+        self._misfits = Misfits(spec)
         self._forms: dict[int, ResponseForm] = {0: ResponseForm((), NO_PARAMETERS, True)}
 
     def learn(self, number: int, raw: bytes) -> None:
@@ -224,11 +234,20 @@ class ResponseReader:
             dtype, elements = BY_WIRE[wire], 1
             for dim in shape:
                 elements *= dim
-            outputs.append((name, dtype, tuple(shape), elements))
+            self._misfits.look_at(name, dtype, tuple(shape))
+            outputs.append((name, dtype, self._for_clients(name, tuple(shape), elements), elements))
             known = self._spec.outputs.get(name)
             fits = fits and (known is None or known.dtype is dtype)
         parameters = described.get("parameters") or NO_PARAMETERS
         self._forms[number] = ResponseForm(outputs, parameters, fits and not parameters)
+
+    def _for_clients(self, name: str, shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
+        """The shape after the configuration's ``reshape``; the model's own where that does not fit."""
+        tensor = self._spec.outputs.get(name)
+        if tensor is None or tensor.reshape is None:
+            return shape
+        target = as_clients_get(shape, tensor, self._spec)
+        return target if math.prod(target) == elements and -1 not in target else shape
 
     def forget(self) -> None:
         """All forms are void."""
@@ -250,6 +269,10 @@ class ResponseReader:
         offset, columns = ALIGNMENT, []
         sizes = [elements * dtype.itemsize for _, dtype, _, elements in form.outputs]
         stride = sum(map(aligned, sizes))
+        if len(payload) != ALIGNMENT + count * stride:
+            raise ValueError(
+                f"{count} responses alike have {len(payload)} bytes, {ALIGNMENT} and {stride} each expected"
+            )
         for (name, dtype, shape, _), size in zip(form.outputs, sizes, strict=True):
             if name in self._spec.outputs:
                 columns.append((name, _column(payload, count, dtype, shape, offset, size, stride)))

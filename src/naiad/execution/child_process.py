@@ -20,7 +20,7 @@ import orjson
 
 from naiad import child
 from naiad.backends.base import ChildSpec
-from naiad.child.protocol import ANSWER, ASK, CONFIG, FAILED, FRAME, INIT, LOG, READY, TELL
+from naiad.child.protocol import ANSWER, ASK, CONFIG, FAILED, FINALIZE, FRAME, INIT, LOG, READY, TELL
 from naiad.errors import ModelLoadError, NaiadError, error_of_name
 from naiad.execution.child_codec import frame
 
@@ -28,14 +28,16 @@ logger = logging.getLogger("naiad")
 
 Ask = Callable[[Mapping[str, Any], Callable[[Mapping[str, Any]], None] | None], None]
 """Passes a question on, with who takes the content of its answer; None for what has no answer."""
-_DO_NOT_WAIT: Final = getattr(socket, "MSG_DONTWAIT", 0)
 _LEVELS: Final = {"ERROR": logging.ERROR, "WARNING": logging.WARNING, "VERBOSE": logging.DEBUG}
 _said: set[str] = set()
 _MOST_SAID: Final = 100
 MAIN: Final = Path(child.__file__).with_name("main.py")
 KEPT_LINES: Final = 20
+END_S: Final = 5.0
 _LOOK_S: Final = 1.0
 _DYING_S: Final = 0.05
+# The loop waits for so long: between the end of a connection and that of its process there is hardly any time.
+_MOMENT_S: Final = 0.002
 # Read at once, and written to the log at once: bounds for how long the loop is busy with it.
 _OUTPUT_BYTES: Final = 1 << 13
 _MOST_RECORDS: Final = 100
@@ -70,6 +72,7 @@ class ChildProcess:
 
     Attributes:
         lines: the last lines that it printed.
+        send: sends a frame, on the event loop; set by whoever else writes to the connection.
         is_silent: it has closed its output for good.
         was_ended: it did not end by itself.
 
@@ -78,9 +81,17 @@ class ChildProcess:
     """
 
     def __init__(self, name: str, spec: ChildSpec) -> None:
-        connection, theirs = socket.socketpair()
+        try:
+            connection, theirs = socket.socketpair()
+        except OSError as error:
+            raise _cannot_start(name, spec, error) from error
         self._set_up(name, spec, connection)
-        read_end, write_end = os.pipe()
+        try:
+            read_end, write_end = os.pipe()
+        except OSError as error:
+            connection.close()
+            theirs.close()
+            raise _cannot_start(name, spec, error) from error
         try:
             self.process: Running = subprocess.Popen(
                 [str(spec.python), "-u", str(spec.program or MAIN), str(theirs.fileno())],
@@ -93,7 +104,7 @@ class ChildProcess:
         except OSError as error:
             self.connection.close()
             os.close(read_end)
-            raise ModelLoadError(f"instance '{name}': {spec.python} cannot be started: {error}") from error
+            raise _cannot_start(name, spec, error) from error
         finally:
             theirs.close()
             os.close(write_end)
@@ -114,6 +125,7 @@ class ChildProcess:
         self._deadline = 0.0
         # Those of the model whose answers are due. Answered on the event loop.
         self._questions: set[int] = set()
+        self.send: Callable[[bytes], object] | None = None
 
     def begin(self, ask: Ask | None = None) -> tuple[int, Any]:
         """Give the child its orders and wait for its answer: the kind (``READY`` or ``CONFIG``) and its content.
@@ -141,10 +153,17 @@ class ChildProcess:
         except NaiadError:
             self.end()
             raise
+        except (ValueError, KeyError, AttributeError) as error:
+            self.end()
+            raise ModelLoadError(
+                f"instance '{self.name}' wrote to its connection what cannot be understood while it started: {error}"
+            ) from error
 
     def _begin(self, selector: selectors.BaseSelector, ask: Ask | None) -> tuple[int, Any]:
         self.connection.settimeout(self.spec.start_s)
         self.connection.sendall(frame(INIT, 0, orjson.dumps(self.spec.orders)))
+        # With a time limit a socket would wait for room before it sends an answer, and the event loop with it.
+        self.connection.setblocking(False)
         while True:
             kind, size, number = FRAME.unpack(self._exactly(FRAME.size, selector))
             payload = self._exactly(size, selector)
@@ -163,16 +182,8 @@ class ChildProcess:
     def _ask(self, ask: Ask | None, number: int, content: Mapping[str, Any]) -> None:
         def reply(said: Mapping[str, Any]) -> None:
             self._questions.discard(number)
-            data = frame(ANSWER, number, orjson.dumps(said))
-            try:
-                # On the event loop, which waits for nobody. A child that does not read its answers is broken.
-                if self.connection.send(data, _DO_NOT_WAIT) != len(data):
-                    self.process.kill()
-            except BlockingIOError:
-                self.process.kill()
-            except OSError:
-                # The child is gone, which whoever reads finds out.
-                return
+            send = self.send or self._send_now
+            send(frame(ANSWER, number, orjson.dumps(said)))
 
         self._questions.add(number)
         if ask is None:
@@ -180,6 +191,17 @@ class ChildProcess:
             reply({"error": {"message": text, "code": 12}})
         else:
             ask(content, reply)
+
+    def _send_now(self, data: bytes) -> None:
+        try:
+            # On the event loop, which waits for nobody. A child that does not read its answers is broken.
+            if self.connection.send(data) != len(data):
+                self.process.kill()
+        except BlockingIOError:
+            self.process.kill()
+        except OSError:
+            # The child is gone, which whoever reads finds out.
+            return
 
     def _exactly(self, size: int, selector: selectors.BaseSelector) -> bytes:
         """So many bytes, and nothing of what comes after them."""
@@ -230,6 +252,14 @@ class ChildProcess:
         for at in range(0, len(texts), step):
             logger.info("%s: %s", self.name, "\n".join(texts[at : at + step]))
 
+    def has_ended(self) -> bool:
+        """Whether the process has ended; it may take a moment to do so."""
+        try:
+            self.process.wait(_MOMENT_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def obituary(self) -> str:
         """How the child ended, with the last lines that it printed; ends it if it has not."""
         self.end(_DYING_S)
@@ -247,6 +277,13 @@ class ChildProcess:
             how += f" (memory-limit-mb is {self.spec.memory_bytes >> 20})"
         last = "\n".join(self.lines)
         return f"{how}; its last output:\n{last}" if last else how
+
+    def finalize(self) -> None:
+        """Ask for the end, in a thread that may wait while the child does not read; the loop may write meanwhile."""
+        with contextlib.suppress(OSError), self.connection.dup() as connection:
+            # One object's time limit is no other's.
+            connection.settimeout(END_S)
+            connection.sendall(frame(FINALIZE))
 
     def abort(self) -> None:
         """Make ``begin`` fail, in whichever thread it waits."""
@@ -271,11 +308,15 @@ class ChildProcess:
 
 
 def log_line(instance: str, content: Mapping[str, Any]) -> None:
-    """Log what a model says with its ``Logger``, or its process about itself."""
+    """Log what a model says with its ``Logger``, as of its own file and line, or its process about itself."""
     if (once := content.get("once")) is not None and not is_first(str(once)):
         return
     level = _LEVELS.get(str(content.get("level")), logging.INFO)
-    logger.log(level, "%s: %s", instance, content.get("message", ""))
+    file, line, said = content.get("file"), content.get("line"), (instance, content.get("message", ""))
+    if not line or not isinstance(line, int) or not isinstance(file, str):
+        logger.log(level, "%s: %s", *said)
+    elif logger.isEnabledFor(level):
+        logger.handle(logger.makeRecord(logger.name, level, file, line, "%s: %s", said, None))
 
 
 def is_first(what: str) -> bool:
@@ -286,9 +327,13 @@ def is_first(what: str) -> bool:
     return True
 
 
+def _cannot_start(name: str, spec: ChildSpec, error: OSError) -> ModelLoadError:
+    return ModelLoadError(f"instance '{name}': {spec.python} cannot be started: {error}")
+
+
 def _failure(content: Mapping[str, Any]) -> str:
     message, traceback = str(content.get("message", "")), str(content.get("traceback", ""))
-    return message if not traceback or traceback in message else f"{message}\n{traceback}"
+    return message if traceback.strip() in message else f"{message}\n{traceback}"
 
 
 def _signal_name(number: int) -> str:

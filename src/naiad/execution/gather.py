@@ -9,6 +9,7 @@ import numpy as np
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.errors import BackendError
 from naiad.execution.batch import Batch
+from naiad.execution.reshape import as_clients_get, as_model_sees
 from naiad.request import Array
 from naiad.tensor.dtypes import BY_NUMPY
 
@@ -32,7 +33,7 @@ def gather(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
     for name, array in inputs.items():
         tensor = spec.inputs[name]
         if tensor.reshape is not None:
-            inputs[name] = array.reshape(_target(tensor.reshape, array.shape, tensor, spec))
+            inputs[name] = array.reshape(as_model_sees(array.shape, tensor, spec))
     return inputs
 
 
@@ -50,14 +51,6 @@ def _joined(arrays: list[Array]) -> Array:
 def _aligned(array: Array) -> Array:
     # A tensor lies where its header ended, at any byte; some kernels want it aligned to its element size.
     return array if array.flags.aligned else array.copy()
-
-
-def _target(shape: tuple[int, ...], found: tuple[int, ...], tensor: TensorSpec, spec: ModelSpec) -> tuple[int, ...]:
-    """``shape`` with its variable dims taken, in order, from those of ``tensor`` as found."""
-    lead = found[:1] if spec.max_batch_size else ()
-    items = found[len(lead) :]
-    variable = iter([n for n, dim in zip(items, tensor.dims, strict=True) if dim == -1])
-    return (*lead, *(next(variable) if dim == -1 else dim for dim in shape))
 
 
 def check_results(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> dict[str, Array]:
@@ -91,11 +84,7 @@ def check_results(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -
 
 
 def _output_reshape(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
-    lead = array.shape[:1] if spec.max_batch_size else ()
-    items = array.shape[len(lead) :]
-    reshape = tensor.reshape or ()
-    variable = iter([n for n, dim in zip(items, reshape, strict=False) if dim == -1])
-    target = (*lead, *(next(variable, -1) if dim == -1 else dim for dim in tensor.dims))
+    target = as_clients_get(array.shape, tensor, spec)
     try:
         return array.reshape(target)
     except ValueError:

@@ -14,7 +14,7 @@ from typing import Protocol
 from naiad.backends.base import ChildSpec
 from naiad.child.protocol import RESPONSES
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, NaiadError, UnavailableError
+from naiad.errors import BackendError, NaiadError
 from naiad.execution.batch import Batch
 from naiad.execution.child_codec import Piece, Response
 from naiad.execution.child_process import ChildProcess
@@ -78,8 +78,8 @@ class HostedInstance(ProcessInstance):
             # What was said about forms and segments holds.
             self._send_all(pieces)
             return self._refuse(batch, error)
-        self._sent[number] = self._batch = batch
-        self._batch_number = number
+        self._sent[number] = batch
+        self._requests.begin_whole(number, batch)
         self._give_back_segments()
         self._send_all(pieces)
         batch.input_ns = monotonic_ns()
@@ -107,18 +107,15 @@ class HostedInstance(ProcessInstance):
             for single in split(batch):
                 self._done_batches += self.run(single) or ()
         if not self._sent:
-            self._batch = None
+            self._requests.batch = None
             done, self._done_batches = self._done_batches, []
             self._hosted_answers.hosted_finished(self, done, True)
 
     # Life and death
 
-    def _died(self) -> None:
-        process = self._process
-        super()._died()
-        if process is None or self._process is process:
-            return
-        self._fail_sent(UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}"))
+    def _fail_open(self, error: NaiadError, late: Batch | None, overtime: NaiadError) -> None:
+        super()._fail_open(error, late, overtime)
+        self._fail_sent(error)
 
     def _fail_sent(self, error: NaiadError) -> None:
         now_ns = monotonic_ns()

@@ -186,6 +186,10 @@ class LoadedModel:
         for instance in self._instances:
             if isinstance(instance, ProcessInstance):
                 instance.detach()
+        # They know this model. A circle that was there when the collector was told to pass it over would stay for good.
+        self._instances.clear()
+        self._idle.clear()
+        self._passive.clear()
 
     @property
     def problem(self) -> str:

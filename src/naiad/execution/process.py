@@ -6,7 +6,6 @@ Everything but ``start``, ``stop`` and ``join`` happens on the event loop.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import subprocess
@@ -29,10 +28,10 @@ from naiad.child.protocol import (
     CANCEL_CALL,
     DONE,
     DROP_SEGMENT,
-    FINALIZE,
     FLAG_EMPTY,
     FLAG_ERROR,
     FLAG_FINAL,
+    FLAG_RESCHEDULE,
     FORGET_FORMS,
     FORM,
     IS_READY,
@@ -49,7 +48,14 @@ from naiad.child.protocol import (
 )
 from naiad.child.segments import ServerSegments, notice
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, ExecutionTimeoutError, InternalError, NaiadError, UnavailableError
+from naiad.errors import (
+    BackendError,
+    CancelledError,
+    ExecutionTimeoutError,
+    InternalError,
+    NaiadError,
+    UnavailableError,
+)
 from naiad.execution.batch import Batch
 from naiad.execution.child_asks import ChildAsks, Content, Reply
 from naiad.execution.child_back_off import BackOff
@@ -60,15 +66,15 @@ from naiad.execution.child_metrics import ChildMetrics
 from naiad.execution.child_models import ModelQuestions
 from naiad.execution.child_output import ChildOutput
 from naiad.execution.child_overtime import Overtime
-from naiad.execution.child_process import ChildProcess, is_first, log_line
+from naiad.execution.child_process import END_S, ChildProcess, is_first, log_line
 from naiad.execution.child_readiness import ChildReadiness
-from naiad.request import Array, InferRequest
+from naiad.execution.child_requests import ChildRequests
+from naiad.request import Array, InferRequest, request_label
 from naiad.telemetry.custom_metrics import CustomMetrics
 
 logger = logging.getLogger("naiad")
 
 BEAT_S: Final = 1.0
-END_S: Final = 5.0
 
 
 class Answers(Protocol):
@@ -134,13 +140,7 @@ class ProcessInstance:
         self._starting: ChildProcess | None = None
         self._starter: threading.Thread | None = None
         self._last_number = 0
-        self._batch: Batch | None = None
-        self._batch_number = 0
-        # The requests of the batch that have no final response yet, numbered from the first on; None for the others.
-        self._first = 0
-        self._slots: list[InferRequest | None] = []
-        # Requests without a final response whose batch is over.
-        self._left: dict[int, tuple[InferRequest, Batch]] = {}
+        self._requests = ChildRequests()
         self._stopping = False
         self._back_off = BackOff()
         self._born_s = 0.0
@@ -207,6 +207,8 @@ class ProcessInstance:
         if process is None or self._stopping:
             return
         self._channel = ChildChannel(self.name, process.connection, self._loop, self._take, self._died)
+        # Also what the model asked before it was ready.
+        process.send = self._channel.send
         self._output = ChildOutput(process, self._loop)
         self._born_s = monotonic()
         self._number_at_birth = self._last_number
@@ -256,22 +258,20 @@ class ProcessInstance:
         self._stopping = True
         if (starting := self._starting) is not None:
             starting.abort()
-        if self._process is not None:
-            with contextlib.suppress(OSError):
-                self._process.connection.setblocking(True)
-                self._process.connection.settimeout(END_S)
-                self._process.connection.sendall(frame(FINALIZE))
+        # The loop may notice its end meanwhile.
+        if (process := self._process) is not None:
+            process.finalize()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the end that ``stop`` asked for; a child that takes too long is killed. Always True."""
-        if self._process is not None:
+        if (process := self._process) is not None:
             try:
-                self._process.process.wait(END_S if timeout is None else timeout)
+                process.process.wait(END_S if timeout is None else timeout)
             except subprocess.TimeoutExpired:
-                self._process.process.kill()
-                self._process.process.wait()
-        if self._starter is not None:
-            self._starter.join(timeout)
+                process.process.kill()
+                process.process.wait()
+        if (starter := self._starter) is not None:
+            starter.join(timeout)
         return True
 
     # Batches
@@ -288,10 +288,7 @@ class ProcessInstance:
             # What was said about forms and segments holds.
             self._send_all(pieces)
             return self._refuse(batch, error)
-        self._batch = batch
-        self._batch_number = number
-        self._first = number + 1
-        self._slots = list(batch.requests)
+        self._requests.begin(number, number + 1, batch)
         self._give_back_segments()
         for data, descriptor in pieces:
             self._send(data, descriptor)
@@ -314,12 +311,8 @@ class ProcessInstance:
 
     def cancel(self, request: InferRequest) -> None:
         """Tell the model that the caller of a request gave up, if the request is here."""
-        if request in self._slots:
-            self._send(frame(CANCEL, self._first + self._slots.index(request)))
-            return
-        for number, (held, _) in self._left.items():
-            if held is request:
-                self._send(frame(CANCEL, number))
+        if number := self._requests.give_up(request):
+            self._send(frame(CANCEL, number))
 
     def _send(self, data: bytes, descriptor: int = -1) -> None:
         if self._channel is not None:
@@ -401,63 +394,53 @@ class ProcessInstance:
         return found
 
     def _answered_alike(self, number: int, outputs: Sequence[Mapping[str, Array]]) -> None:
-        batch = self._batch
-        if batch is None or number != self._batch_number:
+        batch = self._requests.batch
+        if batch is None or number != self._requests.number:
             return
-        if len(outputs) != len(self._slots) or None in self._slots:
-            raise ValueError(f"{len(outputs)} responses alike to a batch of {len(self._slots)}, some answered before")
-        self._batch = None
-        self._slots = []
+        self._requests.end_answered(len(outputs))
         batch.infer_ns = batch.end_ns = monotonic_ns()
         self._answers.child_answered(self, batch, outputs)
 
     def _respond(self, response: Response) -> None:
-        number = response.request
-        index = number - self._first
-        if 0 <= index < len(self._slots):
-            request, batch = self._slots[index], self._batch
-            if response.final:
-                self._slots[index] = None
-        else:
-            request, batch = self._left.get(number, (None, None))
-            if response.final:
-                self._left.pop(number, None)
-        if request is not None and batch is not None:
-            self._answers.child_responded(request, response, batch)
+        found = self._requests.find(response.request, response.final)
+        if found is None:
+            return
+        request, batch = found
+        if response.final and self._requests.was_given_up(response.request) and response.flags & FLAG_RESCHEDULE:
+            # Nobody would tell the model once more, which may wait for just that.
+            error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
+            response = Response(response.request, None, error, FLAG_FINAL | FLAG_ERROR)
+        self._answers.child_responded(request, response, batch)
 
     def _done(self, number: int, content: Mapping[str, Any]) -> None:
-        batch = self._batch
-        if batch is not None and number == self._batch_number and (message := content.get("message")):
+        requests = self._requests
+        if requests.batch is not None and number == requests.number and (message := content.get("message")):
             error = BackendError(str(message))
-            for held in range(self._first, self._first + len(self._slots)):
+            for held in requests.open_numbers():
                 self._respond(Response(held, None, error, FLAG_FINAL | FLAG_ERROR))
         self._finish(number)
 
     def _finish(self, number: int) -> None:
-        batch = self._batch
-        if batch is None or number != self._batch_number:
+        batch = self._requests.batch
+        if batch is None or number != self._requests.number:
             return
-        self._batch = None
-        for held, request in enumerate(self._slots, self._first):
-            if request is not None:
-                self._left[held] = request, batch
-        self._slots = []
+        self._requests.end()
         batch.infer_ns = batch.end_ns = monotonic_ns()
         self._answers.child_finished(self, batch)
 
     # Life and death
 
     def _began_ns(self) -> int:
-        return self._batch.start_ns if self._batch is not None else 0
+        return self._requests.batch.start_ns if self._requests.batch is not None else 0
 
     def _late(self) -> None:
         """The batch has run for longer than it may."""
-        batch, channel = self._batch, self._channel
+        batch, channel = self._requests.batch, self._channel
         if channel is not None:
             # The server itself may have been stopped for a while, and the responses may be there.
             channel.read()
         process = self._process
-        if process is None or batch is None or self._batch is not batch:
+        if process is None or batch is None or self._requests.batch is not batch:
             return
         self._is_late = True
         self._end(process, f"a batch ran for longer than {self._child_spec.execute_s:g} s (execute-timeout-seconds)")
@@ -500,7 +483,7 @@ class ProcessInstance:
         return True
 
     def _died(self) -> None:
-        """The child is gone: its requests fail, and another one is started."""
+        """The child is gone, or will be: nothing more is to be heard from it."""
         process, channel = self._process, self._channel
         self._unlisten()
         if process is None or self._stopping:
@@ -508,37 +491,53 @@ class ProcessInstance:
         if channel is not None:
             self._verdict = self._verdict or channel.problem
         self._process = None
-        self.problem = self._cause(process)
+        self.problem = self._verdict or "its connection is closed"
+        self._answers.child_died(self)
+        if process.has_ended():
+            self._bury(process, process.obituary())
+            return
+        name = f"naiad-end-{self.name}"
+        self._starter = threading.Thread(target=self._await_end, args=[process], name=name, daemon=True)
+        self._starter.start()
+
+    def _await_end(self, process: ChildProcess) -> None:
+        """End a child that has not ended by itself; in a thread, since that of a large one takes long."""
+        how = process.obituary()
+        try:
+            self._loop.call_soon_threadsafe(self._bury, process, how)
+        except RuntimeError:
+            # The loop is closed, and with it the server.
+            process.close()
+
+    def _bury(self, process: ChildProcess, how: str) -> None:
+        """The child has ended: its requests fail, and another one is started."""
+        self._starter = None
         process.close()
+        self.problem = f"{self._verdict} ({how})" if self._verdict else how
         logger.error("%s has ended: %s", self.name, self.problem)
-        error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
         self._back_off.ended(monotonic() - self._born_s, self._has_worked())
-        late = self._batch.requests if self._is_late and self._batch is not None else ()
+        late = self._requests.batch if self._is_late else None
         overtime = ExecutionTimeoutError(f"Stub process '{self.name}' was ended: {self._verdict}")
-        lost = [(r, self._batch) for r in self._slots if r is not None] + list(self._left.values())
-        self._batch = None
-        self._slots = []
-        self._left.clear()
         calls, asks = self._calls, self._asks
         self._reset()
         calls.close()
         asks.close()
-        self._answers.child_died(self)
-        for request, batch in lost:
-            if batch is not None:
-                told = overtime if request in late else error
-                response = Response(0, None, told, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY)
-                self._answers.child_responded(request, response, batch)
-        self._revive_later(self._back_off.is_long)
+        error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
+        self._fail_open(error, late, overtime)
+        if not self._stopping:
+            self._revive_later(self._back_off.is_long)
+
+    def _fail_open(self, error: NaiadError, late: Batch | None, overtime: NaiadError) -> None:
+        """Answer all requests that are open; those of the batch ``late`` with ``overtime``."""
+        for request, batch in self._requests.clear():
+            response = Response(0, None, overtime if batch is late else error, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY)
+            self._answers.child_responded(request, response, batch)
 
     def _has_worked(self) -> bool:
         """Whether the child has come to the end of a batch."""
         first = self._number_at_birth + 1
-        return self._batch_number > first or (self._batch_number == first and self._batch is None)
-
-    def _cause(self, process: ChildProcess) -> str:
-        how = process.obituary()
-        return f"{self._verdict} ({how})" if self._verdict else how
+        number = self._requests.number
+        return number > first or (number == first and self._requests.batch is None)
 
     def _revive_later(self, is_down: bool) -> None:
         if is_down and not self.is_down:
@@ -549,6 +548,8 @@ class ProcessInstance:
     def _revive(self) -> None:
         """Start a child in a thread of its own: it may take long, and several may be needed at a time."""
         self._timer = None
+        if self._stopping:
+            return
         self._starter = threading.Thread(target=self._start_again, name=f"naiad-start-{self.name}", daemon=True)
         self._starter.start()
 
@@ -568,7 +569,8 @@ class ProcessInstance:
     def _revived(self, started: tuple[ChildProcess, bool] | None, failure: str) -> None:
         self._starter = None
         if self._stopping:
-            _give_up(started)
+            # Its end may take seconds.
+            threading.Thread(target=_give_up, args=[started], daemon=True).start()
             return
         if started is None:
             self.problem = failure

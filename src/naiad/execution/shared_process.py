@@ -213,6 +213,10 @@ class Seat(ChildProcess):
         """False: the shared process prints for all."""
         return False
 
+    def has_ended(self) -> bool:
+        """Whether the shared process has ended."""
+        return self._shared.child.has_ended()
+
     def obituary(self) -> str:
         """How the shared process ended, or that this instance alone has left it."""
         others = ", ".join(seat.name for seat in list(self._shared.seats))

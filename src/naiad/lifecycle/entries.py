@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import InternalError, NaiadError
 from naiad.execution.model import LoadedModel
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 UNLOADED = "unloaded"
 """The reason of a version that was unloaded because somebody wanted so."""
+MAX_GONE: Final = 64
+"""How many versions of a model are remembered of which nothing is left; requests may bring ever new numbers."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,14 @@ class ModelEntry:
     def ready(self) -> list[VersionEntry]:
         """The versions that serve, ascending."""
         return sorted((v for v in self.versions.values() if v.state is ModelState.READY), key=lambda v: v.version)
+
+    def forget_gone(self) -> None:
+        """Forget the lowest of too many versions that were unloaded."""
+        gone = sorted(
+            v.version for v in self.versions.values() if v.state is ModelState.UNAVAILABLE and v.reason == UNLOADED
+        )
+        for version in gone[:-MAX_GONE]:
+            del self.versions[version]
 
     def choose_serving(self) -> None:
         """Serve the highest version that is ready."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -20,6 +20,7 @@ from naiad.lifecycle.candidate import Candidate, candidate, find_candidate
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
 from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
 from naiad.lifecycle.loading import LoadSettings, load_version
+from naiad.lifecycle.names import Names
 from naiad.lifecycle.operations import Operation, Operations
 from naiad.lifecycle.retiring import Retirements
 from naiad.lifecycle.states import ModelState
@@ -34,6 +35,8 @@ MAX_UNLOADING: Final = 8
 """How many earlier copies of each version of a model may still finish their requests when it is loaded anew."""
 MAX_STRAYS: Final = 256
 """How many models are remembered that no repository holds and of which nothing is loaded."""
+MAX_CONTENT: Final = 1 << 30
+"""Bytes of configurations and files that loads under way and waiting may bring together, but for a single one."""
 _NOT_EXPLICIT: Final = (
     "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
     "--model-control-mode=explicit"
@@ -54,7 +57,7 @@ class ModelManager:
         models: what models find others with, set by who serves them.
         on_serving: told of each loaded model, before it gets its first request.
         on_unloading: told of each loaded model that goes, so that what was remembered of it can go too.
-        listed: the names of all models in the repositories, as far as they are known.
+        names: those of all models in the repositories.
         custom_metrics: those that models count themselves.
     """
 
@@ -66,16 +69,17 @@ class ModelManager:
         self.models: Models | None = None
         self.on_serving: Callable[[LoadedModel], None] = lambda model: None
         self.on_unloading: Callable[[LoadedModel], None] = lambda model: None
-        self.listed: frozenset[str] = frozenset()
         self.custom_metrics = CustomMetrics()
         self._settings = settings
         self._catalog = catalog or Catalog()
+        self.names = Names(self._catalog)
         self._is_explicit = is_explicit
         self._permits = LoadPermits(load_threads)
         self._operations = Operations()
         self._retirements = Retirements()
         self._tasks: set[asyncio.Task[None]] = set()
         self._strays: OrderedDict[str, None] = OrderedDict()
+        self._content = 0
 
     # At the start
 
@@ -83,7 +87,7 @@ class ModelManager:
         """Try to load every model; what became of each stands in ``entries`` and in the log."""
         found = list(sources)
         for source in found:
-            self.entries.setdefault(source.name, ModelEntry(source.name))
+            self._entry(source.name)
         await asyncio.gather(*(self._load_source(source) for source in found))
         self.loaded = True
 
@@ -94,15 +98,18 @@ class ModelManager:
 
     async def _load_source(self, source: ModelSource) -> None:
         async with self._operations.turn(source.name) as operation:
-            if self.entries[source.name].serving:
-                # Somebody was quicker, over the API.
+            # Somebody may have been quicker, over the API, and may have unloaded it again.
+            if self._entry(source.name).serving:
                 return
             try:
                 found = await in_thread(candidate, source, self._settings.model_config_name)
             except Exception as error:
                 self.refuse(source.name, as_load_error(error))
                 return
-            await self._load_first(self.entries[source.name], found, operation)
+            await self._load_first(self._entry(source.name), found, operation)
+
+    def _entry(self, name: str) -> ModelEntry:
+        return self.entries.setdefault(name, ModelEntry(name))
 
     # While serving
 
@@ -119,10 +126,10 @@ class ModelManager:
             UnusableFilesError: the files of ``overrides`` cannot be those of a model.
             ModelLoadError: a version cannot be loaded.
         """
-        async with self._turn(name, asker) as operation:
+        async with self._holding(name, overrides), self._turn(name, asker) as operation:
             found = await self._find(name, overrides)
             try:
-                entry = self.entries.setdefault(name, ModelEntry(name))
+                entry = self._entry(name)
                 if found.files is not None and found.files == entry.files and entry.serving and not overrides:
                     _note(entry.ready(), "")
                     return
@@ -139,6 +146,21 @@ class ModelManager:
                 if found.folder is not None:
                     await in_thread(found.folder.release)
                 self._note_stray(name)
+
+    @asynccontextmanager
+    async def _holding(self, name: str, overrides: Overrides) -> AsyncIterator[None]:
+        """Count what a load holds in memory until it is over."""
+        size = overrides.size
+        if size and self._content and self._content + size > MAX_CONTENT:
+            raise UnavailableError(
+                f"loads that are under way or wait have brought {self._content} bytes of files: load model '{name}' "
+                "when some of them are over"
+            )
+        self._content += size
+        try:
+            yield
+        finally:
+            self._content -= size
 
     async def unload_model(self, name: str, unload_dependents: bool = False, asker: Asker | None = None) -> None:
         """Let a model go: it refuses new requests from now on and ends when its last one is answered.
@@ -174,17 +196,11 @@ class ModelManager:
         self._begin(self.unload_model(name, unload_dependents, asker), done)
 
     def begin_listing(self, done: Done) -> None:
-        """Look at the repositories again, where models may come and go, for ``listed``."""
-        if self._is_explicit:
-            self._begin(self._list(), done)
-        else:
+        """Look at the repositories again, where models may come and go, for ``names``."""
+        if not self._is_explicit:
             done(None)
-
-    async def _list(self) -> None:
-        try:
-            self.listed = await in_thread(self._catalog.names)
-        except (NaiadError, OSError) as error:
-            logger.warning("the repositories cannot be read, the index shows what was there before: %s", error)
+            return
+        self.names.refresh(done)
 
     def _begin(self, work: Coroutine[Any, Any, None], done: Done) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -224,8 +240,8 @@ class ModelManager:
         entry = self.entries.get(name)
         if entry is not None and entry.serving:
             _note(entry.ready(), not_reloaded(problem))
-        elif entry is not None or name in self.listed:
-            entry = self.entries.setdefault(name, ModelEntry(name))
+        elif entry is not None or name in self.names.known:
+            entry = self._entry(name)
             entry.problem = problem
             _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), str(problem))
             self._note_stray(name)
@@ -258,6 +274,7 @@ class ModelManager:
         entry.versions.update({version.version: version for version in fresh})
         # Those that failed earlier are not wanted any more.
         _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
+        entry.forget_gone()
 
     async def _replace(self, entry: ModelEntry, found: Candidate, operation: Operation) -> None:
         """Load a model beside its copy that serves, and put it in its place once all of it is there.
@@ -342,7 +359,7 @@ class ModelManager:
     def _note_stray(self, name: str) -> None:
         """Forget the oldest of too many models that nothing is left of but their names, which callers may choose."""
         self._strays.pop(name, None)
-        if name in self.listed or name not in self.entries:
+        if name in self.names.known or name not in self.entries:
             return
         self._strays[name] = None
         if len(self._strays) > MAX_STRAYS:

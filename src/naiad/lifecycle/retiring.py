@@ -13,6 +13,7 @@ from naiad.lifecycle.threads import in_thread
 
 if TYPE_CHECKING:
     from naiad.execution.model import LoadedModel
+    from naiad.repository.temporary import TemporaryFolder
 
 logger = logging.getLogger("naiad")
 
@@ -58,13 +59,12 @@ class Retirements:
         is_drained = await self._drain(model)
         if version.asker is not None:
             version.asker.is_closing = True
-        is_closed = await self._close(model)
-        model.detach()
         folder, version.folder = version.folder, None
-        if folder is not None:
-            await in_thread(folder.release)
+        is_closed = await self._close(model, folder)
+        model.detach()
         entry.unloading -= 1
-        version.become(ModelState.UNAVAILABLE, UNLOADED)
+        # A load that was tried meanwhile may have left a reason why there is no other.
+        version.become(ModelState.UNAVAILABLE, str(entry.problem) if entry.problem is not None else UNLOADED)
         logger.info("successfully unloaded '%s' version %d", entry.name, version.version)
         return is_drained and is_closed
 
@@ -82,10 +82,19 @@ class Retirements:
                 wait.cancel()
         return drained.is_set()
 
-    async def _close(self, model: LoadedModel) -> bool:
+    async def _close(self, model: LoadedModel, folder: TemporaryFolder | None) -> bool:
         left_s = None if self._deadline is None else max(CLOSING_S, self._deadline - monotonic())
         try:
-            return await in_thread(model.close, left_s)
+            return await in_thread(_end, model, folder, left_s)
         except Exception:
             logger.exception("model '%s' version %d could not be closed", model.name, model.version)
             return False
+
+
+def _end(model: LoadedModel, folder: TemporaryFolder | None, left_s: float | None) -> bool:
+    """Close a model and give back the files that it came from; False when it did not end in ``left_s`` seconds."""
+    try:
+        return model.close(left_s)
+    finally:
+        if folder is not None:
+            folder.release()

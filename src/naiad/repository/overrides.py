@@ -19,6 +19,8 @@ from naiad.repository.temporary import TemporaryFolder, remove_abandoned
 
 FILE: Final = "file:"
 """How the name of a parameter begins that brings a file; the path in the model's folder follows."""
+MAX_FILES: Final = 10_000
+"""How many files one request may bring."""
 # Decoding holds the interpreter: after each piece other threads, the event loop above all, get their turn.
 _PIECE: Final = 1 << 18
 
@@ -42,6 +44,11 @@ class Overrides:
     def __bool__(self) -> bool:
         return self.config is not None or bool(self.files)
 
+    @property
+    def size(self) -> int:
+        """Bytes and characters that it holds."""
+        return len(self.config or "") + sum(map(len, self.files.values()))
+
 
 NO_OVERRIDES: Final = Overrides()
 
@@ -54,11 +61,13 @@ def write_files(model: str, files: Mapping[str, Content]) -> TemporaryFolder:
     """Write ``files`` as the folder of ``model``; blocks. The caller holds the folder.
 
     Raises:
-        UnusableFilesError: a name is no path inside the folder, or a text is no base64.
+        UnusableFilesError: a name is no path inside the folder, a text is no base64, or there are too many.
         InvalidArgumentError: there can be no model of that name.
         ModelLoadError: the files cannot be written.
     """
     check_model_name(model)
+    if len(files) > MAX_FILES:
+        raise UnusableFilesError(f"the request brings {len(files)} files, at most {MAX_FILES} are allowed")
     paths = {name: _inside(name) for name in files}
     folder: TemporaryFolder | None = None
     try:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 _COMPLETED: Final = ("max_batch_size", "input", "output", "dynamic_batching", "model_transaction_policy")
 _INHERITS: Final = re.compile(rb"class\s+TritonPythonModel\s*\(")
-_START_S: Final = 30
+_SILENCE_S: Final = 30
+# For an initialize that never ends: one that loads much may take many minutes.
+_START_S: Final = 3600
 _MIN_SHARED_BYTES: Final = 4 << 20
 _FORCE_CPU: Final = "FORCE_CPU_ONLY_INPUT_TENSORS"
 
@@ -34,9 +36,10 @@ _FORCE_CPU: Final = "FORCE_CPU_ONLY_INPUT_TENSORS"
 class PythonBackend(Backend):
     """One version of a Python model.
 
-    ``--backend-config=python,...``: ``stub-timeout-seconds`` is how long an instance may take to start, and how long it
-    may not answer; ``limits.py`` has those about a batch's time and a process's memory. The settings about the size of
-    shared memory are taken, and have no effect: it is as large as the tensors are.
+    ``--backend-config=python,...``: ``stub-timeout-seconds`` is how long an instance may give no sign of life (30 by
+    default), and how long it may take to start (an hour by default: ``initialize`` may load much). ``limits.py`` has
+    those about a batch's time and a process's memory. The settings about the size of shared memory are taken, and have
+    no effect: it is as large as the tensors are.
 
     Args:
         backend_py: the file of the Python-based backend that runs the model, None for a model with code of its own.
@@ -62,7 +65,7 @@ class PythonBackend(Backend):
         process = ChildProcess(name, self._child(config, name, "complete", "CPU"))
         try:
             kind, content = process.begin()
-            process.end(_START_S)
+            process.end(_SILENCE_S)
         finally:
             process.end()
             process.close()
@@ -73,7 +76,7 @@ class PythonBackend(Backend):
         """Check the model file, the settings and the environment."""
         self._code().describe(self.config)
         self._decoupled = spec.decoupled
-        self._start_s()
+        self._timeout_s(_START_S)
         self._check_shared_memory()
         forced = spec.parameters.get(_FORCE_CPU, "yes")
         if forced not in ("yes", "no"):
@@ -116,8 +119,9 @@ class PythonBackend(Backend):
             environment.python,
             environment.env,
             orders,
-            self._start_s(),
+            self._timeout_s(_START_S),
             environment,
+            silence_s=self._timeout_s(_SILENCE_S),
             execute_s=limits.execute_s,
             memory_bytes=limits.memory_bytes,
         )
@@ -138,8 +142,8 @@ class PythonBackend(Backend):
         parameters = {name: value.string_value for name, value in config.parameters.items()}
         return read_limits("python", self.context.model, parameters, self.context.backend_config)
 
-    def _start_s(self) -> int:
-        return self._setting("stub-timeout-seconds", _START_S, 1)
+    def _timeout_s(self, default: int) -> int:
+        return self._setting("stub-timeout-seconds", default, 1)
 
     def _check_shared_memory(self) -> None:
         if self._setting("shm-default-byte-size", _MIN_SHARED_BYTES, 0) < _MIN_SHARED_BYTES:

@@ -17,6 +17,7 @@ from naiad.backends.python.environment import PACKED, PYTHON, REQUIREMENTS
 from naiad.config.complete import PYTHON_RUNTIME
 from naiad.errors import ModelLoadError
 
+_MOST_NAMED: Final = 5
 _ENVIRONMENT: Final = f"pb_exec_env_{PYTHON_RUNTIME}.tar.gz"
 
 
@@ -80,5 +81,11 @@ def shared_source(context: BackendContext, model_py: Path) -> Source:
 
 def _readable(path: Path, model: str) -> Path:
     if not path.is_file() or not os.access(path, os.R_OK):
-        raise ModelLoadError(f"model '{model}': there is no readable file {path}")
+        raise ModelLoadError(f"model '{model}': there is no readable file {path}{_others(path)}")
     return path.absolute()
+
+
+def _others(path: Path) -> str:
+    """What to do when a file of another name is meant."""
+    found = ", ".join(sorted(other.name for other in path.parent.glob("*.py"))[:_MOST_NAMED])
+    return f", found {found} there: rename it or name it with default_model_filename" if found else ""

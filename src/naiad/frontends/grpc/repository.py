@@ -88,7 +88,8 @@ def _method(name: str, start: _Start, answer: _Answer | None = None) -> Unary:
         try:
             if message.repository_name:
                 raise UnsupportedError(NAMED)
-            start(message, partial(finish, call, message))
+            # A load may wait long: it has its files, and need not have the message with another copy of them as well.
+            start(message, partial(finish, call, message if answer is not None else None))
         except NaiadError as error:
             fail(call, error)
 

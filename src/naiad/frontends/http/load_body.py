@@ -14,6 +14,12 @@ from naiad.errors import MalformedRequestError
 from naiad.frontends.http.infer_read import Body
 
 LARGE: Final = 1 << 16
+MAX_KEYS: Final = 4096
+"""How many keys are looked at; files behind these are left to the parser."""
+MAX_SPACE: Final = 64
+"""How much white space may stand around a colon; where there is more, the parser reads what follows."""
+MAX_COMMAS: Final = 100_000
+"""How many commas the rest may have: as many values the parser would make, one by one."""
 _KEY: Final = b'"file:'
 _WHITE: Final = frozenset((b" ", b"\t", b"\r", b"\n"))
 
@@ -24,14 +30,19 @@ def read_object(body: Body) -> tuple[dict[str, Any], list[memoryview]]:
     In their places are the texts that ``place`` gives for their numbers.
 
     Raises:
-        MalformedRequestError: it is no JSON object.
+        MalformedRequestError: it is no JSON object, or has far too many values.
     """
     if not body:
         return {}, []
     cut: list[memoryview] = []
-    raw: bytes | Body = body
+    raw: Body = body
     if len(body) > LARGE:
         raw, cut = _cut(bytes(body))
+        if (commas := raw.count(b",")) > MAX_COMMAS:
+            raise MalformedRequestError(
+                f"the body has {commas} commas outside of large files, at most {MAX_COMMAS} are allowed: send fewer "
+                "values"
+            )
     try:
         root = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -51,8 +62,9 @@ def _cut(raw: bytes) -> tuple[bytes, list[memoryview]]:
     whole = memoryview(raw)
     kept: list[bytes | memoryview] = []
     cut: list[memoryview] = []
-    done = at = 0
-    while (key := raw.find(_KEY, at)) >= 0:
+    done = at = looked_at = 0
+    while looked_at < MAX_KEYS and (key := raw.find(_KEY, at)) >= 0:
+        looked_at += 1
         begin, end = _content(raw, key)
         at = max(end, key + 1)
         if end - begin > LARGE:
@@ -77,6 +89,7 @@ def _content(raw: bytes, key: int) -> tuple[int, int]:
 
 
 def _after_space(raw: bytes, at: int) -> int:
-    while raw[at : at + 1] in _WHITE:
+    limit = at + MAX_SPACE
+    while at < limit and raw[at : at + 1] in _WHITE:
         at += 1
     return at

@@ -1,0 +1,122 @@
+"""What callers can make the server keep by loading and unloading models is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from execution.models import until
+from frontends.http_application import run
+from lifecycle.explicit_house import AS_JSON, CONFIG, answered, caller, house, parameter
+from naiad.errors import ModelLoadError, NaiadError, UnavailableError
+from naiad.lifecycle import manager
+from naiad.lifecycle.entries import MAX_GONE
+from naiad.lifecycle.manager import MAX_STRAYS, MAX_UNLOADING
+from naiad.lifecycle.names import Names
+from naiad.repository.catalog import Catalog
+from naiad.repository.overrides import Overrides
+
+
+def test_what_is_left_of_names_that_callers_choose_is_bounded(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            wrong = Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
+            for number in range(MAX_STRAYS + 20):
+                with pytest.raises(ModelLoadError):
+                    await found.manager.load_model(f"m{number}", wrong)
+            assert len(found.manager.entries) == MAX_STRAYS
+            assert f"m{MAX_STRAYS + 19}" in found.manager.entries
+
+    run(test())
+
+
+def test_copies_that_do_not_end_are_bounded(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", CONFIG + parameter("execute_delay_ms", 900))
+            waiting = []
+            for _ in range(MAX_UNLOADING + 1):
+                await found.manager.load_model("m")
+                waiting.append(caller())
+                found.engine.find("m", None).submit(waiting[-1])
+                found.write("m", CONFIG + parameter("execute_delay_ms", 900))
+            with pytest.raises(UnavailableError, match="earlier versions of model 'm' still finish"):
+                await found.manager.load_model("m")
+            for one in waiting:
+                await answered(one)
+            await until(lambda: found.manager.entries["m"].unloading == 0)
+            await found.manager.load_model("m")
+
+    run(test())
+
+
+def test_versions_that_were_unloaded_are_bounded(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            for version in range(1, MAX_GONE + 11):
+                await found.manager.load_model("m", Overrides(AS_JSON % 1, {f"file:{version}/x": b""}))
+                await until(lambda: found.manager.entries["m"].unloading == 0)
+            entry = found.manager.entries["m"]
+            await found.manager.load_model("m", Overrides(AS_JSON % 1, {"file:999/x": b""}))
+            await until(lambda: entry.unloading == 0)
+            gone = set(entry.versions) - {999}
+            assert gone == set(range(10, MAX_GONE + 11))
+            assert found.engine.find("m", None).version == 999
+            assert found.engine.is_ready()
+
+    run(test())
+
+
+def test_what_waiting_loads_hold_together_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "MAX_CONTENT", 10_000)
+
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            config = (AS_JSON % 1)[:-1] + ', "parameters": {"creation_delay_sec": {"string_value": "0.3"}}}'
+            large, small = Overrides(config, {"file:1/x": b"x" * 20_000}), Overrides(AS_JSON % 1, {"file:1/x": b""})
+            # One alone may be larger.
+            first = asyncio.ensure_future(found.manager.load_model("m", large))
+            await until(lambda: "LOADING" in str(found.index()))
+            with pytest.raises(UnavailableError, match=r"have brought 20\d{3} bytes of files: load model 'n' when"):
+                await found.manager.load_model("n", small)
+            found.write("plain")
+            await found.manager.load_model("plain")
+            await first
+            await found.manager.load_model("n", small)
+
+    run(test())
+
+
+def test_any_number_of_listings_takes_one_thread(tmp_path: Path) -> None:
+    reading, going_on = threading.Event(), threading.Event()
+
+    class Slow(Catalog):
+        """The real one, on a slow disk."""
+
+        def names(self) -> frozenset[str]:
+            looks.append(threading.current_thread())
+            reading.set()
+            going_on.wait(10)
+            return super().names()
+
+    looks: list[threading.Thread] = []
+
+    async def test() -> None:
+        (tmp_path / "early").mkdir()
+        names, told = Names(Slow((tmp_path,))), list[NaiadError | None]()
+        names.refresh(told.append)
+        await until(reading.is_set)
+        for _ in range(500):
+            names.refresh(told.append)
+        assert told == []
+        (tmp_path / "late").mkdir()
+        going_on.set()
+        await until(lambda: len(told) == 501)
+        assert len(looks) == 2
+        assert told == [None] * 501
+        assert names.known == {"early", "late"}
+
+    run(test())
