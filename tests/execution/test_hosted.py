@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from execution.hosted_models import CONFIG, WAYS, install, memory_of, parameter, write_rowdy
