@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, Optional, Tuple
 
 from .datatypes import BYTES, DataType
-from .forms import Form, aligned
-from .protocol import FLAG_FINAL, SEGMENT_BYTES
+from .forms import PADDING, Form
+from .protocol import ALIGNMENT, FLAG_FINAL, SEGMENT_BYTES
 from .requests import InferenceRequest
 from .responses import InferenceResponse
-from .tensors import Tensor
 
 Answer = Tuple[InferenceRequest, Optional[InferenceResponse], int]
 """A request, the response to it if there is one, and the flags."""
@@ -24,13 +23,18 @@ def alike(answers: list[Answer], form: Form) -> list[Any] | None:
     if facts is None:
         return None
     data: list[Any] = []
-    if len(facts) == 1:
-        return data if _add_single(answers, facts[0], data) else None
     for _, response, flags in answers:
         if response is None or flags != FLAG_FINAL or response._error is not None or response._parameters != "{}":
             return None
-        if not _add(response._tensors, facts, data):
+        if len(response._tensors) != len(facts):
             return None
+        for tensor, (name, datatype, shape, gap) in zip(response._tensors, facts):
+            array = tensor._array
+            if array is None or tensor._shape != shape or tensor._type is not datatype or tensor._name != name:
+                return None
+            data.append(array)
+            if gap:
+                data.append(gap)
     return data
 
 
@@ -47,38 +51,5 @@ def _facts_of(answers: list[Answer], form: Form) -> list[_Facts] | None:
         if wanted is not None and tensor._name not in wanted:
             return None
         size = array.nbytes
-        facts.append((tensor._name, tensor._type, tensor._shape, bytes(aligned(size) - size)))
+        facts.append((tensor._name, tensor._type, tensor._shape, PADDING[-size % ALIGNMENT]))
     return facts
-
-
-def _add_single(answers: list[Answer], facts: _Facts, data: list[Any]) -> bool:
-    """As ``_add`` for every answer, for the most frequent case: one tensor in each."""
-    name, datatype, shape, gap = facts
-    for _, response, flags in answers:
-        if response is None or flags != FLAG_FINAL or response._error is not None or response._parameters != "{}":
-            return False
-        tensors = response._tensors
-        if len(tensors) != 1:
-            return False
-        tensor = tensors[0]
-        array = tensor._array
-        if array is None or tensor._shape != shape or tensor._type is not datatype or tensor._name != name:
-            return False
-        data.append(array)
-        if gap:
-            data.append(gap)
-    return True
-
-
-def _add(tensors: list[Tensor], facts: list[_Facts], data: list[Any]) -> bool:
-    """Add the elements of the tensors to the data; False when they are not of that kind."""
-    if len(tensors) != len(facts):
-        return False
-    for tensor, (name, datatype, shape, gap) in zip(tensors, facts):
-        array = tensor._array
-        if array is None or tensor._shape != shape or tensor._type is not datatype or tensor._name != name:
-            return False
-        data.append(array)
-        if gap:
-            data.append(gap)
-    return True

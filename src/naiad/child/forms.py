@@ -10,6 +10,9 @@ from .datatypes import BY_WIRE, DataType
 from .errors import TritonModelException
 from .protocol import ALIGNMENT
 
+PADDING = [bytes(n) for n in range(ALIGNMENT)]
+"""Zero bytes by their number, to fill the room up to the next multiple of ``ALIGNMENT``."""
+
 CorrelationId = Union[int, str]
 TensorForm = Tuple[str, DataType, Tuple[int, ...]]
 Parameters = Mapping[str, Any]

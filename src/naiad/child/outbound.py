@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .alike import Answer, alike
 from .errors import GRPC_CODES, FailedError, ServerGoneError, TritonError, TritonModelException, describe
-from .forms import Form, call_form, response_form
+from .forms import PADDING, Form, call_form, response_form
 from .protocol import (
     ALIGNMENT,
     CALL,
@@ -45,7 +45,6 @@ MAX_FORMS = 2048
 MAX_FORM_BYTES = 1 << 22
 """Of all forms together: parameters are part of them, and may be long and never the same."""
 MAX_ID_BYTES = 0xFFFF
-_PADDING = [bytes(n) for n in range(ALIGNMENT)]
 
 
 class Body:
@@ -64,7 +63,7 @@ class Body:
         self.data.append(data)
         gap = -size % ALIGNMENT
         if gap:
-            self.data.append(_PADDING[gap])
+            self.data.append(PADDING[gap])
         self.data_bytes += size + gap
         return place
 
@@ -75,7 +74,7 @@ class Body:
             return FRAME.pack(kind, len(described), number) + described
         gap = -len(described) % ALIGNMENT
         head = FRAME.pack(kind, len(described) + gap + self.data_bytes, number)
-        return b"".join((head, described, _PADDING[gap], *self.data))
+        return b"".join((head, described, PADDING[gap], *self.data))
 
 
 class Outbound:
@@ -164,7 +163,7 @@ class Outbound:
         described = COUNT.pack(len(answers), number)
         body = b"".join(data)
         head = FRAME.pack(RESPONSES_ALIKE, ALIGNMENT + len(body), batch)
-        return b"".join((head, described, _PADDING[-len(described) % ALIGNMENT], body))
+        return b"".join((head, described, PADDING[-len(described) % ALIGNMENT], body))
 
     def respond(
         self,

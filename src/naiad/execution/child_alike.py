@@ -6,13 +6,12 @@ They are described once, and all elements are put together in one step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
+from naiad.child.forms import PADDING, aligned
 from naiad.child.protocol import ALIGNMENT, ALIKE, EXECUTE_ALIKE, FRAME, SEGMENT_BYTES
 from naiad.config.spec import ModelSpec
 from naiad.request import InferRequest
-
-_PADDING: Final = [bytes(n) for n in range(ALIGNMENT)]
 
 
 class AlikeForm:
@@ -27,7 +26,7 @@ class AlikeForm:
 
     def __init__(self, number: int, tensors: Sequence[tuple[str, int]]) -> None:
         self._number = number
-        self._tensors = [(name, _PADDING[-size % ALIGNMENT]) for name, size in tensors]
+        self._tensors = [(name, PADDING[-size % ALIGNMENT]) for name, size in tensors]
         self._stride = sum(aligned(size) for _, size in tensors)
         # One tensor without room behind it needs no loop over the tensors.
         self._only = tensors[0][0] if len(tensors) == 1 and not tensors[0][1] % ALIGNMENT else None
@@ -50,7 +49,7 @@ class AlikeForm:
             FRAME.pack(EXECUTE_ALIKE, begin + data_bytes, batch),
             ALIKE.pack(first, count, self._number, len(said), 0),
             said,
-            _PADDING[begin - ALIKE.size - len(said)],
+            PADDING[begin - ALIKE.size - len(said)],
         ]
         if self._only is not None:
             name = self._only
@@ -74,8 +73,3 @@ def alike_form(number: int, spec: ModelSpec, request: InferRequest) -> AlikeForm
             return None
         tensors.append((name, array.nbytes))
     return AlikeForm(number, tensors) if tensors else None
-
-
-def aligned(size: int) -> int:
-    """The next multiple of ``ALIGNMENT``."""
-    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import orjson
 
+from naiad.child.forms import aligned
 from naiad.child.protocol import (
     ALIGNMENT,
     COUNT,
@@ -28,7 +29,7 @@ from naiad.child.protocol import (
 from naiad.child.segments import Notice, Segment, SegmentPool
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, error_of_code
-from naiad.execution.child_alike import AlikeForm, aligned, alike_form
+from naiad.execution.child_alike import AlikeForm, alike_form
 from naiad.execution.child_misfits import Misfits
 from naiad.execution.reshape import as_clients_get, as_model_sees
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestTerms

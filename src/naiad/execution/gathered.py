@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import orjson
 
+from naiad.child.forms import PADDING
 from naiad.child.protocol import ALIGNMENT, COUNT, EXECUTE, FRAME, PLACE, REQUEST, SEGMENT_BYTES
 from naiad.config.spec import ModelSpec
 from naiad.execution.batch import Batch
@@ -17,7 +18,6 @@ from naiad.execution.child_codec import BatchWriter, Piece
 from naiad.request import Array
 from naiad.tensor.strings import encode_bytes
 
-_PADDING: Final = [bytes(n) for n in range(ALIGNMENT)]
 # Kinds of numpy types whose arrays give their memory away as it is.
 _PLAIN: Final = "biuf"
 
@@ -53,7 +53,7 @@ def _frame(
     form = writer.form(orjson.dumps({"inputs": inputs, "outputs": batch.outputs}), pieces)
     heads = [COUNT.pack(1, 0), REQUEST.pack(number, form, 0, 0)]
     head_bytes = COUNT.size + REQUEST.size + PLACE.size * len(tensors)
-    data: list[Any] = [_PADDING[-head_bytes % ALIGNMENT]]
+    data: list[Any] = [PADDING[-head_bytes % ALIGNMENT]]
     at = 0
     for tensor in tensors.values():
         raw, size = _raw(tensor)
@@ -64,7 +64,7 @@ def _frame(
             continue
         heads.append(PLACE.pack(0, 0, at, size))
         padding = -size % ALIGNMENT
-        data += (*raw, _PADDING[padding])
+        data += (*raw, PADDING[padding])
         at += size + padding
     length = head_bytes + len(data[0]) + at
     return b"".join((FRAME.pack(EXECUTE, length, number), *heads, *data))

@@ -47,6 +47,7 @@ class _GenerateRequest(InferRequest):
     """
 
     __slots__ = ("events", "exchange", "first", "is_over", "model", "plan")
+    carrier = "HTTP"
 
     def __init__(
         self,
