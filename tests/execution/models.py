@@ -16,7 +16,7 @@ import uvloop
 
 from naiad.backends import registry
 from naiad.backends.base import Arrays, Backend, BackendContext, Instance
-from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, TensorSpec
+from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueueSpec, TensorSpec
 from naiad.errors import NaiadError
 from naiad.execution.model import LoadedModel
 from naiad.request import InferRequest, RequestTerms
@@ -50,6 +50,7 @@ def spec(
     batching: BatchingSpec | None = None,
     count: int = 1,
     parameters: Mapping[str, str] | None = None,
+    queue: QueueSpec | None = None,
 ) -> ModelSpec:
     """A model ``m`` from one float a row to one float a row, unless it is said otherwise."""
     return ModelSpec(
@@ -61,6 +62,7 @@ def spec(
         outputs={t.name: t for t in outputs},
         instance_groups=(InstanceGroupSpec("m", "KIND_CPU", count),),
         batching=batching,
+        queue=queue,
         parameters=parameters or {},
     )
 

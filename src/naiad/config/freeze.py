@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from naiad.config.messages import enum_name
-from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, TensorSpec
+from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueuePolicySpec, QueueSpec, TensorSpec
 from naiad.tensor.dtypes import BY_CONFIG
+
+MAX_WAIT: Final = "priority-max-wait-microseconds"
+"""A parameter of models with priorities: a request that waited this long is served before any other."""
+_DIGITS: Final = 15
 
 
 def freeze(config: Any) -> ModelSpec:
@@ -20,6 +24,7 @@ def freeze(config: Any) -> ModelSpec:
         outputs={t.name: _tensor(t, config.max_batch_size) for t in config.output},
         instance_groups=tuple(_instance_group(group) for group in config.instance_group),
         batching=_batching(config),
+        queue=_queue(config),
         default_model_filename=config.default_model_filename,
         graph_level=graph_level(config),
         decoupled=config.model_transaction_policy.decoupled,
@@ -44,6 +49,18 @@ def accelerators(config: Any) -> tuple[str, ...]:
 def parameters(config: Any) -> dict[str, str]:
     """The string values of ``parameters`` by name."""
     return {key: config.parameters[key].string_value for key in sorted(config.parameters)}
+
+
+def max_wait_ns(config: Any) -> int:
+    """The parameter ``priority-max-wait-microseconds`` in nanoseconds, 0 where it is not set.
+
+    Raises:
+        ValueError: it is no such number; the text is what it is.
+    """
+    text = config.parameters[MAX_WAIT].string_value if MAX_WAIT in config.parameters else "0"
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        raise ValueError(text)
+    return int(text) * 1000
 
 
 def _tensor(tensor: Any, max_batch_size: int) -> TensorSpec:
@@ -75,4 +92,25 @@ def _batching(config: Any) -> BatchingSpec | None:
         preferred_batch_sizes=tuple(sorted(set(batching.preferred_batch_size))),
         max_queue_delay_ns=batching.max_queue_delay_microseconds * 1000,
         preserve_ordering=batching.preserve_ordering,
+    )
+
+
+def _queue(config: Any) -> QueueSpec | None:
+    """None where the configuration sets no limit and no priorities."""
+    batching = config.dynamic_batching
+    levels = batching.priority_levels
+    policy = _queue_policy(batching.default_queue_policy)
+    found = batching.priority_queue_policy if levels else {}
+    policies = {level: _queue_policy(found[level]) for level in sorted(found)}
+    if levels <= 1 and not policies and policy == QueuePolicySpec():
+        return None
+    return QueueSpec(levels, batching.default_priority_level, policy, policies, max_wait_ns(config))
+
+
+def _queue_policy(policy: Any) -> QueuePolicySpec:
+    return QueuePolicySpec(
+        max_size=policy.max_queue_size,
+        timeout_ns=policy.default_timeout_microseconds * 1000,
+        allows_override=policy.allow_timeout_override,
+        delays=enum_name(policy, "timeout_action") == "DELAY",
     )

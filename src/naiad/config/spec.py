@@ -36,6 +36,52 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuePolicySpec:
+    """A ``ModelQueuePolicy``: ``max_size`` and ``timeout_ns`` are 0 for no limit, ``delays`` is the action DELAY."""
+
+    max_size: int = 0
+    timeout_ns: int = 0
+    allows_override: bool = False
+    delays: bool = False
+
+    def timeout_of(self, timeout_us: int) -> int:
+        """How long a request may wait, in nanoseconds, 0 for ever; ``timeout_us`` is what it asks for itself, if not 0.
+
+        A request can only lower the limit. Unlike in the reference it can do so where there is none, too.
+        """
+        own_ns = timeout_us * 1000 if self.allows_override else 0
+        if own_ns and self.timeout_ns:
+            return min(own_ns, self.timeout_ns)
+        return own_ns or self.timeout_ns
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """Priorities and policies of a queue.
+
+    Attributes:
+        levels: number of priorities, 1 to ``levels``; 0 for one queue without them.
+        default_level: for requests without a priority, or with one that there is not.
+        policy: of all levels that are not in ``level_policies``.
+        max_wait_ns: a request that waited this long is served before any other, whatever its priority; 0 for never.
+    """
+
+    levels: int = 0
+    default_level: int = 0
+    policy: QueuePolicySpec = QueuePolicySpec()
+    level_policies: Mapping[int, QueuePolicySpec] = field(default_factory=dict)
+    max_wait_ns: int = 0
+
+    def priority_of(self, asked: int) -> int:
+        """The level of a request that asks for ``asked``."""
+        return asked if 1 <= asked <= self.levels else self.default_level
+
+    def policy_of(self, priority: int) -> QueuePolicySpec:
+        """What holds for a level."""
+        return self.level_policies.get(priority, self.policy)
+
+
+@dataclass(frozen=True, slots=True)
 class BatchingSpec:
     """The ``dynamic_batching`` section; ``preferred_batch_sizes`` is sorted and never empty."""
 
@@ -59,7 +105,8 @@ class InstanceGroupSpec:
 class ModelSpec:
     """A model configuration as the running server uses it. ``max_batch_size`` 0 means no batch dimension.
 
-    ``accelerators`` are the names under ``optimization.execution_accelerators``, those for GPUs first.
+    ``queue`` is None where requests are served in the order of arrival, without any limit. ``accelerators`` are the
+    names under ``optimization.execution_accelerators``, those for GPUs first.
     """
 
     name: str
@@ -70,6 +117,7 @@ class ModelSpec:
     outputs: Mapping[str, TensorSpec]
     instance_groups: tuple[InstanceGroupSpec, ...]
     batching: BatchingSpec | None = None
+    queue: QueueSpec | None = None
     default_model_filename: str = ""
     graph_level: int | None = None
     decoupled: bool = False

@@ -66,19 +66,6 @@ def _ragged(config: Any) -> Iterator[str]:
             yield f"input[{index}].allow_ragged_batch"
 
 
-def _priorities(config: Any) -> Iterator[str]:
-    if config.dynamic_batching.priority_levels:
-        yield "dynamic_batching.priority_levels"
-
-
-def _queue_policies(config: Any) -> Iterator[str]:
-    batching = config.dynamic_batching
-    if batching.default_queue_policy.ByteSize():
-        yield "dynamic_batching.default_queue_policy"
-    if any(policy.ByteSize() for policy in batching.priority_queue_policy.values()):
-        yield "dynamic_batching.priority_queue_policy"
-
-
 def _custom_batcher(config: Any) -> Iterator[str]:
     if CUSTOM_BATCHER in config.parameters:
         yield f'parameters["{CUSTOM_BATCHER}"]'
@@ -122,8 +109,6 @@ UNSUPPORTED = (
     Unsupported("batch inputs", "remove it if the model does not need them", _repeated("batch_input")),
     Unsupported("batch outputs", "remove it if the model does not need them", _repeated("batch_output")),
     Unsupported("ragged batches", "remove it to batch requests of equal shape only", _ragged),
-    Unsupported("priority levels", "remove it to serve all requests in order of arrival", _priorities),
-    Unsupported("queue policies", "remove it to serve without a time or size limit", _queue_policies),
     Unsupported("model warm-up", "remove it to load the model without", _repeated("model_warmup")),
     Unsupported("custom batchers", "remove it to use the built-in dynamic batcher", _custom_batcher),
     Unsupported("custom operator libraries", "remove it if the model does not need them", _custom_operators),

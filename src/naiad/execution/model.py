@@ -18,6 +18,8 @@ from naiad.errors import (
     InternalError,
     InvalidArgumentError,
     NaiadError,
+    QueueFullError,
+    RequestTimeoutError,
     ServerStoppingError,
     UnavailableError,
 )
@@ -36,6 +38,7 @@ from naiad.execution.tracing import ModelTracer
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
 from naiad.scheduling.ordering import OrderedRelease
+from naiad.scheduling.policy_queue import NEVER, PolicyQueue
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.logs import request_log
 from naiad.telemetry.statistics import ModelStatistics
@@ -74,7 +77,8 @@ class LoadedModel:
         self._models = models
         self._metrics = metrics or CustomMetrics()
         self._clock = clock or SystemClock()
-        self._batcher = _make_batcher(spec)
+        self._policies = PolicyQueue(spec.queue) if spec.queue is not None else None
+        self._batcher = _make_batcher(spec, self._policies)
         self._batches = isinstance(self._batcher, DynamicBatcher)
         self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
         self._instances: list[AnyInstance] = []
@@ -84,6 +88,7 @@ class LoadedModel:
         self._held: dict[InferRequest, Response] = {}
         self._turn_is_set = False
         self._timer: LoopTimer | None = None
+        self._deadline_timer: LoopTimer | None = None
         self._stopping = False
         self._drained: list[Callable[[], object]] = []
         self._direct: DirectRunner | None = None
@@ -180,9 +185,9 @@ class LoadedModel:
 
     def detach(self) -> None:
         """Give the loop's own resources back; the last call on the loop."""
-        if self._timer is not None:
-            self._timer.close()
-            self._timer = None
+        for timer in filter(None, (self._timer, self._deadline_timer)):
+            timer.close()
+        self._timer = self._deadline_timer = None
         for instance in self._instances:
             if isinstance(instance, ProcessInstance):
                 instance.detach()
@@ -205,6 +210,7 @@ class LoadedModel:
 
         Raises:
             ServerStoppingError: the model no longer accepts requests.
+            QueueFullError: as many requests wait as its queue policy allows.
             UnavailableError: no instance can run it for a while.
         """
         direct = self._direct
@@ -221,9 +227,12 @@ class LoadedModel:
             )
         if self._outage is not None:
             raise UnavailableError(str(self._outage))
+        if self._policies is None:
+            self._batcher.push(request)
+        else:
+            self._push_by_policy(request)
         self.in_flight += 1
         self._statistics.pending += 1
-        self._batcher.push(request)
         if self._ordered is not None:
             self._ordered.expect(request)
         if self._idle and not self._turn_is_set:
@@ -233,6 +242,35 @@ class LoadedModel:
             else:
                 # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
                 self._turn()
+
+    def _push_by_policy(self, request: InferRequest) -> None:
+        try:
+            self._batcher.push(request)
+        except QueueFullError as error:
+            self._statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
+            raise
+        self._watch_deadlines()
+
+    def _watch_deadlines(self) -> None:
+        """Requests whose time in the queue is over are told on time, also while every instance is busy."""
+        deadline_ns = self._policies.next_deadline_ns if self._policies is not None else NEVER
+        if deadline_ns == NEVER:
+            return
+        if self._deadline_timer is None:
+            self._deadline_timer = LoopTimer(self._loop, self._look_at_deadlines)
+        self._deadline_timer.arm(deadline_ns)
+
+    def _look_at_deadlines(self) -> None:
+        self._refuse_late(monotonic_ns())
+        self._watch_deadlines()
+
+    def _refuse_late(self, now_ns: int) -> None:
+        if self._policies is None:
+            return
+        for request in self._policies.settle(now_ns):
+            self._statistics.pending -= 1
+            self._fail(request, RequestTimeoutError("Request timeout expired"))
+        self._tell_when_drained()
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
@@ -249,6 +287,8 @@ class LoadedModel:
         """End of a loop turn in which requests came or an instance became idle: hand batches out."""
         self._turn_is_set = False
         now_ns = monotonic_ns()
+        if self._policies is not None:
+            self._refuse_late(now_ns)
         idle = self._idle
         while idle:
             requests, wake_ns = self._batcher.take(now_ns)
@@ -352,7 +392,10 @@ class LoadedModel:
     def _requeue(self, request: InferRequest) -> None:
         """The model gave a request back: it waits for its turn again."""
         self._statistics.pending += 1
-        self._batcher.push(request)
+        if self._policies is None:
+            self._batcher.push(request)
+        else:
+            self._policies.append_again(request)
         if self._idle and not self._turn_is_set:
             self._turn_is_set = True
             self._loop.call_soon(self._turn)
@@ -540,7 +583,7 @@ def _not_sent(request: InferRequest) -> None:
         logger.debug("%snor could an error be sent", request_label(request.id), exc_info=True)
 
 
-def _make_batcher(spec: ModelSpec) -> Batcher:
+def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None) -> Batcher:
     if spec.batching is None or spec.max_batch_size < 1:
-        return SingleBatcher()
-    return DynamicBatcher(spec.batching, spec.max_batch_size)
+        return SingleBatcher(queue)
+    return DynamicBatcher(spec.batching, spec.max_batch_size, queue)

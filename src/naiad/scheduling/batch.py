@@ -6,10 +6,16 @@ Source: the ``dynamic_batching`` section of the model configuration and the dyna
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
 
 from naiad.config.spec import BatchingSpec
 from naiad.request import InferRequest
+from naiad.scheduling.linked_queue import LinkedQueue
+
+LONG: Final = 256
+"""From so many requests on, a queue that one of them leaves becomes a linked one."""
 
 
 class Decision(NamedTuple):
@@ -20,6 +26,23 @@ class Decision(NamedTuple):
 
 
 NOTHING = Decision([])
+
+
+class Queue(Protocol):
+    """Requests in the order in which they are to be served."""
+
+    def append(self, request: InferRequest) -> None: ...
+
+    def popleft(self) -> InferRequest: ...
+
+    def remove(self, request: InferRequest) -> None:
+        """ValueError when it is not there."""
+
+    def clear(self) -> None: ...
+
+    def __iter__(self) -> Iterator[InferRequest]: ...
+
+    def __len__(self) -> int: ...
 
 
 class Batcher(Protocol):
@@ -41,12 +64,12 @@ class Batcher(Protocol):
 
 
 class SingleBatcher:
-    """The default scheduler: requests run one by one in the order of arrival, each as large as it came."""
+    """The default scheduler: requests run one by one in the order of their queue, each as large as it came."""
 
     __slots__ = ("_queue",)
 
-    def __init__(self) -> None:
-        self._queue: deque[InferRequest] = deque()
+    def __init__(self, queue: Queue | None = None) -> None:
+        self._queue: Queue = deque() if queue is None else queue
 
     def push(self, request: InferRequest) -> None:
         self._queue.append(request)
@@ -55,6 +78,7 @@ class SingleBatcher:
         return Decision([self._queue.popleft()]) if self._queue else NOTHING
 
     def discard(self, request: InferRequest) -> bool:
+        self._queue = _prepared(self._queue)
         return _remove(self._queue, request)
 
     def drain(self) -> list[InferRequest]:
@@ -69,12 +93,15 @@ class DynamicBatcher:
 
     A batch is sent at once when it reaches a preferred size, when it cannot grow any more (full, or the next request
     has other shapes), when its oldest request has waited ``max_queue_delay_ns``, or when no delay is allowed.
+
+    ``queue`` says in which order requests are served, by default that of their arrival.
     """
 
-    __slots__ = ("_delay_ns", "_largest", "_max_rows", "_preferred", "_queue")
+    __slots__ = ("_delay_ns", "_in_order", "_largest", "_max_rows", "_preferred", "_queue")
 
-    def __init__(self, batching: BatchingSpec, max_batch_size: int) -> None:
-        self._queue: deque[InferRequest] = deque()
+    def __init__(self, batching: BatchingSpec, max_batch_size: int, queue: Queue | None = None) -> None:
+        self._queue: Queue = deque() if queue is None else queue
+        self._in_order = queue is None
         self._max_rows = max_batch_size
         self._preferred = frozenset(batching.preferred_batch_sizes)
         self._largest = max(self._preferred, default=max_batch_size)
@@ -88,7 +115,7 @@ class DynamicBatcher:
         if not queue:
             return NOTHING
         count, rows, best, full = self._walk()
-        oldest_ns = queue[0].queued_ns
+        oldest_ns = self._oldest_ns(count) if self._delay_ns else 0
         late = self._delay_ns > 0 and now_ns - oldest_ns >= self._delay_ns
         if best and not late:
             count = best
@@ -97,9 +124,17 @@ class DynamicBatcher:
         if count == len(queue):
             batch = list(queue)
             queue.clear()
+            if isinstance(queue, LinkedQueue):
+                self._queue = deque()
         else:
             batch = [queue.popleft() for _ in range(count)]
         return Decision(batch)
+
+    def _oldest_ns(self, count: int) -> int:
+        """When the first of the ``count`` next requests was queued."""
+        if self._in_order:
+            return next(iter(self._queue)).queued_ns
+        return min(request.queued_ns for request in islice(self._queue, count))
 
     def _walk(self) -> tuple[int, int, int, bool]:
         """Walk the queue from its head.
@@ -110,7 +145,7 @@ class DynamicBatcher:
         """
         max_rows, preferred, largest = self._max_rows, self._preferred, self._largest
         count = rows = best = 0
-        first = self._queue[0].terms
+        first = next(iter(self._queue)).terms
         for request in self._queue:
             terms = request.terms
             if terms is not first and terms.shape_key != first.shape_key:
@@ -127,6 +162,7 @@ class DynamicBatcher:
         return count, rows, best, False
 
     def discard(self, request: InferRequest) -> bool:
+        self._queue = _prepared(self._queue)
         return _remove(self._queue, request)
 
     def drain(self) -> list[InferRequest]:
@@ -136,7 +172,14 @@ class DynamicBatcher:
         return len(self._queue)
 
 
-def _remove(queue: deque[InferRequest], request: InferRequest) -> bool:
+def _prepared(queue: Queue) -> Queue:
+    """The queue that a request is to leave: a linked one when it is long, for others will follow."""
+    if isinstance(queue, deque) and len(queue) > LONG:
+        return LinkedQueue(queue)
+    return deque() if isinstance(queue, LinkedQueue) and not queue else queue
+
+
+def _remove(queue: Queue, request: InferRequest) -> bool:
     try:
         queue.remove(request)
     except ValueError:
@@ -144,7 +187,7 @@ def _remove(queue: deque[InferRequest], request: InferRequest) -> bool:
     return True
 
 
-def _empty(queue: deque[InferRequest]) -> list[InferRequest]:
+def _empty(queue: Queue) -> list[InferRequest]:
     requests = list(queue)
     queue.clear()
     return requests

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from naiad.config.freeze import MAX_WAIT, max_wait_ns
 from naiad.config.messages import enum_name
 from naiad.config.problems import Violation
 
@@ -18,6 +19,7 @@ def violations(config: Any) -> Iterator[Violation]:
         yield from _priorities(config)
         if config.dynamic_batching.preserve_ordering:
             yield from _ordering(config)
+    yield from _longest_wait(config)
     yield from _cache(config)
 
 
@@ -47,6 +49,18 @@ def _priorities(config: Any) -> Iterator[Violation]:
         if not 1 <= level <= levels:
             message = f"priority queue policy must have priority level in range [1, {levels}] for {config.name}"
             yield Violation(f'{_AT}.priority_queue_policy["{level}"]', message)
+
+
+def _longest_wait(config: Any) -> Iterator[Violation]:
+    try:
+        max_wait_ns(config)
+    except ValueError as error:
+        message = f"parameter '{MAX_WAIT}' of {config.name} is \"{error}\", expected a whole number of microseconds"
+        yield Violation(f'parameters["{MAX_WAIT}"].string_value', message)
+        return
+    if MAX_WAIT in config.parameters and config.dynamic_batching.priority_levels < 2:
+        message = f"parameter '{MAX_WAIT}' of {config.name} needs 'dynamic_batching.priority_levels' of 2 or more"
+        yield Violation(f'parameters["{MAX_WAIT}"]', message)
 
 
 def _ordering(config: Any) -> Iterator[Violation]:
