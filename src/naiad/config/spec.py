@@ -91,6 +91,58 @@ class BatchingSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlSpec:
+    """A tensor that tells a model about its sequences.
+
+    Attributes:
+        kind: "START", "READY", "END" or "CORRID".
+        tensor: the input that the model gets; one element for each request.
+        values: what stands for false and true; empty for CORRID.
+    """
+
+    kind: str
+    tensor: TensorSpec
+    values: tuple[int | float | bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """A tensor that a model gives back with each request of a sequence, and gets with the next one.
+
+    ``initial`` is what it gets with the first one: the elements in memory order, None for zeros.
+    """
+
+    input: TensorSpec
+    output: TensorSpec
+    initial: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSpec:
+    """The ``sequence_batching`` section.
+
+    Attributes:
+        oldest: the strategy: ``oldest`` or, if not, ``direct``.
+        slots: sequences that an instance has at a time.
+        max_idle_ns: a sequence without a request for this long has ended.
+        minimum_slot_utilization: direct; the part of the slots that are ready before a batch is sent within the delay.
+        preferred_batch_sizes: oldest; sorted.
+        iterative: a request without an id is a sequence of its own, and may be given back to be run again.
+    """
+
+    oldest: bool
+    slots: int
+    max_idle_ns: int
+    max_queue_delay_ns: int = 0
+    minimum_slot_utilization: float = 0.0
+    preferred_batch_sizes: tuple[int, ...] = ()
+    preserve_ordering: bool = False
+    controls: tuple[ControlSpec, ...] = ()
+    states: tuple[StateSpec, ...] = ()
+    iterative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceGroupSpec:
     """One ``instance_group`` entry after normalisation: ``count`` instances (per GPU for KIND_GPU)."""
 

@@ -1,0 +1,142 @@
+"""How sequences become batches: ``direct`` and ``oldest``. Pure: the time comes in with each call.
+
+Source: the two strategies of ``sequence_batching`` in the model configuration.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from naiad.config.spec import BatchingSpec, SequenceSpec
+from naiad.request import InferRequest
+from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
+from naiad.scheduling.sequences import Sequence, Sequences
+
+
+class Row(NamedTuple):
+    """One row of a batch. ``request`` is None for a slot that has nothing to run now: a row is there all the same."""
+
+    slot: int
+    request: InferRequest | None
+    sequence: Sequence | None
+
+
+class SequenceDecision(NamedTuple):
+    """Run ``rows`` now when there are any; else look again at ``wake_ns``, or when something happens if that is 0."""
+
+    rows: list[Row]
+    wake_ns: int = 0
+
+
+NOTHING = SequenceDecision([])
+
+
+class SequenceBatcher(Protocol):
+    """Decides which requests of sequences an instance runs next."""
+
+    sequences: Sequences
+
+    def placed(self, sequence: Sequence) -> None:
+        """``sequence`` got a slot, or a request more while it has one, or its running request is done."""
+
+    def take(self, instance: int, now_ns: int) -> SequenceDecision:
+        """What the idle instance ``instance`` should run now. What was decided has been handed out."""
+
+    def drain(self) -> list[InferRequest]:
+        """End all sequences; gives back the requests that did not run yet."""
+
+    def discard(self, sequence: Sequence) -> None:
+        """``sequence`` is about to be ended from outside: its running request is taken back, if it does not run yet."""
+
+
+class DirectBatcher:
+    """Every sequence has a row of its own in the batches of its instance.
+
+    A batch goes from the first slot to the last one that has a sequence. Slots without a request that fits get an empty
+    row. It is sent at once, unless both a delay and a utilisation are set: then when so many of its slots are ready, or
+    when the oldest of them has waited for that long.
+    """
+
+    __slots__ = ("_delay_ns", "_slots", "_utilization", "sequences")
+
+    def __init__(self, spec: SequenceSpec, sequences: Sequences) -> None:
+        self.sequences = sequences
+        self._slots = spec.slots
+        self._delay_ns = spec.max_queue_delay_ns
+        self._utilization = spec.minimum_slot_utilization
+
+    def placed(self, sequence: Sequence) -> None:
+        return
+
+    def discard(self, sequence: Sequence) -> None:
+        return
+
+    def drain(self) -> list[InferRequest]:
+        return self.sequences.drain()
+
+    def take(self, instance: int, now_ns: int) -> SequenceDecision:
+        row = self.sequences.row(instance)
+        ready = [s.waiting[0] for s in row if s is not None and s.waiting and s.running is None]
+        if not ready:
+            return NOTHING
+        if self._delay_ns and self._utilization and len(ready) / self._slots < self._utilization:
+            wake_ns = min(request.queued_ns for request in ready) + self._delay_ns
+            if now_ns < wake_ns:
+                return SequenceDecision([], wake_ns)
+        shape = ready[0].terms.shape_key
+        last = max(index for index, sequence in enumerate(row) if sequence is not None)
+        return SequenceDecision([self._row_of(index, row[index], shape) for index in range(last + 1)])
+
+    def _row_of(self, index: int, sequence: Sequence | None, shape: object) -> Row:
+        if sequence is None or not sequence.waiting or sequence.running is not None:
+            return Row(index, None, sequence)
+        if sequence.waiting[0].terms.shape_key != shape:
+            return Row(index, None, sequence)
+        return Row(index, self.sequences.hand_out(sequence), sequence)
+
+
+class OldestBatcher:
+    """The sequences of an instance are batched dynamically, each with one request at a time.
+
+    Requests are put together in the order in which they could be run, as the dynamic batcher does it.
+    """
+
+    __slots__ = ("_queues", "sequences")
+
+    def __init__(self, spec: SequenceSpec, sequences: Sequences, instances: int, max_batch_size: int) -> None:
+        self.sequences = sequences
+        batching = BatchingSpec(spec.preferred_batch_sizes, spec.max_queue_delay_ns)
+        self._queues: list[Batcher] = [
+            DynamicBatcher(batching, max_batch_size) if max_batch_size else SingleBatcher() for _ in range(instances)
+        ]
+
+    def placed(self, sequence: Sequence) -> None:
+        if sequence.slot is not None and sequence.running is None and sequence.waiting:
+            self._queues[sequence.slot.instance].push(self.sequences.hand_out(sequence))
+
+    def discard(self, sequence: Sequence) -> None:
+        if sequence.slot is None or sequence.running is None:
+            return
+        if self._queues[sequence.slot.instance].discard(sequence.running):
+            self.sequences.take_back(sequence)
+
+    def drain(self) -> list[InferRequest]:
+        for queue in self._queues:
+            for request in queue.drain():
+                if (sequence := self.sequences.of(request)) is not None:
+                    self.sequences.take_back(sequence)
+        return self.sequences.drain()
+
+    def take(self, instance: int, now_ns: int) -> SequenceDecision:
+        batch, wake_ns = self._queues[instance].take(now_ns)
+        found = [(request, self.sequences.of(request)) for request in batch]
+        rows = [Row(s.slot.index, request, s) for request, s in found if s is not None and s.slot is not None]
+        return SequenceDecision(rows, wake_ns)
+
+
+def make_sequence_batcher(spec: SequenceSpec, instances: int, max_batch_size: int) -> SequenceBatcher:
+    """The batcher of a model with ``sequence_batching``, for so many instances that run requests."""
+    sequences = Sequences(instances, spec.slots, spec.max_idle_ns, starting=spec.iterative)
+    if spec.oldest:
+        return OldestBatcher(spec, sequences, instances, max_batch_size)
+    return DirectBatcher(spec, sequences)

@@ -1,0 +1,269 @@
+"""Which sequence stands in which slot, and which wait for one. Pure: the time comes in with each call.
+
+Source: the sequence batcher of the model configuration (``sequence_batching``). A sequence is all requests with one
+correlation id, from the one with START to the one with END. It keeps its slot, and with it its instance, to its end.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Final
+
+from naiad.errors import InvalidArgumentError
+from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, request_label
+
+NEVER: Final = 0
+_SPARE_DEADLINES: Final = 64
+_ENDLESS_NS: Final = 365 * 24 * 3600 * 1_000_000_000
+"""A timer takes 64 bits, and callers may send any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for one sequence: ``index`` is the row of a batch (direct) or the number of a candidate (oldest)."""
+
+    instance: int
+    index: int
+
+
+class Sequence:
+    """One sequence.
+
+    Attributes:
+        correlation_id: its id.
+        slot: where it stands, None while it waits for a slot.
+        waiting: requests that have not been handed out yet, in the order of arrival.
+        running: the request that was handed out, None when there is none: there is never more than one.
+        ended: no request follows: its last one was seen, or it was ended from outside.
+        steps: how many requests were handed out.
+        idle_since_ns: since when it has neither a waiting nor a running request.
+        deadline_ns: by when it is to have a slot, ``NEVER`` for no such time.
+    """
+
+    __slots__ = ("correlation_id", "deadline_ns", "ended", "idle_since_ns", "running", "slot", "steps", "waiting")
+
+    def __init__(self, correlation_id: int | str) -> None:
+        self.correlation_id = correlation_id
+        self.slot: Slot | None = None
+        self.waiting: deque[InferRequest] = deque()
+        self.running: InferRequest | None = None
+        self.ended = False
+        self.steps = 0
+        self.idle_since_ns = 0
+        self.deadline_ns = NEVER
+
+
+class Sequences:
+    """All sequences of a model.
+
+    Free slots are given out by their index, the lowest first, of whichever instance: so sequences spread over the
+    instances. When none is free, whole sequences wait in the order of their first request.
+    """
+
+    __slots__ = (
+        "_by_id",
+        "_by_request",
+        "_deadlines",
+        "_free",
+        "_idle",
+        "_idle_ns",
+        "_order",
+        "_rows",
+        "_starting",
+        "_waiting_for_slot",
+    )
+
+    def __init__(self, instances: int, slots_each: int, idle_ns: int, *, starting: bool = False) -> None:
+        """``starting``: every request of an unknown sequence starts it (iterative sequences)."""
+        self._rows: list[list[Sequence | None]] = [[None] * slots_each for _ in range(instances)]
+        self._free = [(index, instance) for index in range(slots_each) for instance in range(instances)]
+        self._by_id: dict[int | str, Sequence] = {}
+        self._by_request: dict[InferRequest, Sequence] = {}
+        self._waiting_for_slot: OrderedDict[Sequence, None] = OrderedDict()
+        self._idle: OrderedDict[Sequence, None] = OrderedDict()
+        self._idle_ns = idle_ns
+        self._starting = starting
+        # Of sequences in the backlog; the number in the middle keeps equal deadlines in order.
+        self._deadlines: list[tuple[int, int, Sequence]] = []
+        self._order = count()
+
+    # What there is
+
+    def row(self, instance: int) -> list[Sequence | None]:
+        """The slots of an instance: the sequence in each."""
+        return self._rows[instance]
+
+    def of(self, request: InferRequest) -> Sequence | None:
+        """The sequence of a request that waits or runs."""
+        return self._by_request.get(request)
+
+    def __iter__(self) -> Iterator[InferRequest]:
+        """The requests that wait, with those of the backlog; not those that were handed out."""
+        for sequence in dict.fromkeys(self._by_request.values()):
+            yield from sequence.waiting
+
+    def __len__(self) -> int:
+        """How many requests wait or run."""
+        return len(self._by_request)
+
+    @property
+    def backlog(self) -> int:
+        """How many sequences wait for a slot."""
+        return len(self._waiting_for_slot)
+
+    @property
+    def next_ns(self) -> int:
+        """When ``settle`` has something to do again, ``NEVER`` if nothing will be without another call."""
+        while self._deadlines and not self._holds(self._deadlines[0]):
+            heappop(self._deadlines)
+        times = [self._deadlines[0][0]] if self._deadlines else []
+        if self._idle:
+            times.append(next(iter(self._idle)).idle_since_ns + self._idle_ns)
+        return min(times, default=NEVER)
+
+    # What happens
+
+    def push(self, request: InferRequest, model: str) -> Sequence:
+        """Take a request in at the end of its sequence, which begins with it or exists.
+
+        Raises:
+            InvalidArgumentError: the request does not begin a sequence, and there is none with its id.
+        """
+        terms = request.terms
+        sequence = self._by_id.get(terms.correlation_id)
+        if sequence is None:
+            if not (terms.flags & SEQUENCE_START or self._starting):
+                raise InvalidArgumentError(
+                    f"{request_label(request.id)}inference request for sequence {terms.correlation_id} to model "
+                    f"'{model}' must specify the START flag on the first request of the sequence"
+                )
+            sequence = self._begin(terms.correlation_id)
+        sequence.waiting.append(request)
+        self._by_request[request] = sequence
+        self._idle.pop(sequence, None)
+        if terms.flags & SEQUENCE_END:
+            sequence.ended = True
+            del self._by_id[terms.correlation_id]
+        if sequence.slot is None and 0 < terms.timeout_us * 1000 < _ENDLESS_NS:
+            self._remind(sequence, request.queued_ns + terms.timeout_us * 1000)
+        return sequence
+
+    def _begin(self, correlation_id: int | str) -> Sequence:
+        sequence = self._by_id[correlation_id] = Sequence(correlation_id)
+        if self._free:
+            self._place(sequence)
+        else:
+            self._waiting_for_slot[sequence] = None
+        return sequence
+
+    def _place(self, sequence: Sequence) -> None:
+        index, instance = heappop(self._free)
+        sequence.slot = Slot(instance, index)
+        self._rows[instance][index] = sequence
+
+    def hand_out(self, sequence: Sequence) -> InferRequest:
+        """The next request of ``sequence`` begins to run."""
+        request = sequence.running = sequence.waiting.popleft()
+        sequence.steps += 1
+        return request
+
+    def take_back(self, sequence: Sequence) -> None:
+        """The request that was handed out is to run again, before all others of its sequence."""
+        if sequence.running is not None:
+            sequence.waiting.appendleft(sequence.running)
+            sequence.running = None
+
+    def finish(self, sequence: Sequence, now_ns: int) -> Sequence | None:
+        """The running request of ``sequence`` is done; gives back the sequence that gets its slot, if it ended."""
+        if sequence.running is not None:
+            del self._by_request[sequence.running]
+            sequence.running = None
+        return self._after(sequence, now_ns)
+
+    def end(self, sequence: Sequence, now_ns: int) -> tuple[list[InferRequest], Sequence | None]:
+        """End a sequence from outside.
+
+        Returns:
+            Its waiting requests, which will not run, and the sequence that gets its slot, unless one still runs.
+        """
+        given_up = list(sequence.waiting)
+        sequence.waiting.clear()
+        for request in given_up:
+            del self._by_request[request]
+        sequence.ended = True
+        if self._by_id.get(sequence.correlation_id) is sequence:
+            del self._by_id[sequence.correlation_id]
+        return given_up, self._after(sequence, now_ns)
+
+    def _after(self, sequence: Sequence, now_ns: int) -> Sequence | None:
+        if sequence.running is not None or sequence.waiting:
+            return None
+        if not sequence.ended:
+            sequence.idle_since_ns = now_ns
+            self._idle[sequence] = None
+            return None
+        self._idle.pop(sequence, None)
+        if sequence.slot is None:
+            self._waiting_for_slot.pop(sequence, None)
+            return None
+        slot, sequence.slot = sequence.slot, None
+        self._rows[slot.instance][slot.index] = None
+        heappush(self._free, (slot.index, slot.instance))
+        if not self._waiting_for_slot:
+            return None
+        following, _ = self._waiting_for_slot.popitem(last=False)
+        self._place(following)
+        return following
+
+    def settle(self, now_ns: int) -> tuple[list[InferRequest], list[Sequence]]:
+        """Do what is due at ``now_ns``.
+
+        Returns:
+            Requests of the backlog whose sequence waited for too long, and sequences that got a slot since idle ones
+            were ended.
+        """
+        refused: list[InferRequest] = []
+        placed: list[Sequence] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ns:
+            entry = heappop(self._deadlines)
+            if self._holds(entry):
+                refused += self.end(entry[2], now_ns)[0]
+        while self._idle:
+            sequence = next(iter(self._idle))
+            if sequence.idle_since_ns + self._idle_ns > now_ns:
+                break
+            _, following = self.end(sequence, now_ns)
+            if following is not None:
+                placed.append(following)
+        return refused, placed
+
+    def drain(self) -> list[InferRequest]:
+        """End all sequences; gives back the requests that waited."""
+        given_up = list(self)
+        for request in given_up:
+            self._by_request.pop(request).waiting.clear()
+        for sequence in (*self._by_id.values(), *self._by_request.values(), *self._waiting_for_slot):
+            sequence.ended = True
+        self._by_id.clear()
+        self._waiting_for_slot.clear()
+        for sequence in [s for row in self._rows for s in row if s is not None and s.running is None]:
+            self._after(sequence, 0)
+        return given_up
+
+    def _holds(self, entry: tuple[int, int, Sequence]) -> bool:
+        deadline_ns, _, sequence = entry
+        return sequence in self._waiting_for_slot and sequence.deadline_ns == deadline_ns
+
+    def _remind(self, sequence: Sequence, deadline_ns: int) -> None:
+        """A sequence waits no longer than the most impatient of its requests."""
+        if NEVER < sequence.deadline_ns <= deadline_ns:
+            return
+        sequence.deadline_ns = deadline_ns
+        if len(self._deadlines) > 2 * len(self._waiting_for_slot) + _SPARE_DEADLINES:
+            self._deadlines = [entry for entry in self._deadlines if self._holds(entry)]
+            heapify(self._deadlines)
+        heappush(self._deadlines, (deadline_ns, next(self._order), sequence))
