@@ -19,6 +19,7 @@ LAYERS = (
     ("wire",),
     ("telemetry",),
     ("scheduling",),
+    ("cache",),
     ("backends.base",),
     ("execution",),
     ("backends",),

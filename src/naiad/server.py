@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from naiad.cache.local import LocalCache
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError
@@ -80,8 +81,12 @@ class Server:
     def __init__(self, options: ServerOptions, log: ServerLog) -> None:
         self._options = options
         self._log = log
+        self._cache = LocalCache(options.local_cache_bytes) if options.local_cache_bytes else None
         settings = LoadSettings(
-            options.settings_of, not options.disable_auto_complete_config, options.model_config_name
+            options.settings_of,
+            not options.disable_auto_complete_config,
+            options.model_config_name,
+            cache=self._cache,
         )
         self._catalog = Catalog(options.model_repository, options.paths)
         is_explicit = options.model_control_mode == "explicit"
@@ -216,6 +221,7 @@ class Server:
             latencies=options.counter_latencies,
             interval_ms=options.metrics_interval_ms,
             custom=self._manager.custom_metrics,
+            cache=self._cache.figures if self._cache is not None else None,
         )
         guard = guarded(application, self._gates.metrics, lambda target: "statistics")
         listener = HttpListener(guard, options.metrics_address, options.metrics_port, option="--metrics-port")

@@ -263,7 +263,6 @@ REFUSED = {
     "sequence_batching { }": ["sequence_batching"],
     'platform: "ensemble" ensemble_scheduling { }': ["ensemble_scheduling"],
     'backend: "pytorch" model_transaction_policy { decoupled: true }': ["model_transaction_policy.decoupled"],
-    "response_cache { enable: true }": ["response_cache.enable"],
     "batch_input { }": ["batch_input"],
     "batch_output { }": ["batch_output"],
     "input { } input { allow_ragged_batch: true }": ["input[1].allow_ragged_batch"],

@@ -25,6 +25,7 @@ def freeze(config: Any) -> ModelSpec:
         instance_groups=tuple(_instance_group(group) for group in config.instance_group),
         batching=_batching(config),
         queue=_queue(config),
+        is_cached=config.response_cache.enable,
         default_model_filename=config.default_model_filename,
         graph_level=graph_level(config),
         decoupled=config.model_transaction_policy.decoupled,

@@ -157,8 +157,9 @@ class InstanceGroupSpec:
 class ModelSpec:
     """A model configuration as the running server uses it. ``max_batch_size`` 0 means no batch dimension.
 
-    ``queue`` is None where requests are served in the order of arrival, without any limit. ``accelerators`` are the
-    names under ``optimization.execution_accelerators``, those for GPUs first.
+    ``queue`` is None where requests are served in the order of arrival, without any limit. ``is_cached`` says that
+    answers may come from the response cache. ``accelerators`` are the names under
+    ``optimization.execution_accelerators``, those for GPUs first.
     """
 
     name: str
@@ -170,6 +171,7 @@ class ModelSpec:
     instance_groups: tuple[InstanceGroupSpec, ...]
     batching: BatchingSpec | None = None
     queue: QueueSpec | None = None
+    is_cached: bool = False
     default_model_filename: str = ""
     graph_level: int | None = None
     decoupled: bool = False

@@ -55,11 +55,6 @@ def _decoupled(config: Any) -> Iterator[str]:
         yield "model_transaction_policy.decoupled"
 
 
-def _response_cache(config: Any) -> Iterator[str]:
-    if config.response_cache.enable:
-        yield "response_cache.enable"
-
-
 def _ragged(config: Any) -> Iterator[str]:
     for index, tensor in enumerate(config.input):
         if tensor.allow_ragged_batch:
@@ -105,7 +100,6 @@ UNSUPPORTED = (
         "remove it if the model sends one response for each request",
         _decoupled,
     ),
-    Unsupported("the response cache", "remove it to serve the model without a cache", _response_cache),
     Unsupported("batch inputs", "remove it if the model does not need them", _repeated("batch_input")),
     Unsupported("batch outputs", "remove it if the model does not need them", _repeated("batch_output")),
     Unsupported("ragged batches", "remove it to batch requests of equal shape only", _ragged),

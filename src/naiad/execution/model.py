@@ -9,6 +9,7 @@ from functools import partial
 from time import monotonic, monotonic_ns
 
 from naiad.backends.base import Backend
+from naiad.cache.local import LocalCache
 from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
@@ -24,8 +25,10 @@ from naiad.errors import (
     UnavailableError,
 )
 from naiad.execution.batch import Batch
+from naiad.execution.caching import ModelCache
 from naiad.execution.child_calls import Models
 from naiad.execution.child_codec import Response
+from naiad.execution.counting import count_batch, count_failed_execution, count_one
 from naiad.execution.direct import DirectRunner, may_run_directly
 from naiad.execution.gather import gather, is_small
 from naiad.execution.hosted import HostedInstance, HostedSpec
@@ -35,10 +38,11 @@ from naiad.execution.starting import start_one_by_one, start_together
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.execution.tracing import ModelTracer
+from naiad.execution.waiting_time import WaitingTime
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
 from naiad.scheduling.ordering import OrderedRelease
-from naiad.scheduling.policy_queue import NEVER, PolicyQueue
+from naiad.scheduling.policy_queue import PolicyQueue
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.logs import request_log
 from naiad.telemetry.statistics import ModelStatistics
@@ -66,11 +70,13 @@ class LoadedModel:
         clock: Clock | None = None,
         models: Models | None = None,
         metrics: CustomMetrics | None = None,
+        cache: LocalCache | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
         self.version = version
         self._statistics = ModelStatistics()
+        self._cache = ModelCache(cache, spec, version, self._statistics) if cache is not None else None
         self.in_flight = 0
         self._backend = backend
         self._loop = loop
@@ -78,6 +84,9 @@ class LoadedModel:
         self._metrics = metrics or CustomMetrics()
         self._clock = clock or SystemClock()
         self._policies = PolicyQueue(spec.queue) if spec.queue is not None else None
+        self._waiting_time: WaitingTime | None = None
+        if self._policies is not None:
+            self._waiting_time = WaitingTime(self._policies, loop, self._refuse_late)
         self._batcher = _make_batcher(spec, self._policies)
         self._batches = isinstance(self._batcher, DynamicBatcher)
         self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
@@ -88,7 +97,6 @@ class LoadedModel:
         self._held: dict[InferRequest, Response] = {}
         self._turn_is_set = False
         self._timer: LoopTimer | None = None
-        self._deadline_timer: LoopTimer | None = None
         self._stopping = False
         self._drained: list[Callable[[], object]] = []
         self._direct: DirectRunner | None = None
@@ -140,7 +148,7 @@ class LoadedModel:
     def _make_direct(self) -> DirectRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
         first = self._idle[0] if self._idle else None
-        if self._batches or self._ordered is not None or not may_run_directly(self.spec):
+        if self._batches or self._ordered is not None or self._cache is not None or not may_run_directly(self.spec):
             return None
         return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
 
@@ -185,9 +193,12 @@ class LoadedModel:
 
     def detach(self) -> None:
         """Give the loop's own resources back; the last call on the loop."""
-        for timer in filter(None, (self._timer, self._deadline_timer)):
-            timer.close()
-        self._timer = self._deadline_timer = None
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+        if self._waiting_time is not None:
+            self._waiting_time.close()
+            self._waiting_time = None
         for instance in self._instances:
             if isinstance(instance, ProcessInstance):
                 instance.detach()
@@ -227,6 +238,8 @@ class LoadedModel:
             )
         if self._outage is not None:
             raise UnavailableError(str(self._outage))
+        if self._cache is not None and self._answered_from_cache(request, self._cache):
+            return
         if self._policies is None:
             self._batcher.push(request)
         else:
@@ -243,33 +256,29 @@ class LoadedModel:
                 # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
                 self._turn()
 
+    def _answered_from_cache(self, request: InferRequest, cache: ModelCache) -> bool:
+        if (outputs := cache.look_up(request)) is None:
+            return False
+        self._statistics.last_inference_ms = self._clock.wall_ms()
+        if self._ordered is not None:
+            self._ordered.expect(request)
+        self._respond(request, outputs, None)
+        return True
+
     def _push_by_policy(self, request: InferRequest) -> None:
         try:
             self._batcher.push(request)
         except QueueFullError as error:
             self._statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
+            if self._cache is not None:
+                self._cache.keep(request, None)
             raise
-        self._watch_deadlines()
+        if self._waiting_time is not None:
+            self._waiting_time.watch()
 
-    def _watch_deadlines(self) -> None:
-        """Requests whose time in the queue is over are told on time, also while every instance is busy."""
-        deadline_ns = self._policies.next_deadline_ns if self._policies is not None else NEVER
-        if deadline_ns == NEVER:
-            return
-        if self._deadline_timer is None:
-            self._deadline_timer = LoopTimer(self._loop, self._look_at_deadlines)
-        self._deadline_timer.arm(deadline_ns)
-
-    def _look_at_deadlines(self) -> None:
-        self._refuse_late(monotonic_ns())
-        self._watch_deadlines()
-
-    def _refuse_late(self, now_ns: int) -> None:
-        if self._policies is None:
-            return
-        for request in self._policies.settle(now_ns):
-            self._statistics.pending -= 1
-            self._fail(request, RequestTimeoutError("Request timeout expired"))
+    def _refuse_late(self, request: InferRequest) -> None:
+        self._statistics.pending -= 1
+        self._fail(request, RequestTimeoutError("Request timeout expired"))
         self._tell_when_drained()
 
     def cancel(self, request: InferRequest) -> None:
@@ -287,8 +296,8 @@ class LoadedModel:
         """End of a loop turn in which requests came or an instance became idle: hand batches out."""
         self._turn_is_set = False
         now_ns = monotonic_ns()
-        if self._policies is not None:
-            self._refuse_late(now_ns)
+        if self._waiting_time is not None:
+            self._waiting_time.look(now_ns)
         idle = self._idle
         while idle:
             requests, wake_ns = self._batcher.take(now_ns)
@@ -333,7 +342,7 @@ class LoadedModel:
     def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Take the one response of each request of a batch. The instance gets its next batch before that."""
         self.child_revived(instance)
-        answered_ns = self._count(batch)
+        answered_ns = count_batch(self._statistics, batch, self._clock.wall_ms())
         self.in_flight -= len(outputs)
         for request, arrays in zip(batch.requests, outputs, strict=True):
             self._respond(request, arrays, None)
@@ -361,7 +370,7 @@ class LoadedModel:
             self._fail(request, BackendError(text))
         else:
             # An error that the model chose as its answer counts as a success: it did what it was asked for.
-            answered_ns = self._count_one(request, batch)
+            answered_ns = count_one(self._statistics, request, batch, self._clock.wall_ms())
             self.in_flight -= 1
             if response.error is not None:
                 self._log_error(request, response.error)
@@ -377,7 +386,7 @@ class LoadedModel:
                 return
             self.in_flight -= 1
             if response.error is None or response.flags & FLAG_OWN:
-                self._count_one(request, batch)
+                count_one(self._statistics, request, batch, self._clock.wall_ms())
             else:
                 self._statistics.count_failure(response.error.reason, monotonic_ns() - request.received_ns)
         try:
@@ -399,22 +408,6 @@ class LoadedModel:
         if self._idle and not self._turn_is_set:
             self._turn_is_set = True
             self._loop.call_soon(self._turn)
-
-    def _count_one(self, request: InferRequest, batch: Batch) -> int:
-        """Statistics of one request of a batch that succeeded; gives back the time that was counted to."""
-        now_ns = monotonic_ns()
-        input_ns = batch.input_ns - batch.start_ns
-        self._statistics.count_success(
-            1,
-            request.terms.rows,
-            now_ns - request.received_ns,
-            max(0, batch.start_ns - request.queued_ns),
-            input_ns,
-            now_ns - batch.input_ns,
-            0,
-        )
-        self._statistics.last_inference_ms = self._clock.wall_ms()
-        return now_ns
 
     def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """An instance is free for the next batch."""
@@ -480,7 +473,7 @@ class LoadedModel:
             if batch.error is None:
                 self._succeed(batch)
             else:
-                self._count_failed_execution(batch)
+                count_failed_execution(self._statistics, batch)
                 for request in batch.requests:
                     self._fail(request, batch.error)
             if self._tracer is not None:
@@ -494,13 +487,14 @@ class LoadedModel:
                 callback()
 
     def _succeed(self, batch: Batch) -> None:
-        self._count(batch)
+        count_batch(self._statistics, batch, self._clock.wall_ms())
         requests, results = batch.requests, batch.results
         self.in_flight -= len(requests)
         if len(requests) == 1:
             self._respond(requests[0], results, None)
             return
         row = 0
+        is_special = self._ordered is not None or self._cache is not None
         items = tuple(results.items())
         name, array = items[0] if len(items) == 1 else ("", None)
         for request in requests:
@@ -508,7 +502,7 @@ class LoadedModel:
             # The short form for one output saves a call per request.
             outputs = {n: a[row:end] for n, a in items} if array is None else {name: array[row:end]}
             row = end
-            if self._ordered is not None:
+            if is_special:
                 self._respond(request, outputs, None)
                 continue
             try:
@@ -527,41 +521,12 @@ class LoadedModel:
         request_log(logger, level, request.id, "failed for model '%s': %s", self.name, error)
 
     def _respond(self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if self._cache is not None:
+            self._cache.keep(request, outputs if error is None else None)
         if self._ordered is not None:
             self._ordered.release(request, partial(_send, request, outputs, error))
         else:
             _send(request, outputs, error)
-
-    def _count(self, batch: Batch) -> int:
-        """Statistics of a batch that succeeded, once for all its requests; gives back the time that was counted to."""
-        now_ns, count = monotonic_ns(), len(batch.requests)
-        received_ns = queued_ns = 0
-        for request in batch.requests:
-            received_ns += request.received_ns
-            queued_ns += request.queued_ns
-        input_ns = batch.gather_ns + batch.input_ns - batch.start_ns
-        times = (input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns)
-        statistics = self._statistics
-        statistics.count_execution(batch.rows, *times)
-        statistics.count_success(
-            count,
-            batch.rows,
-            count * now_ns - received_ns,
-            count * (batch.start_ns - batch.gather_ns) - queued_ns,
-            *times,
-        )
-        statistics.last_inference_ms = self._clock.wall_ms()
-        return now_ns
-
-    def _count_failed_execution(self, batch: Batch) -> None:
-        """A run that failed is an execution all the same; the times it did not reach count as nothing."""
-        done_ns = batch.infer_ns or batch.end_ns
-        self._statistics.count_execution(
-            batch.rows,
-            batch.gather_ns + batch.input_ns - batch.start_ns,
-            done_ns - batch.input_ns,
-            batch.end_ns - done_ns,
-        )
 
 
 def _send(request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:

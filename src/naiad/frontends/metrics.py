@@ -6,6 +6,7 @@ from naiad.engine.engine import Engine
 from naiad.frontends.http.answers import TEXT, send_message
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.telemetry.cache_figures import CacheFigures
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.metrics import CONTENT_TYPE, ModelSeries, render
 from naiad.wire.http1 import RequestHead
@@ -14,14 +15,22 @@ from naiad.wire.http1 import RequestHead
 class MetricsApplication:
     """Answers the requests of the metrics port from the engine's own counters, read when asked for.
 
-    ``custom`` holds what models count themselves.
+    ``custom`` holds what models count themselves, ``cache`` what the response cache does.
     """
 
     def __init__(
-        self, engine: Engine, *, cpu: bool, latencies: bool, interval_ms: int, custom: CustomMetrics | None = None
+        self,
+        engine: Engine,
+        *,
+        cpu: bool,
+        latencies: bool,
+        interval_ms: int,
+        custom: CustomMetrics | None = None,
+        cache: CacheFigures | None = None,
     ) -> None:
         self._engine = engine
         self._custom = custom
+        self._cache = cache
         self._cpu = cpu
         self._latencies = latencies
         self._interval_ms = interval_ms
@@ -32,11 +41,18 @@ class MetricsApplication:
         return self._scrape if head.target in ("/metrics", "/metrics/") else _nothing_here
 
     def _scrape(self, exchange: Exchange, body: Body) -> None:
+        has_cache = self._cache is not None
         series = [
-            ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics) for m in self._engine.loaded_models()
+            ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics, has_cache and m.spec.is_cached)
+            for m in self._engine.loaded_models()
         ]
         page = render(
-            series, cpu=self._cpu, latencies=self._latencies, interval_ms=self._interval_ms, custom=self._custom
+            series,
+            cpu=self._cpu,
+            latencies=self._latencies,
+            interval_ms=self._interval_ms,
+            custom=self._custom,
+            cache=self._cache,
         )
         exchange.send_status(200, CONTENT_TYPE, page)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 from naiad.backends import registry
 from naiad.backends.base import Backend, BackendContext
 from naiad.backends.hosted import choice
+from naiad.cache.local import LocalCache
 from naiad.config.labels import with_labels
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import PreparedConfig, finish, prepare
@@ -22,12 +24,14 @@ from naiad.execution.model import LoadedModel
 from naiad.execution.shared_process import SharedProcesses
 from naiad.telemetry.custom_metrics import CustomMetrics
 
+logger = logging.getLogger("naiad")
+
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
     """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
 
-    ``shared`` has the processes that models share.
+    ``shared`` has the processes that models share, ``cache`` the answers of those with a response cache.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -35,6 +39,7 @@ class LoadSettings:
     model_config_name: str = ""
     cores: int = 0
     shared: SharedProcesses = field(default_factory=SharedProcesses)
+    cache: LocalCache | None = None
 
     @property
     def usable_cores(self) -> int:
@@ -64,9 +69,21 @@ def load_version(
         NaiadError: the version cannot be loaded; nothing of it stays behind.
     """
     prepared, backend, spec = start_backend(source, version, read, settings)
-    model = LoadedModel(spec, version, backend, loop, models=models, metrics=metrics)
+    model = LoadedModel(
+        spec, version, backend, loop, models=models, metrics=metrics, cache=_cache_of(spec, settings.cache)
+    )
     model.start()
     return model, prepared.config
+
+
+def _cache_of(spec: ModelSpec, cache: LocalCache | None) -> LocalCache | None:
+    if spec.is_cached and cache is None:
+        logger.warning(
+            "model '%s' asks for a response cache, and the server has none: give it one with --cache-config, or remove "
+            "'response_cache'",
+            spec.name,
+        )
+    return cache if spec.is_cached else None
 
 
 def start_backend(

@@ -26,8 +26,6 @@ OTHERS = frozenset(
         "vertex-ai-port",
         "vertex-ai-thread-count",
         "vertex-ai-default-model",
-        "cache-config",
-        "cache-directory",
         "rate-limit",
         "rate-limit-resource",
         "pinned-memory-pool-byte-size",
@@ -38,7 +36,6 @@ OTHERS = frozenset(
         "host-policy",
         "model-load-gpu-limit",
         "repoagent-directory",
-        "response-cache-byte-size",
     }
 )
 """Options that are refused whatever their value."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from naiad.options.api_key import API_KEY, ApiKey, repeated_keys
+from naiad.options.cache_config import CACHE_BYTES, CACHE_SETTING, CacheSetting, cache_problems, local_cache_bytes
 from naiad.options.kinds import (
     ADDRESS,
     BACKEND_SETTING,
@@ -388,6 +389,21 @@ class ServerOptions:
         repeatable=True,
     )
 
+    cache_config: tuple[CacheSetting, ...] = declare(
+        Group.CACHE,
+        CACHE_SETTING,
+        (),
+        "Keep answers of models with response_cache { enable: true } in memory, as in local,size=104857600 (bytes).",
+        repeatable=True,
+    )
+    cache_directory: str = declare(
+        Group.CACHE,
+        FOLDER_NAME,
+        "",
+        "Taken for compatibility, without effect: caches are part of naiad.",
+        remark="has no effect: caches are part of naiad",
+    )
+
     strict_model_config: bool = declare(
         Group.DEPRECATED,
         BOOLEAN,
@@ -402,6 +418,14 @@ class ServerOptions:
         "The same as --trace-config triton,file=<path>.",
         repeatable=True,
         remark="is deprecated: use --trace-config",
+    )
+    response_cache_byte_size: tuple[CacheSetting, ...] = declare(
+        Group.DEPRECATED,
+        CACHE_BYTES,
+        (),
+        "The same as --cache-config local,size=<bytes>.",
+        repeatable=True,
+        remark="is deprecated: use --cache-config",
     )
     trace_level: tuple[TraceSetting, ...] = declare(
         Group.DEPRECATED,
@@ -494,6 +518,11 @@ class ServerOptions:
             settings.setdefault(item.backend, {})[item.key] = item.value
         return settings
 
+    @property
+    def local_cache_bytes(self) -> int:
+        """The size of the response cache in memory, 0 for none."""
+        return local_cache_bytes((*self.cache_config, *self.response_cache_byte_size))
+
     def settings_of(self, backend: str) -> Mapping[str, str]:
         """What holds for one backend: the settings of all backends, overridden by its own."""
         settings = self.backend_settings
@@ -507,7 +536,13 @@ class ServerOptions:
             ("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
         )
         taken: dict[tuple[str, int], str] = {}
-        found = [*self._tls_problems(), *self._load_model_problems(), *self._access_problems(), *self._trace_problems()]
+        found = [
+            *cache_problems(self.cache_config, self.response_cache_byte_size),
+            *self._tls_problems(),
+            *self._load_model_problems(),
+            *self._access_problems(),
+            *self._trace_problems(),
+        ]
         if self.http_port_serves_grpc and not self.allow_http:
             found.append("--http-port-serves-grpc needs the HTTP port: leave it out, or set --allow-http=true")
         for name, allowed, address, port in listeners:
@@ -561,6 +596,8 @@ LISTENER_FIELDS = frozenset(
         "http_server_cert",
         "http_server_key",
         "http_root_cert",
+        "cache_config",
+        "response_cache_byte_size",
         "allow_grpc",
         "grpc_address",
         "grpc_port",

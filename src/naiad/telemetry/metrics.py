@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from naiad.telemetry.cache_figures import CacheFigures
 from naiad.telemetry.custom_metrics import CustomMetrics, Family
 from naiad.telemetry.exposition import braced, help_text, label_text
 from naiad.telemetry.host import HOST, MachineFigures
@@ -27,12 +28,16 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 @dataclass(frozen=True, slots=True)
 class ModelSeries:
-    """The counters of one model version; ``tags`` are the ``metric_tags`` of its configuration."""
+    """The counters of one model version; ``tags`` are the ``metric_tags`` of its configuration.
+
+    ``is_cached`` says that its answers may come from the response cache.
+    """
 
     model: str
     version: int
     tags: Mapping[str, str]
     statistics: ModelStatistics
+    is_cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,34 @@ _LATENCIES = (
 )
 
 
+_CACHED = (
+    _Family(
+        "nv_cache_num_hits_per_model",
+        "counter",
+        "Requests answered from the response cache",
+        lambda s: s.cache_hit.count,
+    ),
+    _Family(
+        "nv_cache_hit_duration_per_model",
+        "counter",
+        "Microseconds it took to find them there, all together",
+        lambda s: s.cache_hit.ns // 1000,
+    ),
+    _Family(
+        "nv_cache_num_misses_per_model",
+        "counter",
+        "Requests whose answers were put into the response cache",
+        lambda s: s.cache_miss.count,
+    ),
+    _Family(
+        "nv_cache_miss_duration_per_model",
+        "counter",
+        "Microseconds it took to look for them and to put them there, all together",
+        lambda s: s.cache_miss.ns // 1000,
+    ),
+)
+
+
 def render(
     series: Iterable[ModelSeries],
     *,
@@ -120,6 +153,7 @@ def render(
     interval_ms: int = 2000,
     host: MachineFigures = HOST,
     custom: CustomMetrics | None = None,
+    cache: CacheFigures | None = None,
 ) -> bytes:
     """The whole page as UTF-8 text of ``CONTENT_TYPE``.
 
@@ -130,9 +164,16 @@ def render(
         interval_ms: how long a figure of the machine is kept before it is read again.
         host: where the figures of the machine and of this process come from.
         custom: what models made; a family without metrics is left out.
+        cache: of the response cache in memory.
     """
+    series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
+    cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
     blocks = [*_model_blocks(shown, latencies), *_process_blocks(host)]
+    if cached:
+        blocks += [_family_block(family, cached) for family in _CACHED]
+    if cache is not None:
+        blocks += _cache_blocks(cache)
     if cpu:
         blocks += _machine_blocks(host, interval_ms)
     if custom is not None:
@@ -144,14 +185,33 @@ def _model_blocks(shown: Sequence[tuple[Labels, ModelStatistics]], latencies: bo
     if not shown:
         return
     for family in _COUNTS + (_LATENCIES if latencies else ()):
-        samples = [(_written(labels), family.value(statistics)) for labels, statistics in shown]
-        yield _block(family.name, family.kind, family.help, samples)
+        yield _family_block(family, shown)
     failures = [
         (_written({**labels, "reason": reason}), count)
         for labels, statistics in shown
         for reason, count in statistics.failures.items()
     ]
     yield _block("nv_inference_request_failure", "counter", "Inference requests that failed, by reason", failures)
+
+
+def _family_block(family: _Family, shown: Sequence[tuple[Labels, ModelStatistics]]) -> str:
+    samples = [(_written(labels), family.value(statistics)) for labels, statistics in shown]
+    return _block(family.name, family.kind, family.help, samples)
+
+
+def _cache_blocks(found: CacheFigures) -> Iterator[str]:
+    rows = (
+        ("nv_cache_util", "Share of the response cache that is in use, 0 to 1", found.used / found.capacity),
+        ("nv_cache_num_entries", "Responses in the cache", found.entries),
+        ("nv_cache_num_hits", "Look-ups that found a response", found.hits),
+        ("nv_cache_num_misses", "Look-ups that found none", found.misses),
+        ("nv_cache_num_lookups", "Look-ups", found.hits + found.misses),
+        ("nv_cache_num_evictions", "Responses that made room for others", found.evictions),
+        ("nv_cache_lookup_duration", "Microseconds of all look-ups together", found.lookup_ns // 1000),
+        ("nv_cache_insertion_duration", "Microseconds of all insertions together", found.insertion_ns // 1000),
+    )
+    for name, help, value in rows:
+        yield _block(name, "gauge", help, [("", value)])
 
 
 def _machine_blocks(host: MachineFigures, interval_ms: int) -> Iterator[str]:

@@ -86,6 +86,12 @@ class ModelStatistics:
         self.compute_infer.add(requests, requests * infer_ns)
         self.compute_output.add(requests, requests * output_ns)
 
+    def count_cache_hit(self, request_ns: int, queue_ns: int, lookup_ns: int) -> None:
+        """One request that was answered from the cache: a success, and no inference."""
+        self.success.add(1, request_ns)
+        self.queue.add(1, queue_ns)
+        self.cache_hit.add(1, lookup_ns)
+
     def count_singles(self, requests: int, rows: int, request_ns: int, queue_ns: int, infer_ns: int) -> None:
         """``requests`` requests of ``rows`` items each, every one answered by a run of its own; sums over all."""
         self.count_execution(rows, 0, infer_ns, 0)

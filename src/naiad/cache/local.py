@@ -1,0 +1,64 @@
+"""The cache in the server's own memory: bounded in bytes, shared by all models; who was not asked for longest goes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from time import monotonic_ns
+from typing import Final
+
+from naiad.cache.key import size_of
+from naiad.request import Array, Outputs
+from naiad.telemetry.cache_figures import CacheFigures
+
+_ENTRY_BYTES: Final = 1024
+"""What an entry costs beside its tensors: objects, their headers and its place in the table."""
+
+
+class LocalCache:
+    """Responses by key, ``capacity`` bytes of them. Touched by the event loop alone."""
+
+    def __init__(self, capacity: int) -> None:
+        self.figures = CacheFigures(capacity)
+        self._entries: OrderedDict[bytes, tuple[Mapping[str, Array], int]] = OrderedDict()
+
+    def look_up(self, key: bytes) -> Mapping[str, Array] | None:
+        """The outputs that were kept for ``key``, None when there are none. They are not to be written to."""
+        begun_ns = monotonic_ns()
+        found = self._entries.get(key)
+        if found is None:
+            self.figures.misses += 1
+        else:
+            self._entries.move_to_end(key)
+            self.figures.hits += 1
+        self.figures.lookup_ns += monotonic_ns() - begun_ns
+        return None if found is None else found[0]
+
+    def insert(self, key: bytes, outputs: Mapping[str, Array]) -> bool:
+        """Keep a copy of ``outputs``; False when it is there already, or larger than the whole cache."""
+        begun_ns = monotonic_ns()
+        size = len(key) + _ENTRY_BYTES + sum(size_of(array) for array in outputs.values())
+        figures = self.figures
+        if key in self._entries or size > figures.capacity:
+            return False
+        while figures.used + size > figures.capacity:
+            _, (_, freed) = self._entries.popitem(last=False)
+            figures.used -= freed
+            figures.evictions += 1
+        self._entries[key] = _kept(outputs), size
+        figures.used += size
+        figures.entries = len(self._entries)
+        figures.insertion_ns += monotonic_ns() - begun_ns
+        return True
+
+    def __len__(self) -> int:
+        """How many responses are kept."""
+        return len(self._entries)
+
+
+def _kept(outputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    """A copy that nobody writes to. The outputs are often views of a whole batch, or of memory that is only lent."""
+    copies = {name: array.copy() for name, array in outputs.items()}
+    for array in copies.values():
+        array.flags.writeable = False
+    return Outputs(copies, outputs.parameters) if isinstance(outputs, Outputs) else copies

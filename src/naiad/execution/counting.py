@@ -1,0 +1,61 @@
+"""What a finished batch adds to the statistics of its model: once for all its requests, or for one of them."""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+
+from naiad.execution.batch import Batch
+from naiad.request import InferRequest
+from naiad.telemetry.statistics import ModelStatistics
+
+
+def count_batch(statistics: ModelStatistics, batch: Batch, wall_ms: int) -> int:
+    """Count a batch that succeeded, once for all its requests; gives back the time that was counted to.
+
+    ``wall_ms`` is the wall clock's time in milliseconds.
+    """
+    now_ns, count = monotonic_ns(), len(batch.requests)
+    received_ns = queued_ns = 0
+    for request in batch.requests:
+        received_ns += request.received_ns
+        queued_ns += request.queued_ns
+    input_ns = batch.gather_ns + batch.input_ns - batch.start_ns
+    times = (input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns)
+    statistics.count_execution(batch.rows, *times)
+    statistics.count_success(
+        count,
+        batch.rows,
+        count * now_ns - received_ns,
+        count * (batch.start_ns - batch.gather_ns) - queued_ns,
+        *times,
+    )
+    statistics.last_inference_ms = wall_ms
+    return now_ns
+
+
+def count_one(statistics: ModelStatistics, request: InferRequest, batch: Batch, wall_ms: int) -> int:
+    """Count one request of a batch, which succeeded; gives back the time that was counted to."""
+    now_ns = monotonic_ns()
+    input_ns = batch.input_ns - batch.start_ns
+    statistics.count_success(
+        1,
+        request.terms.rows,
+        now_ns - request.received_ns,
+        max(0, batch.start_ns - request.queued_ns),
+        input_ns,
+        now_ns - batch.input_ns,
+        0,
+    )
+    statistics.last_inference_ms = wall_ms
+    return now_ns
+
+
+def count_failed_execution(statistics: ModelStatistics, batch: Batch) -> None:
+    """A run that failed is an execution all the same; the times it did not reach count as nothing."""
+    done_ns = batch.infer_ns or batch.end_ns
+    statistics.count_execution(
+        batch.rows,
+        batch.gather_ns + batch.input_ns - batch.start_ns,
+        done_ns - batch.input_ns,
+        batch.end_ns - done_ns,
+    )

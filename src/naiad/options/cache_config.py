@@ -1,0 +1,65 @@
+"""The settings of the response cache, ``--cache-config <cache>,<key>=<value>``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from naiad.options.kinds import INT64_MAX, Kind, integer
+
+LOCAL: Final = "local"
+SMALLEST_BYTES: Final = 1 << 12
+"""A smaller cache could not hold a single response and what belongs to it."""
+_SETTING: Final = re.compile(r"(?P<cache>[^,=]+),(?P<key>[^,=]+)=(?P<value>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSetting:
+    """One ``--cache-config`` value."""
+
+    cache: str
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        """As it is written on the command line."""
+        return f"{self.cache},{self.key}={self.value}"
+
+
+def _read(text: str) -> CacheSetting:
+    found = _SETTING.fullmatch(text)
+    if found is None:
+        raise ValueError(f"Invalid option value. Got {text}")
+    if found["cache"] != LOCAL:
+        raise ValueError(f"the cache '{found['cache']}' is not supported by this version of naiad, use '{LOCAL}'")
+    if found["key"] != "size":
+        raise ValueError(f"the cache '{LOCAL}' has no setting '{found['key']}', only 'size'")
+    _read_size(found["value"])
+    return CacheSetting(found["cache"], found["key"], found["value"])
+
+
+def _read_size(text: str) -> int:
+    size: int = integer(SMALLEST_BYTES, INT64_MAX).read(text)
+    return size
+
+
+def _read_bytes(text: str) -> CacheSetting:
+    _read_size(text)
+    return CacheSetting(LOCAL, "size", text)
+
+
+CACHE_SETTING: Final = Kind("<setting>", f"local,size=<bytes> with {SMALLEST_BYTES} bytes or more", _read)
+CACHE_BYTES: Final = Kind("<integer>", f"a number of bytes, {SMALLEST_BYTES} or more", _read_bytes)
+
+
+def local_cache_bytes(settings: Sequence[CacheSetting]) -> int:
+    """The size of the local cache, 0 for none; the last setting counts."""
+    return next((int(s.value) for s in reversed(settings) if (s.cache, s.key) == (LOCAL, "size")), 0)
+
+
+def cache_problems(settings: Sequence[CacheSetting], deprecated: Sequence[CacheSetting]) -> Iterator[str]:
+    """What is wrong about them taken together."""
+    if settings and deprecated:
+        yield "--cache-config and --response-cache-byte-size say the same: leave the second, deprecated one out"
