@@ -83,6 +83,9 @@ class _StreamRequest(InferRequest):
         self.model = model
         self.plan = plan
 
+    def headers(self) -> Mapping[str, str]:
+        return self.stream.metadata
+
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.stream.answer(self, outputs, error)
 
@@ -133,6 +136,11 @@ class _InferStream:
         self._refused = False
         self._stops = False
         call.on_drained = self._drained
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Of the call."""
+        return self._call.metadata
 
     # What the caller does
 

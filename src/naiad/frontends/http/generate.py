@@ -71,6 +71,9 @@ class _GenerateRequest(InferRequest):
         self.is_over = self.exchange.closed()
         self.model.cancel(self)
 
+    def headers(self) -> Mapping[str, str]:
+        return self.exchange.head.headers
+
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.respond_part(outputs if error is None else None, error, True)
 

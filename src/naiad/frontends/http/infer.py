@@ -54,6 +54,9 @@ class HttpInferRequest(InferRequest):
         self.received_ns = received_ns
         self.queued_ns = received_ns
 
+    def headers(self) -> Mapping[str, str]:
+        return self.exchange.head.headers
+
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
             send_error(self.exchange, error, TEXT)
