@@ -72,7 +72,7 @@ class LoadedModel:
         self._backend = backend
         self._loop = loop
         self._models = models
-        self._metrics = metrics or CustomMetrics()
+        self.metrics = metrics or CustomMetrics()
         self._clock = clock or SystemClock()
         self._batcher = _make_batcher(spec)
         self._batches = isinstance(self._batcher, DynamicBatcher)
@@ -145,7 +145,7 @@ class LoadedModel:
         if isinstance(child, HostedSpec):
             return HostedInstance(name, self.spec, child, self, self._loop)
         if child is not None:
-            return ProcessInstance(name, self.spec, child, self, self._loop, self._models, self._metrics)
+            return ProcessInstance(name, self.spec, child, self, self._loop, self._models, self.metrics)
         create = partial(self._backend.create_instance, group, index)
         if self._backend.runs_inline:
             return InlineInstance(name, self.spec, create)

@@ -10,7 +10,7 @@ a stream is one event.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import monotonic_ns
 from typing import Final
 
@@ -20,6 +20,7 @@ from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.http.answers import JSON, send_error
+from naiad.frontends.http.endpoint_load import load_fields
 from naiad.frontends.http.exchange import Exchange
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.streamed import StreamedAnswer
@@ -77,6 +78,11 @@ class _GenerateRequest(InferRequest):
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.respond_part(outputs if error is None else None, error, True)
 
+    def _fields(self, status: int) -> Sequence[tuple[str, str]]:
+        """What the head of the answer says beside the status: also how loaded the model is, for callers that ask."""
+        load = load_fields(self.exchange.head.headers, self.model)
+        return (*_RETRY, *load) if status == 503 else load
+
     def _encode(self, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> tuple[int, bytes]:
         """A response with the status that it has as the first one."""
         if error is None:
@@ -108,7 +114,7 @@ class _WholeRequest(_GenerateRequest):
 
     def _answer(self, status: int, body: bytes) -> None:
         self.is_over = True
-        self.exchange.send_status(status, JSON, body, _RETRY if status == 503 else ())
+        self.exchange.send_status(status, JSON, body, self._fields(status))
 
 
 class _StreamedRequest(_GenerateRequest):
@@ -125,7 +131,7 @@ class _StreamedRequest(_GenerateRequest):
                 return
             status, body = self._encode(outputs, error)
             if self.events is None:
-                self.events = StreamedAnswer(self.exchange, status, EVENTS)
+                self.events = StreamedAnswer(self.exchange, status, EVENTS, self._fields(status))
             self.events.send(_event(body))
         if final:
             self._end()
@@ -144,7 +150,7 @@ class _StreamedRequest(_GenerateRequest):
     def _end(self) -> None:
         self.is_over = True
         if self.events is None:
-            self.exchange.send_status(200, EVENTS, b"")
+            self.exchange.send_status(200, EVENTS, b"", self._fields(200))
         else:
             self.events.end()
 
