@@ -17,7 +17,7 @@ from typing import Final
 import orjson
 
 from naiad.engine.engine import Engine
-from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError
+from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model import LoadedModel
 from naiad.frontends.http.answers import JSON, send_error
 from naiad.frontends.http.endpoint_load import load_fields
@@ -91,7 +91,7 @@ class _GenerateRequest(InferRequest):
                 return 200, encode_generated(plan.model, plan.version, self.id, outputs or {}, plan.dtypes)
             except NaiadError as unsendable:
                 error = unsendable
-        return error.http_status if error.retryable else 400, _error_json(str(error))
+        return error.http_status if error.retryable else 400, _error_json(caller_text(error))
 
 
 class _WholeRequest(_GenerateRequest):
@@ -142,7 +142,7 @@ class _StreamedRequest(_GenerateRequest):
             f"{request_label(self.id)}the responses come faster than they are taken: too many wait, so the request was "
             "cancelled"
         )
-        events.send(_event(_error_json(str(error))))
+        events.send(_event(_error_json(caller_text(error))))
         self._end()
         if not final:
             self.model.cancel(self)
