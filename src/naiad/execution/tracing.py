@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic_ns
 from typing import Final
@@ -14,6 +15,8 @@ from naiad.telemetry.trace import Trace
 from naiad.telemetry.trace_parent import read_parent
 from naiad.telemetry.trace_tensors import BACKEND_OUTPUT, MAX_BYTES, QUEUE_INPUT, TracedTensor, traced_tensors
 from naiad.telemetry.tracing import Sampler
+
+logger = logging.getLogger("naiad")
 
 MAX_ID: Final = 1024
 """Characters of a request's id that its trace has, so that traces that wait for the disk take little memory."""
@@ -45,8 +48,8 @@ class ModelTracer:
         """``requests`` of ``batch`` are answered; that began at ``answered_ns``.
 
         Those that other models sent are left out. ``outputs`` are those of each request; None: they are the rows of
-        the batch's results. ``error`` is what all of them failed with, and
-        ``has_run`` says whether the model came to its end nevertheless.
+        the batch's results. ``error`` is what all of them failed with, and ``has_run``
+        says whether the model came to its end nevertheless.
         """
         sent_ns = monotonic_ns()
         sampler = self._sampler
@@ -61,15 +64,21 @@ class ModelTracer:
             number = sampler.take() if parent is None else sampler.take_in()
             if not number:
                 continue
-            timestamps = tuple(_timestamps(request, batch, answered_ns, sent_ns, has_run)) if sampler.timestamps else ()
-            tensors: tuple[TracedTensor, ...] = ()
-            if sampler.tensors:
-                given = _rows(batch, begin, row) if outputs is None else outputs[index] or {}
-                tensors = self._tensors(request, given if error is None else {})
+            given = None if outputs is None else outputs[index] or {}
+            try:
+                times = _timestamps(request, batch, answered_ns, sent_ns, has_run)
+                timestamps = tuple(times) if sampler.timestamps else ()
+                tensors = self._tensors(request, _rows(batch, begin, row) if given is None else given)
+            except Exception:
+                # The answers are out, and nothing of them may depend on a trace.
+                logger.exception("a trace of model '%s' could not be made", self._model)
+                timestamps, tensors = (), ()
             request_id = request.id[:MAX_ID]
             sampler.put(Trace(number, self._model, self._version, request_id, timestamps, tensors, parent, failure))
 
     def _tensors(self, request: InferRequest, outputs: Mapping[str, Array]) -> tuple[TracedTensor, ...]:
+        if not self._sampler.tensors:
+            return ()
         spec = self._spec
         inputs = ((name, tensor.dtype) for name, tensor in spec.inputs.items())
         found = traced_tensors(QUEUE_INPUT, request.inputs, inputs, MAX_BYTES)
@@ -80,7 +89,9 @@ class ModelTracer:
 
 def _rows(batch: Batch, begin: int, end: int) -> Mapping[str, Array]:
     """What one request of a batch gets."""
-    if batch.error is not None or len(batch.requests) == 1:
+    if batch.error is not None:
+        return {}
+    if len(batch.requests) == 1:
         return batch.results
     return {name: array[begin:end] for name, array in batch.results.items()}
 
