@@ -8,7 +8,10 @@ request is counted in ``nv_inference_request_failure``.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
+
+MAX_TEXT: Final = 4096
+"""Characters of an error's text that a caller is told."""
 
 
 class NaiadError(Exception):
@@ -192,6 +195,18 @@ class ConfigError(InvalidArgumentError):
 def first_line(error: BaseException) -> str:
     """The first line that the text of a foreign exception has, or the name of its class when it has no text."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def caller_text(error: BaseException | str) -> str:
+    """What a caller is told: the whole text, or when it is longer than ``MAX_TEXT`` its beginning and its end.
+
+    A text may quote what a model raised, which can be of any length. The end of a traceback says what was raised.
+    """
+    text = str(error)
+    if len(text) <= MAX_TEXT:
+        return text
+    left_out = f" ... [{len(text) - MAX_TEXT} characters left out] ... "
+    return text[: MAX_TEXT // 2] + left_out + text[-MAX_TEXT // 2 :]
 
 
 def error_of_code(code: int, message: str) -> NaiadError:

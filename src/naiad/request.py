@@ -103,6 +103,10 @@ class InferRequest:
         self.received_ns = received_ns
         self.queued_ns = queued_ns or received_ns
 
+    def headers(self) -> Mapping[str, str]:
+        """What the caller said beside the request, by lower-case name (headers of HTTP, metadata of gRPC)."""
+        return {}
+
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Answer the caller; exactly one of ``outputs`` and ``error`` counts (``error`` when it is not None)."""
         raise NotImplementedError

@@ -25,6 +25,8 @@ from naiad.frontends.http.protocol import HttpLimits
 from naiad.frontends.http.request_log import with_request_log
 from naiad.frontends.http.routes import Router
 from naiad.frontends.http.settings import http_tls, surrounded
+from naiad.frontends.renewal import Renewal
+from naiad.frontends.renewed import renew_grpc_tls, renew_http_tls, renew_keys, renewed_paths
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.options import ServerOptions, option_rows
@@ -74,6 +76,9 @@ class Frontend(Protocol):
     def abort(self) -> None:
         """Drop everything that is open."""
 
+    def forget_heads(self) -> None:
+        """Decide anew for every further request whether it may pass."""
+
 
 class Server:
     """Everything one server process runs. ``run`` returns the exit code."""
@@ -93,8 +98,10 @@ class Server:
         self._tracing = Tracing.from_options(options)
         self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
         self._engine = Engine(self._manager, options.id, options.strict_readiness, log, self._tracing)
+        self._renewal = Renewal(renewed_paths(options))
         self._gates = gates(options)
         self._listeners: list[Frontend] = []
+        renew_keys(self._renewal, options, self._gates.keys, self._listeners)
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
@@ -118,11 +125,13 @@ class Server:
                 self._engine.exiting = True
                 await self._shut_down()
                 return 1
+            self._renewal.start()
             if not self._stop.is_set():
                 logger.info("Naiad %s is ready: %.2f s", __version__, monotonic() - begun)
                 await self._stop.wait()
             return await self._shut_down()
         finally:
+            self._renewal.close()
             for listener in self._listeners:
                 listener.abort()
             self._tracing.close(TRACE_FILE_S)
@@ -131,6 +140,8 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
+        if self._renewal.has_files:
+            loop.add_signal_handler(signal.SIGHUP, self._renewal.ask)
 
     def _on_signal(self, name: str) -> None:
         if self._stop.is_set():
@@ -177,12 +188,16 @@ class Server:
         gate = None if self._gates.grpc.is_open else self._gates.grpc
         by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
         if by_grpcio:
-            await self._start(grpcio_transport(options, methods, gate), "GRPCInferenceService")
+            transport = grpcio_transport(options, methods, gate)
+            await self._start(transport, "GRPCInferenceService")
+            renew_grpc_tls(self._renewal, options, transport)
             if not options.http_port_serves_grpc:
                 return None
         listener = grpc_listener(options, methods, gate)
         has_port = options.allow_grpc and not by_grpcio
         await self._start(listener, "GRPCInferenceService" if has_port else "")
+        if has_port:
+            renew_grpc_tls(self._renewal, options, listener)
         return listener.take if options.http_port_serves_grpc else None
 
     async def _listen_http(self, take_http2: TakeHttp2 | None) -> None:
@@ -204,6 +219,7 @@ class Server:
             ssl=http_tls(options),
         )
         await self._start(listener, "HTTPService")
+        renew_http_tls(self._renewal, options, listener)
 
         def follow_log(settings: LogSettings) -> None:
             listener.serve(with_request_log(router, settings.log_verbose_level))

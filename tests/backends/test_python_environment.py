@@ -149,7 +149,7 @@ def test_what_is_no_archive_is_refused_and_leaves_nothing(model: Path, packed: P
     assert text.startswith(f"model 'm': the environment {broken} cannot be unpacked: tar ended with exit code ")
     assert "gzip" in text or "EOF" in text
     (root,) = temporary.glob("naiad-environments-*")
-    assert [entry.name for entry in root.iterdir()] == ["lock"]
+    assert [entry.name for entry in root.iterdir()] == [".in-use"]
 
 
 def test_archives_are_read_without_tar_too(

@@ -164,6 +164,20 @@ def test_generate_takes_exactly_one_response(
     play(tmp_path, scenario)
 
 
+def test_a_stream_that_can_be_tried_again_says_so(tmp_path: Path) -> None:
+    write_models(tmp_path)
+
+    async def scenario(house: House, peer: Peer) -> None:
+        played = PlayedModel(house, "texts", decoupled=True)
+        begin(peer, "texts/generate_stream", {"INPUT0": "a", "INPUT1": 1})
+        played.last.respond_part(None, QueueFullError("full"), True)
+        assert head_of(peer).startswith("HTTP/1.1 503 ")
+        assert "\r\nRetry-After: 1\r\n" in head_of(peer)
+        assert events(peer) == [{"error": "full"}, None]
+
+    play(tmp_path, scenario)
+
+
 def test_events_leave_as_they_come(tmp_path: Path) -> None:
     write_models(tmp_path)
 

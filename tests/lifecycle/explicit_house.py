@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from execution.models import Caller, until
-from frontends.http_application import identity_config, write_model
+from frontends.http_application import identity_config, run, write_model
 from naiad.engine.engine import Engine
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
@@ -74,6 +74,16 @@ async def house(tmp_path: Path, **more: Any) -> AsyncIterator[House]:
         yield found
     finally:
         assert await found.manager.unload_all(5)
+
+
+def play(tmp_path: Path, scenario: Callable[[House], Coroutine[Any, Any, None]], **more: Any) -> None:
+    """Run ``scenario`` with a house of its own, within a time limit; ``more`` is as ``House`` takes it."""
+
+    async def test() -> None:
+        async with house(tmp_path, **more) as found:
+            await scenario(found)
+
+    run(test())
 
 
 def caller(value: float = 1.0) -> Caller:

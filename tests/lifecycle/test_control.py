@@ -13,7 +13,7 @@ import pytest
 
 from execution.models import until
 from frontends.http_application import run
-from lifecycle.explicit_house import AS_JSON, CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, house, parameter
+from lifecycle.explicit_house import AS_JSON, CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter, play
 from naiad.errors import (
     InternalError,
     ModelLoadError,
@@ -28,122 +28,112 @@ from naiad.repository.overrides import NO_OVERRIDES, Overrides, UnusableFilesErr
 
 
 def test_load_and_unload(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m")
-            assert found.index() == {}
-            await found.manager.load_model("m")
-            assert found.index() == {"m:1": READY}
-            assert found.engine.is_ready()
-            await found.manager.unload_model("m")
-            with pytest.raises(NotFoundError, match="has no available versions"):
-                found.engine.find("m", None)
-            await found.done({"m:1": GONE})
-            with pytest.raises(UnavailableError, match="not at ready state"):
-                found.engine.find("m", "1")
-            assert found.engine.is_ready()
-            await found.manager.unload_model("m")
-            await found.manager.unload_model("nope")
-            await found.manager.load_model("m")
-            assert found.index() == {"m:1": READY}
+    async def scenario(found: House) -> None:
+        found.write("m")
+        assert found.index() == {}
+        await found.manager.load_model("m")
+        assert found.index() == {"m:1": READY}
+        assert found.engine.is_ready()
+        await found.manager.unload_model("m")
+        with pytest.raises(NotFoundError, match="has no available versions"):
+            found.engine.find("m", None)
+        await found.done({"m:1": GONE})
+        with pytest.raises(UnavailableError, match="not at ready state"):
+            found.engine.find("m", "1")
+        assert found.engine.is_ready()
+        await found.manager.unload_model("m")
+        await found.manager.unload_model("nope")
+        await found.manager.load_model("m")
+        assert found.index() == {"m:1": READY}
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_the_index_knows_what_was_never_loaded(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m")
-            told: list[NaiadError | None] = []
-            found.engine.refresh_index(told.append)
-            await until(lambda: told == [None])
-            assert found.engine.index(False) == [{"name": "m"}]
-            assert found.engine.index(True) == []
-            assert found.engine.is_ready()
+    async def scenario(found: House) -> None:
+        found.write("m")
+        told: list[NaiadError | None] = []
+        found.engine.refresh_index(told.append)
+        await until(lambda: told == [None])
+        assert found.engine.index(False) == [{"name": "m"}]
+        assert found.engine.index(True) == []
+        assert found.engine.is_ready()
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_nothing_happens_when_nothing_changed(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m")
-            await found.manager.load_model("m")
-            before = found.engine.find("m", None)
-            await found.manager.load_model("m")
-            assert found.engine.find("m", None) is before
-            found.write("m")
-            await found.manager.load_model("m")
-            assert found.engine.find("m", None) is not before
+    async def scenario(found: House) -> None:
+        found.write("m")
+        await found.manager.load_model("m")
+        before = found.engine.find("m", None)
+        await found.manager.load_model("m")
+        assert found.engine.find("m", None) is before
+        found.write("m")
+        await found.manager.load_model("m")
+        assert found.engine.find("m", None) is not before
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_a_reload_switches_all_versions_at_once(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", CONFIG + "version_policy { all { } }", (1, 2))
-            await found.manager.load_model("m")
-            before = found.engine.find("m", None)
-            assert before.version == 2
-            (found.repository / "m" / "3").mkdir()
-            found.write("m", LATE + "version_policy { specific { versions: [ 1, 3 ] } }")
-            loading = asyncio.ensure_future(found.manager.load_model("m"))
-            while not loading.done():
-                assert (
-                    found.engine.find("m", None) is before
-                    or loading.done()
-                    or found.engine.find("m", None).version == 3
-                )
-                assert found.engine.is_ready()
-                await asyncio.sleep(0.01)
-            await loading
-            assert found.engine.find("m", None).version == 3
-            await found.done({"m:1": READY, "m:2": GONE, "m:3": READY})
+    async def scenario(found: House) -> None:
+        found.write("m", CONFIG + "version_policy { all { } }", (1, 2))
+        await found.manager.load_model("m")
+        before = found.engine.find("m", None)
+        assert before.version == 2
+        (found.repository / "m" / "3").mkdir()
+        found.write("m", LATE + "version_policy { specific { versions: [ 1, 3 ] } }")
+        loading = asyncio.ensure_future(found.manager.load_model("m"))
+        while not loading.done():
+            assert found.engine.find("m", None) is before or loading.done() or found.engine.find("m", None).version == 3
+            assert found.engine.is_ready()
+            await asyncio.sleep(0.01)
+        await loading
+        assert found.engine.find("m", None).version == 3
+        await found.done({"m:1": READY, "m:2": GONE, "m:3": READY})
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_the_earlier_copy_answers_what_it_took(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", SLOW)
-            await found.manager.load_model("m")
-            before = found.engine.find("m", None)
-            callers = [caller(i) for i in range(3)]
-            for one in callers:
-                before.submit(one)
-            found.write("m", CONFIG)
-            await found.manager.load_model("m")
-            after = found.engine.find("m", None)
-            assert after is not before
-            assert before.in_flight
-            with pytest.raises(ServerStoppingError):
-                before.submit(caller())
-            quick = caller(7)
-            after.submit(quick)
-            await answered(quick)
-            for one in callers:
-                await answered(one)
-            await until(lambda: found.manager.entries["m"].unloading == 0)
+    async def scenario(found: House) -> None:
+        found.write("m", SLOW)
+        await found.manager.load_model("m")
+        before = found.engine.find("m", None)
+        callers = [caller(i) for i in range(3)]
+        for one in callers:
+            before.submit(one)
+        found.write("m", CONFIG)
+        await found.manager.load_model("m")
+        after = found.engine.find("m", None)
+        assert after is not before
+        assert before.in_flight
+        with pytest.raises(ServerStoppingError):
+            before.submit(caller())
+        quick = caller(7)
+        after.submit(quick)
+        await answered(quick)
+        for one in callers:
+            await answered(one)
+        await until(lambda: found.manager.entries["m"].unloading == 0)
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_an_unload_waits_for_what_was_accepted(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", SLOW)
-            await found.manager.load_model("m")
-            waiting = caller()
-            found.engine.find("m", None).submit(waiting)
-            await found.manager.unload_model("m")
-            assert found.index() == {"m:1": ("UNLOADING", "")}
-            assert found.engine.is_ready()
-            await answered(waiting)
-            await found.done({"m:1": GONE})
+    async def scenario(found: House) -> None:
+        found.write("m", SLOW)
+        await found.manager.load_model("m")
+        waiting = caller()
+        found.engine.find("m", None).submit(waiting)
+        await found.manager.unload_model("m")
+        assert found.index() == {"m:1": ("UNLOADING", "")}
+        assert found.engine.is_ready()
+        await answered(waiting)
+        await found.done({"m:1": GONE})
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 @pytest.mark.parametrize(
@@ -168,201 +158,188 @@ def test_an_unload_waits_for_what_was_accepted(tmp_path: Path) -> None:
     ],
 )
 def test_a_failed_reload_leaves_what_serves(tmp_path: Path, broken: str, error: type[NaiadError], text: str) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m")
+    async def scenario(found: House) -> None:
+        found.write("m")
+        await found.manager.load_model("m")
+        before = found.engine.find("m", None)
+        found.write("m", broken)
+        with pytest.raises(error, match=text):
             await found.manager.load_model("m")
-            before = found.engine.find("m", None)
-            found.write("m", broken)
-            with pytest.raises(error, match=text):
-                await found.manager.load_model("m")
-            assert found.engine.find("m", None) is before
-            state, reason = found.index()["m:1"]
-            assert state == "READY"
-            assert reason.startswith("serves as before, it could not be loaded again: ")
-            assert found.engine.is_ready()
-            one = caller()
-            before.submit(one)
-            await answered(one)
-            found.write("m")
-            await found.manager.load_model("m")
-            assert found.index() == {"m:1": READY}
+        assert found.engine.find("m", None) is before
+        state, reason = found.index()["m:1"]
+        assert state == "READY"
+        assert reason.startswith("serves as before, it could not be loaded again: ")
+        assert found.engine.is_ready()
+        one = caller()
+        before.submit(one)
+        await answered(one)
+        found.write("m")
+        await found.manager.load_model("m")
+        assert found.index() == {"m:1": READY}
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_a_reload_of_which_one_version_fails_is_no_reload(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", CONFIG)
+    async def scenario(found: House) -> None:
+        found.write("m", CONFIG)
+        await found.manager.load_model("m")
+        before = found.engine.find("m", None)
+        (found.repository / "m" / "2").mkdir()
+        where = 'parameters { key: "creation_delay_sec" value { string_value: "never" } }'
+        found.write("m", CONFIG + "version_policy { all { } }" + where)
+        with pytest.raises(ModelLoadError, match="version 1 is at UNAVAILABLE"):
             await found.manager.load_model("m")
-            before = found.engine.find("m", None)
-            (found.repository / "m" / "2").mkdir()
-            where = 'parameters { key: "creation_delay_sec" value { string_value: "never" } }'
-            found.write("m", CONFIG + "version_policy { all { } }" + where)
-            with pytest.raises(ModelLoadError, match="version 1 is at UNAVAILABLE"):
-                await found.manager.load_model("m")
-            assert found.engine.find("m", None) is before
-            assert list(found.index()) == ["m:1"]
+        assert found.engine.find("m", None) is before
+        assert list(found.index()) == ["m:1"]
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_a_failed_load_shows_in_readiness_until_it_is_unloaded(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", CONFIG.replace("identity", "nonsense"))
-            with pytest.raises(ModelLoadError):
-                await found.manager.load_model("m")
-            assert found.index()["m:1"][0] == "UNAVAILABLE"
-            assert not found.engine.is_ready()
-            await found.manager.unload_model("m")
-            assert found.index() == {"m:1": GONE}
-            assert found.engine.is_ready()
-            with pytest.raises(
-                InternalError, match=r"^failed to load 'nope', failed to poll from model repository: there"
-            ):
-                await found.manager.load_model("nope")
-            assert found.engine.is_ready()
+    async def scenario(found: House) -> None:
+        found.write("m", CONFIG.replace("identity", "nonsense"))
+        with pytest.raises(ModelLoadError):
+            await found.manager.load_model("m")
+        assert found.index()["m:1"][0] == "UNAVAILABLE"
+        assert not found.engine.is_ready()
+        await found.manager.unload_model("m")
+        assert found.index() == {"m:1": GONE}
+        assert found.engine.is_ready()
+        with pytest.raises(InternalError, match=r"^failed to load 'nope', failed to poll from model repository: there"):
+            await found.manager.load_model("nope")
+        assert found.engine.is_ready()
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_why_a_model_cannot_be_loaded_again_after_its_unload(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m")
+    async def scenario(found: House) -> None:
+        found.write("m")
+        await found.manager.load_model("m")
+        await found.manager.unload_model("m")
+        await found.done({"m:1": GONE})
+        found.write("m", CONFIG + "{")
+        with pytest.raises(InternalError):
             await found.manager.load_model("m")
-            await found.manager.unload_model("m")
-            await found.done({"m:1": GONE})
-            found.write("m", CONFIG + "{")
-            with pytest.raises(InternalError):
-                await found.manager.load_model("m")
-            state, reason = found.index()["m:1"]
-            assert state == "UNAVAILABLE"
-            assert reason != "unloaded"
-            assert not found.engine.is_ready()
-            found.write("m")
-            await found.manager.load_model("m")
-            assert found.index() == {"m:1": READY}
-            assert found.engine.is_ready()
+        state, reason = found.index()["m:1"]
+        assert state == "UNAVAILABLE"
+        assert reason != "unloaded"
+        assert not found.engine.is_ready()
+        found.write("m")
+        await found.manager.load_model("m")
+        assert found.index() == {"m:1": READY}
+        assert found.engine.is_ready()
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_why_a_model_cannot_be_loaded_again_while_its_unload_ends(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", SLOW)
+    async def scenario(found: House) -> None:
+        found.write("m", SLOW)
+        await found.manager.load_model("m")
+        waiting = caller()
+        found.engine.find("m", None).submit(waiting)
+        await found.manager.unload_model("m")
+        found.write("m", CONFIG + "{")
+        with pytest.raises(InternalError):
             await found.manager.load_model("m")
-            waiting = caller()
-            found.engine.find("m", None).submit(waiting)
-            await found.manager.unload_model("m")
-            found.write("m", CONFIG + "{")
-            with pytest.raises(InternalError):
-                await found.manager.load_model("m")
-            assert found.index() == {"m:1": ("UNLOADING", "")}
-            assert not found.engine.is_ready()
-            await answered(waiting)
-            await until(lambda: found.manager.entries["m"].unloading == 0)
-            state, reason = found.index()["m:1"]
-            assert state == "UNAVAILABLE"
-            assert reason != "unloaded"
-            assert not found.engine.is_ready()
-            await found.manager.unload_model("m")
-            assert found.index() == {"m:1": GONE}
-            assert found.engine.is_ready()
+        assert found.index() == {"m:1": ("UNLOADING", "")}
+        assert not found.engine.is_ready()
+        await answered(waiting)
+        await until(lambda: found.manager.entries["m"].unloading == 0)
+        state, reason = found.index()["m:1"]
+        assert state == "UNAVAILABLE"
+        assert reason != "unloaded"
+        assert not found.engine.is_ready()
+        await found.manager.unload_model("m")
+        assert found.index() == {"m:1": GONE}
+        assert found.engine.is_ready()
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_the_start_goes_on_when_somebody_took_a_model_away_before(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", CONFIG + "{")
-            source = Catalog((found.repository,)).find("m")
-            ended: list[NaiadError | None] = []
-            found.manager.begin_load("m", NO_OVERRIDES, ended.append)
-            found.manager.begin_unload("m", False, ended.append)
-            # Now both have their places before that of the start.
-            await asyncio.sleep(0)
-            found.write("m")
-            await found.manager.load_all([source])
-            assert len(ended) == 2
-            assert found.index()["m:1"] == READY
+    async def scenario(found: House) -> None:
+        found.write("m", CONFIG + "{")
+        source = Catalog((found.repository,)).find("m")
+        ended: list[NaiadError | None] = []
+        found.manager.begin_load("m", NO_OVERRIDES, ended.append)
+        found.manager.begin_unload("m", False, ended.append)
+        # Now both have their places before that of the start.
+        await asyncio.sleep(0)
+        found.write("m")
+        await found.manager.load_all([source])
+        assert len(ended) == 2
+        assert found.index()["m:1"] == READY
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_the_start_leaves_alone_what_somebody_loaded_before(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m")
-            await found.manager.load_model("m")
-            before = found.engine.find("m", None)
-            await found.manager.load_all([Catalog((found.repository,)).find("m")])
-            assert found.engine.find("m", None) is before
+    async def scenario(found: House) -> None:
+        found.write("m")
+        await found.manager.load_model("m")
+        before = found.engine.find("m", None)
+        await found.manager.load_all([Catalog((found.repository,)).find("m")])
+        assert found.engine.find("m", None) is before
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_a_repository_that_is_gone_leaves_the_index_as_it_was(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m")
-            for expected in (["m"], ["m"]):
-                told: list[NaiadError | None] = []
-                found.engine.refresh_index(told.append)
-                await until(lambda told=told: told == [None])
-                assert [row["name"] for row in found.engine.index(False)] == expected
-                if found.repository.exists():
-                    found.repository.rename(tmp_path / "away")
+    async def scenario(found: House) -> None:
+        found.write("m")
+        for expected in (["m"], ["m"]):
+            told: list[NaiadError | None] = []
+            found.engine.refresh_index(told.append)
+            await until(lambda told=told: told == [None])
+            assert [row["name"] for row in found.engine.index(False)] == expected
+            if found.repository.exists():
+                found.repository.rename(tmp_path / "away")
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_outside_of_explicit_mode_all_is_refused(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path, is_explicit=False) as found:
-            found.write("m")
-            for work in (found.manager.load_model("m"), found.manager.unload_model("m")):
-                with pytest.raises(
-                    UnavailableError, match=r"^explicit model load / unload is not allowed if polling is enabled"
-                ):
-                    await work
+    async def scenario(found: House) -> None:
+        found.write("m")
+        for work in (found.manager.load_model("m"), found.manager.unload_model("m")):
+            with pytest.raises(
+                UnavailableError, match=r"^explicit model load / unload is not allowed if polling is enabled"
+            ):
+                await work
 
-    run(test())
+    play(tmp_path, scenario, is_explicit=False)
 
 
 def test_loads_and_an_unload_at_once_end_in_a_sane_state(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", LATE)
-            manager = found.manager
-            await asyncio.gather(manager.load_model("m"), manager.load_model("m"), manager.unload_model("m"))
-            await found.done({"m:1": GONE})
-            await asyncio.gather(manager.load_model("m"), manager.unload_model("m"), manager.load_model("m"))
-            assert found.index() == {"m:1": READY}
-            await until(lambda: manager.entries["m"].unloading == 0)
+    async def scenario(found: House) -> None:
+        found.write("m", LATE)
+        manager = found.manager
+        await asyncio.gather(manager.load_model("m"), manager.load_model("m"), manager.unload_model("m"))
+        await found.done({"m:1": GONE})
+        await asyncio.gather(manager.load_model("m"), manager.unload_model("m"), manager.load_model("m"))
+        assert found.index() == {"m:1": READY}
+        await until(lambda: manager.entries["m"].unloading == 0)
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_as_many_load_together_as_there_are_threads(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path, threads=2) as found:
-            for name in "abcd":
-                found.write(name, LATE)
-            loading = asyncio.gather(*(found.manager.load_model(name) for name in "abcd"))
-            together = 0
-            while not loading.done():
-                together = max(together, sum(t.name == "naiad-load" for t in threading.enumerate()))
-                await asyncio.sleep(0.01)
-            await loading
-            # Beside those that load, one may find out what is to be loaded.
-            assert 2 <= together <= 4
+    async def scenario(found: House) -> None:
+        for name in "abcd":
+            found.write(name, LATE)
+        loading = asyncio.gather(*(found.manager.load_model(name) for name in "abcd"))
+        together = 0
+        while not loading.done():
+            together = max(together, sum(t.name == "naiad-load" for t in threading.enumerate()))
+            await asyncio.sleep(0.01)
+        await loading
+        # Beside those that load, one may find out what is to be loaded.
+        assert 2 <= together <= 4
 
-    run(test())
+    play(tmp_path, scenario, threads=2)
 
 
 # What a request brings
@@ -378,72 +355,68 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_configuration_stays_until_the_files_change(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m")
-            await found.manager.load_model("m", Overrides(AS_JSON % 2))
-            assert found.engine.find("m", None).spec.max_batch_size == 2
-            await found.manager.load_model("m")
-            assert found.engine.find("m", None).spec.max_batch_size == 2
-            await found.manager.load_model("m", Overrides(AS_JSON % 3))
-            assert found.engine.find("m", None).spec.max_batch_size == 3
-            found.write("m")
-            await found.manager.load_model("m")
-            assert found.engine.find("m", None).spec.max_batch_size == 4
+    async def scenario(found: House) -> None:
+        found.write("m")
+        await found.manager.load_model("m", Overrides(AS_JSON % 2))
+        assert found.engine.find("m", None).spec.max_batch_size == 2
+        await found.manager.load_model("m")
+        assert found.engine.find("m", None).spec.max_batch_size == 2
+        await found.manager.load_model("m", Overrides(AS_JSON % 3))
+        assert found.engine.find("m", None).spec.max_batch_size == 3
+        found.write("m")
+        await found.manager.load_model("m")
+        assert found.engine.find("m", None).spec.max_batch_size == 4
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("text", ["{", "5", "[]", '{"nonsense": 1}', '{"name": "other", "backend": "identity"}'])
 def test_a_wrong_configuration_is_refused(tmp_path: Path, text: str) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", 'backend: "onnxruntime"')
-            with pytest.raises(InternalError, match=r"^failed to load 'm', failed to poll from model repository: "):
-                await found.manager.load_model("m", Overrides(text))
+    async def scenario(found: House) -> None:
+        found.write("m", 'backend: "onnxruntime"')
+        with pytest.raises(InternalError, match=r"^failed to load 'm', failed to poll from model repository: "):
+            await found.manager.load_model("m", Overrides(text))
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_files_replace_the_folder_and_go_with_the_model(tmp_path: Path, temporary: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m")
-            files = Overrides(AS_JSON % 2, {"file:7/any": b"x"})
-            for name in ("m", "new"):
-                await found.manager.load_model(name, files)
-                assert found.engine.find(name, None).version == 7
-            assert len(list(temporary.iterdir())) == 2
-            await found.manager.load_model("m", files)
-            await until(lambda: len(list(temporary.iterdir())) == 2)
-            await found.manager.load_model("m")
-            assert found.engine.find("m", None).version == 1
-            await until(lambda: len(list(temporary.iterdir())) == 1)
-            with pytest.raises(InternalError, match="there is no model of the name 'new'"):
-                await found.manager.load_model("new")
-            assert found.engine.find("new", None).version == 7
-            await found.manager.unload_model("new")
-            await until(lambda: list(temporary.iterdir()) == [])
+    async def scenario(found: House) -> None:
+        found.write("m")
+        files = Overrides(AS_JSON % 2, {"file:7/any": b"x"})
+        for name in ("m", "new"):
+            await found.manager.load_model(name, files)
+            assert found.engine.find(name, None).version == 7
+        assert len(list(temporary.iterdir())) == 2
+        await found.manager.load_model("m", files)
+        await until(lambda: len(list(temporary.iterdir())) == 2)
+        await found.manager.load_model("m")
+        assert found.engine.find("m", None).version == 1
+        await until(lambda: len(list(temporary.iterdir())) == 1)
+        with pytest.raises(InternalError, match="there is no model of the name 'new'"):
+            await found.manager.load_model("new")
+        assert found.engine.find("new", None).version == 7
+        await found.manager.unload_model("new")
+        await until(lambda: list(temporary.iterdir()) == [])
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_files_that_are_not_loaded_leave_nothing(tmp_path: Path, temporary: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            with pytest.raises(InternalError, match="'config' must be specified for model file override"):
-                await found.manager.load_model("m", Overrides(None, {"file:1/x": b""}))
-            with pytest.raises(ModelLoadError, match="at least one version"):
-                await found.manager.load_model("m", Overrides(AS_JSON % 1, {"file:x": b""}))
-            with pytest.raises(UnusableFilesError):
-                await found.manager.load_model("m", Overrides(AS_JSON % 1, {"file:1/x": "???"}))
-            with pytest.raises(ModelLoadError, match="nonsense"):
-                await found.manager.load_model(
-                    "m", Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
-                )
-            assert list(temporary.iterdir()) == []
+    async def scenario(found: House) -> None:
+        with pytest.raises(InternalError, match="'config' must be specified for model file override"):
+            await found.manager.load_model("m", Overrides(None, {"file:1/x": b""}))
+        with pytest.raises(ModelLoadError, match="at least one version"):
+            await found.manager.load_model("m", Overrides(AS_JSON % 1, {"file:x": b""}))
+        with pytest.raises(UnusableFilesError):
+            await found.manager.load_model("m", Overrides(AS_JSON % 1, {"file:1/x": "???"}))
+        with pytest.raises(ModelLoadError, match="nonsense"):
+            await found.manager.load_model(
+                "m", Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
+            )
+        assert list(temporary.iterdir()) == []
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 # The end, and what is left
@@ -492,38 +465,36 @@ def test_nobody_holds_a_model_that_was_unloaded(tmp_path: Path) -> None:
         def forget(self, model: LoadedModel) -> None:
             self.models.remove(model)
 
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m")
-            await found.manager.load_model("m")
-            follower = Follower()
-            follower.models.append(found.engine.find("m", None))
-            found.engine.follow(follower)
-            model = weakref.ref(follower.models[0])
-            await found.manager.unload_model("m")
-            assert follower.models == []
-            await found.done({"m:1": GONE})
-            gc.collect()
-            assert model() is None
+    async def scenario(found: House) -> None:
+        found.write("m")
+        await found.manager.load_model("m")
+        follower = Follower()
+        follower.models.append(found.engine.find("m", None))
+        found.engine.follow(follower)
+        model = weakref.ref(follower.models[0])
+        await found.manager.unload_model("m")
+        assert follower.models == []
+        await found.done({"m:1": GONE})
+        gc.collect()
+        assert model() is None
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_a_model_that_was_unloaded_needs_no_collector(tmp_path: Path) -> None:
     """What is loaded at the start is kept from the collector, so that circles would stay for good."""
 
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", SLOW)
-            await found.manager.load_model("m")
-            model = weakref.ref(found.engine.find("m", None))
-            gc.collect()
-            gc.disable()
-            try:
-                await found.manager.unload_model("m")
-                await found.done({"m:1": GONE})
-                await until(lambda: model() is None)
-            finally:
-                gc.enable()
+    async def scenario(found: House) -> None:
+        found.write("m", SLOW)
+        await found.manager.load_model("m")
+        model = weakref.ref(found.engine.find("m", None))
+        gc.collect()
+        gc.disable()
+        try:
+            await found.manager.unload_model("m")
+            await found.done({"m:1": GONE})
+            await until(lambda: model() is None)
+        finally:
+            gc.enable()
 
-    run(test())
+    play(tmp_path, scenario)

@@ -10,7 +10,7 @@ import pytest
 
 from execution.models import until
 from frontends.http_application import run
-from lifecycle.explicit_house import AS_JSON, CONFIG, answered, caller, house, parameter
+from lifecycle.explicit_house import AS_JSON, CONFIG, House, answered, caller, parameter, play
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
 from naiad.lifecycle import manager
 from naiad.lifecycle.entries import MAX_GONE
@@ -21,73 +21,69 @@ from naiad.repository.overrides import Overrides
 
 
 def test_what_is_left_of_names_that_callers_choose_is_bounded(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            wrong = Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
-            for number in range(MAX_STRAYS + 20):
-                with pytest.raises(ModelLoadError):
-                    await found.manager.load_model(f"m{number}", wrong)
-            assert len(found.manager.entries) == MAX_STRAYS
-            assert f"m{MAX_STRAYS + 19}" in found.manager.entries
+    async def scenario(found: House) -> None:
+        wrong = Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
+        for number in range(MAX_STRAYS + 20):
+            with pytest.raises(ModelLoadError):
+                await found.manager.load_model(f"m{number}", wrong)
+        assert len(found.manager.entries) == MAX_STRAYS
+        assert f"m{MAX_STRAYS + 19}" in found.manager.entries
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_copies_that_do_not_end_are_bounded(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            found.write("m", CONFIG + parameter("execute_delay_ms", 900))
-            waiting = []
-            for _ in range(MAX_UNLOADING + 1):
-                await found.manager.load_model("m")
-                waiting.append(caller())
-                found.engine.find("m", None).submit(waiting[-1])
-                found.write("m", CONFIG + parameter("execute_delay_ms", 900))
-            with pytest.raises(UnavailableError, match="earlier versions of model 'm' still finish"):
-                await found.manager.load_model("m")
-            for one in waiting:
-                await answered(one)
-            await until(lambda: found.manager.entries["m"].unloading == 0)
+    async def scenario(found: House) -> None:
+        found.write("m", CONFIG + parameter("execute_delay_ms", 900))
+        waiting = []
+        for _ in range(MAX_UNLOADING + 1):
             await found.manager.load_model("m")
+            waiting.append(caller())
+            found.engine.find("m", None).submit(waiting[-1])
+            found.write("m", CONFIG + parameter("execute_delay_ms", 900))
+        with pytest.raises(UnavailableError, match="earlier versions of model 'm' still finish"):
+            await found.manager.load_model("m")
+        for one in waiting:
+            await answered(one)
+        await until(lambda: found.manager.entries["m"].unloading == 0)
+        await found.manager.load_model("m")
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_versions_that_were_unloaded_are_bounded(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            for version in range(1, MAX_GONE + 11):
-                await found.manager.load_model("m", Overrides(AS_JSON % 1, {f"file:{version}/x": b""}))
-                await until(lambda: found.manager.entries["m"].unloading == 0)
-            entry = found.manager.entries["m"]
-            await found.manager.load_model("m", Overrides(AS_JSON % 1, {"file:999/x": b""}))
-            await until(lambda: entry.unloading == 0)
-            gone = set(entry.versions) - {999}
-            assert gone == set(range(10, MAX_GONE + 11))
-            assert found.engine.find("m", None).version == 999
-            assert found.engine.is_ready()
+    async def scenario(found: House) -> None:
+        for version in range(1, MAX_GONE + 11):
+            await found.manager.load_model("m", Overrides(AS_JSON % 1, {f"file:{version}/x": b""}))
+            await until(lambda: found.manager.entries["m"].unloading == 0)
+        entry = found.manager.entries["m"]
+        await found.manager.load_model("m", Overrides(AS_JSON % 1, {"file:999/x": b""}))
+        await until(lambda: entry.unloading == 0)
+        gone = set(entry.versions) - {999}
+        assert gone == set(range(10, MAX_GONE + 11))
+        assert found.engine.find("m", None).version == 999
+        assert found.engine.is_ready()
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_what_waiting_loads_hold_together_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager, "MAX_CONTENT", 10_000)
 
-    async def test() -> None:
-        async with house(tmp_path) as found:
-            config = (AS_JSON % 1)[:-1] + ', "parameters": {"creation_delay_sec": {"string_value": "0.3"}}}'
-            large, small = Overrides(config, {"file:1/x": b"x" * 20_000}), Overrides(AS_JSON % 1, {"file:1/x": b""})
-            # One alone may be larger.
-            first = asyncio.ensure_future(found.manager.load_model("m", large))
-            await until(lambda: "LOADING" in str(found.index()))
-            with pytest.raises(UnavailableError, match=r"have brought 20\d{3} bytes of files: load model 'n' when"):
-                await found.manager.load_model("n", small)
-            found.write("plain")
-            await found.manager.load_model("plain")
-            await first
+    async def scenario(found: House) -> None:
+        config = (AS_JSON % 1)[:-1] + ', "parameters": {"creation_delay_sec": {"string_value": "0.3"}}}'
+        large, small = Overrides(config, {"file:1/x": b"x" * 20_000}), Overrides(AS_JSON % 1, {"file:1/x": b""})
+        # One alone may be larger.
+        first = asyncio.ensure_future(found.manager.load_model("m", large))
+        await until(lambda: "LOADING" in str(found.index()))
+        with pytest.raises(UnavailableError, match=r"have brought 20\d{3} bytes of files: load model 'n' when"):
             await found.manager.load_model("n", small)
+        found.write("plain")
+        await found.manager.load_model("plain")
+        await first
+        await found.manager.load_model("n", small)
 
-    run(test())
+    play(tmp_path, scenario)
 
 
 def test_any_number_of_listings_takes_one_thread(tmp_path: Path) -> None:

@@ -36,6 +36,12 @@ def traces(path: Path) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def tensors(path: Path) -> list[tuple[str, str, str, str, str]]:
+    """Activity, name, data, shape and type of each tensor of a file."""
+    items = [item for item in json.loads(path.read_text()) if "tensor" in item]
+    return [(i["activity"], *(i["tensor"][key] for key in ("name", "data", "shape", "dtype"))) for i in items]
+
+
 def is_written(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
@@ -151,6 +157,90 @@ def test_python_models_in_both_modes(tmp_path: Path) -> None:
     ]
 
 
+ALL_TYPES = """
+input [ { name: "I" data_type: TYPE_INT32 dims: [ -1 ] }, { name: "S" data_type: TYPE_STRING dims: [ -1 ] },
+        { name: "B" data_type: TYPE_BOOL dims: [ -1 ] }, { name: "H" data_type: TYPE_FP16 dims: [ -1 ] } ]
+output [ { name: "O" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+HALVES = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            values = pb_utils.get_input_tensor_by_name(request, "I").as_numpy()
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("O", (values / 3).astype(np.float32))]))
+        return answers
+"""
+
+
+def test_tensors_of_every_kind(tmp_path: Path) -> None:
+    """As the reference writes them, in JSON that can be read whatever the texts hold."""
+    write_python_model(tmp_path / "models", "halves", HALVES, tensors=ALL_TYPES)
+    settings = [f"--trace-config={s}" for s in (f"triton,file={tmp_path / 'trace'}", "level=TENSORS", "rate=1")]
+    with (
+        serving(tmp_path / "log", tmp_path / "models", *settings) as server,
+        tritonclient.grpc.InferenceServerClient(server.grpc_url) as client,
+    ):
+        given = {
+            "I": (np.array([[3, -7]], np.int32), "INT32"),
+            "S": (np.array([[b'say "hi"\n', b"\xff"]], object), "BYTES"),
+            "B": (np.array([[True, False]]), "BOOL"),
+            "H": (np.array([[0.5, 2]], np.float16), "FP16"),
+        }
+        inputs = []
+        for name, (array, type_) in given.items():
+            inputs.append(tritonclient.grpc.InferInput(name, array.shape, type_))
+            inputs[-1].set_data_from_numpy(array)
+        client.infer("halves", inputs, request_id="r")
+    items = json.loads((tmp_path / "trace").read_text())
+    assert items[0] == {"id": 1, "model_name": "halves", "model_version": 1, "request_id": "r"}
+    assert not any("timestamps" in item for item in items)
+    assert tensors(tmp_path / "trace") == [
+        ("TENSOR_QUEUE_INPUT", "I", "3,-7", "1,2", "INT32"),
+        ("TENSOR_QUEUE_INPUT", "S", '"say "hi"\n","\\xff"', "1,2", "BYTES"),
+        ("TENSOR_QUEUE_INPUT", "B", "1,0", "1,2", "BOOL"),
+        ("TENSOR_QUEUE_INPUT", "H", "0.5,2.0", "1,2", "FP16"),
+        ("TENSOR_BACKEND_OUTPUT", "O", "1.0,-2.3333333", "1,2", "FP32"),
+    ]
+
+
+def test_each_request_of_a_batch_has_its_own_tensors(traced: RunningServer, tmp_path: Path) -> None:
+    """Also those of a model on the loop; a request that failed has no outputs."""
+    set_trace(traced, trace_level=["TIMESTAMPS", "TENSORS"], trace_rate="1")
+    with tritonclient.http.InferenceServerClient(traced.url, concurrency=4) as client:
+        waiting = []
+        for value in range(4):
+            tensor = tritonclient.http.InferInput("INPUT0", [1, 1], "INT32")
+            tensor.set_data_from_numpy(np.full((1, 1), value, np.int32))
+            waiting.append(client.async_infer("batched", [tensor]))
+        for request in waiting:
+            request.get_result()
+    infer(traced)
+    body = {"inputs": [{"name": "index", "datatype": "INT64", "shape": [1, 1], "data": [9]}]}
+    assert traced.infer("look_up", body).status == 500
+    until(lambda: is_written(tmp_path / "trace") and len(traces(tmp_path / "trace")) == 6, 10, "the traces")
+    found = tensors(tmp_path / "trace")
+    assert found[0:8:2] == [("TENSOR_QUEUE_INPUT", "INPUT0", o[2], "1,1", "INT32") for o in found[1:8:2]]
+    assert {o[2] for o in found[1:8:2]} == {"0", "1", "2", "3"}
+    assert [t[0] for t in found[8:]] == ["TENSOR_QUEUE_INPUT", "TENSOR_BACKEND_OUTPUT", "TENSOR_QUEUE_INPUT"]
+
+
+def test_large_tensors_are_shortened(traced: RunningServer, tmp_path: Path) -> None:
+    set_trace(traced, trace_level=["TENSORS"], trace_rate="1")
+    with tritonclient.http.InferenceServerClient(traced.url) as client:
+        tensor = tritonclient.http.InferInput("INPUT0", [100_000], "INT32")
+        tensor.set_data_from_numpy(np.arange(100_000, dtype=np.int32))
+        client.infer("inline", [tensor])
+    until(lambda: is_written(tmp_path / "trace"), 10, "the trace")
+    for _, _, data, shape, _ in tensors(tmp_path / "trace"):
+        assert data == ",".join([*map(str, range(1024)), "..."])
+        assert shape == "100000"
+
+
 def test_a_model_that_is_loaded_anew_is_traced_as_before(tmp_path: Path, models: Path) -> None:
     settings = ("--model-control-mode=explicit", "--load-model=*", f"--trace-config=triton,file={tmp_path / 'trace'}")
     with serving(tmp_path / "log", models, *settings) as server:
@@ -180,7 +270,6 @@ def test_a_file_that_cannot_be_written_costs_no_answer(traced: RunningServer, tm
         ({"trace_count": ["1"]}, 400, "Unable to parse 'trace_count': expected a number in a string"),
         ({"trace_level": "OFF"}, 400, "Unable to parse 'trace_level': expected a list"),
         ({"trace_level": ["OFF", "TIMESTAMPS"]}, 400, "Expect only one trace level 'OFF' is specified"),
-        ({"trace_level": ["TENSORS"]}, 501, "the trace level TENSORS is not supported"),
         ({"trace_file": "x"}, 501, "trace file location can not be updated through network protocol"),
     ],
 )

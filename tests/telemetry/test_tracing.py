@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from naiad.errors import InvalidArgumentError, UnavailableError
 from naiad.options import parse
-from naiad.telemetry.trace_file import MAX_WAITING, Trace, TraceOutput, TraceWriter
+from naiad.telemetry.trace import Trace, TraceOutput
+from naiad.telemetry.trace_file import MAX_TENSOR_BYTES, MAX_WAITING, TraceWriter
+from naiad.telemetry.trace_parent import TraceParent, read_parent
 from naiad.telemetry.trace_settings import TraceSettings, read_changes
+from naiad.telemetry.trace_tensors import MAX_BYTES, MAX_ELEMENTS, QUEUE_INPUT, traced_tensors
 from naiad.telemetry.tracing import MAX_MODELS, Tracing
+from naiad.tensor.dtypes import BY_WIRE, BYTES
 
+FP64 = BY_WIRE["FP64"]
 ON = ("TIMESTAMPS",)
 CLOSE_S = 10.0
 
@@ -24,7 +31,7 @@ def trace(number: int) -> Trace:
 
 
 def test_one_of_so_many_is_chosen(tmp_path: Path) -> None:
-    tracing = Tracing(TraceSettings(ON, trace_rate=3), str(tmp_path / "trace"))
+    tracing = Tracing(TraceSettings(ON, trace_rate=3), TraceWriter(str(tmp_path / "trace")))
     sampler = tracing.sampler("m")
     assert sampler is not None
     assert [sampler.take() for _ in range(7)] == [0, 0, 1, 0, 0, 2, 0]
@@ -33,7 +40,7 @@ def test_one_of_so_many_is_chosen(tmp_path: Path) -> None:
 
 
 def test_the_models_without_own_settings_are_counted_together(tmp_path: Path) -> None:
-    tracing = Tracing(TraceSettings(ON, trace_rate=2), str(tmp_path / "trace"))
+    tracing = Tracing(TraceSettings(ON, trace_rate=2), TraceWriter(str(tmp_path / "trace")))
     assert tracing.sampler("a") is tracing.sampler("b")
     tracing.change("a", {"trace_rate": 1})
     assert tracing.sampler("a") is not tracing.sampler("b")
@@ -43,11 +50,11 @@ def test_the_models_without_own_settings_are_counted_together(tmp_path: Path) ->
 
 @pytest.mark.parametrize("settings", [TraceSettings(), TraceSettings(ON, trace_rate=0), TraceSettings(ON, 1, 0)])
 def test_nobody_counts_when_nothing_is_traced(tmp_path: Path, settings: TraceSettings) -> None:
-    assert Tracing(settings, str(tmp_path / "trace")).sampler("m") is None
+    assert Tracing(settings, TraceWriter(str(tmp_path / "trace"))).sampler("m") is None
 
 
 def test_an_own_setting_follows_the_others_of_all(tmp_path: Path) -> None:
-    tracing = Tracing(file=str(tmp_path / "trace"))
+    tracing = Tracing(sink=TraceWriter(str(tmp_path / "trace")))
     tracing.change("m", {"trace_rate": 5})
     tracing.change("", {"trace_level": ON, "trace_rate": 9})
     assert tracing.shown("m")["trace_level"] == ["TIMESTAMPS"]
@@ -117,3 +124,51 @@ def test_traces_that_the_disk_does_not_take_are_dropped(tmp_path: Path, caplog: 
     writer.close(CLOSE_S)
     read.join(CLOSE_S)
     assert "traces were dropped" in caplog.text
+
+
+def test_texts_in_traces_take_little_memory() -> None:
+    texts = np.array([b"x" * 40_000, b"y" * 40_000, b"z"], object)
+    found = traced_tensors(QUEUE_INPUT, {"A": texts, "B": texts}, [("A", BYTES), ("B", BYTES)], MAX_BYTES)
+    assert [t.described()["data"] for t in found] == ['"' + "x" * 40_000 + '",...', "..."]
+    assert sum(t.nbytes for t in found) == 40_000
+
+
+def test_a_tensor_that_does_not_lie_in_one_piece() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    (found,) = traced_tensors(QUEUE_INPUT, {"A": array}, [("A", BY_WIRE["FP32"])], MAX_BYTES)
+    assert found.described() == {"name": "A", "data": "0.0,3.0,1.0,4.0,2.0,5.0", "shape": "3,2", "dtype": "FP32"}
+
+
+def test_tensors_that_wait_for_the_disk_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.mkfifo(tmp_path / "trace")
+    writer, output = TraceWriter(str(tmp_path / "trace")), TraceOutput(0)
+    array = np.zeros(MAX_ELEMENTS, np.float64)
+    tensors = tuple(
+        traced_tensors(QUEUE_INPUT, dict.fromkeys("abcdefgh", array), [(n, FP64) for n in "abcdefgh"], MAX_BYTES)
+    )
+    fitting = MAX_TENSOR_BYTES // sum(t.nbytes for t in tensors)
+    for n in range(fitting + 10):
+        writer.put(output, Trace(n, "m", 1, "", (), tensors))
+    read = threading.Thread(target=lambda: (tmp_path / "trace").read_bytes())
+    read.start()
+    writer.close(60)
+    read.join(CLOSE_S)
+    assert re.search(r"\b(9|10) traces were dropped", caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        (f"00-{'a' * 32}-{'b' * 16}-01", TraceParent(int("a" * 32, 16), int("b" * 16, 16), 1)),
+        (f"cc-{'a' * 32}-{'b' * 16}-00-more", TraceParent(int("a" * 32, 16), int("b" * 16, 16), 0)),
+        (f"00-{'a' * 32}-{'b' * 16}-01-more", None),
+        (f"ff-{'a' * 32}-{'b' * 16}-01", None),
+        (f"00-{'A' * 32}-{'b' * 16}-01", None),
+        (f"00-{'0' * 32}-{'b' * 16}-01", None),
+        (f"00-{'a' * 32}-{'0' * 16}-01", None),
+        ("00-", None),
+        ("", None),
+    ],
+)
+def test_the_trace_of_a_caller(header: str, found: TraceParent | None) -> None:
+    assert read_parent({"traceparent": header, "tracestate": "x" * 600}) == found

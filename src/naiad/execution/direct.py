@@ -13,6 +13,7 @@ from naiad.clock import Clock
 from naiad.config.spec import ModelSpec
 from naiad.request import InferRequest
 from naiad.telemetry.statistics import ModelStatistics
+from naiad.telemetry.trace_parent import TRACEPARENT
 from naiad.telemetry.tracing import Sampler
 
 _NS_PER_MS = 1_000_000
@@ -106,4 +107,7 @@ class SampledRunner(DirectRunner):
         self._sampler = sampler
 
     def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
-        return self._sampler.passes_over() and super().run(request, failed)
+        sampler = self._sampler
+        if sampler.takes_parents and TRACEPARENT in request.headers():
+            return False
+        return sampler.passes_over() and super().run(request, failed)

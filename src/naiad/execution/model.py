@@ -81,7 +81,7 @@ class LoadedModel:
         self._backend = backend
         self._loop = loop
         self._models = models
-        self._metrics = metrics or CustomMetrics()
+        self.metrics = metrics or CustomMetrics()
         self._clock = clock or SystemClock()
         self._policies = PolicyQueue(spec.queue) if spec.queue is not None else None
         self._waiting_time: WaitingTime | None = None
@@ -114,7 +114,7 @@ class LoadedModel:
 
     def trace_with(self, sampler: Sampler | None) -> None:
         """Trace the requests that ``sampler`` chooses from now on, or none."""
-        self._tracer = None if sampler is None else ModelTracer(sampler, self.name, self.version)
+        self._tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
         if self._direct is not None:
             self._direct = self._direct.sampled(sampler)
 
@@ -158,7 +158,7 @@ class LoadedModel:
         if isinstance(child, HostedSpec):
             return HostedInstance(name, self.spec, child, self, self._loop)
         if child is not None:
-            return ProcessInstance(name, self.spec, child, self, self._loop, self._models, self._metrics)
+            return ProcessInstance(name, self.spec, child, self, self._loop, self._models, self.metrics)
         create = partial(self._backend.create_instance, group, index)
         if self._backend.runs_inline:
             return InlineInstance(name, self.spec, create)
@@ -347,7 +347,7 @@ class LoadedModel:
         for request, arrays in zip(batch.requests, outputs, strict=True):
             self._respond(request, arrays, None)
         if self._tracer is not None:
-            self._tracer.trace(batch.requests, batch, answered_ns)
+            self._tracer.trace(batch.requests, batch, answered_ns, outputs)
         self._tell_when_drained()
 
     def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
@@ -365,6 +365,8 @@ class LoadedModel:
             self._requeue(request)
         elif response.error is not None and not response.flags & FLAG_OWN:
             self._fail(request, response.error)
+            if self._tracer is not None:
+                self._tracer.trace((request,), batch, monotonic_ns(), (None,), response.error, False)
         elif response.outputs is None and response.error is None:
             text = f"{request_label(request.id)}model '{self.name}' ended the request without a response"
             self._fail(request, BackendError(text))
@@ -376,7 +378,7 @@ class LoadedModel:
                 self._log_error(request, response.error)
             self._respond(request, {} if response.outputs is None else response.outputs, response.error)
             if self._tracer is not None:
-                self._tracer.trace((request,), batch, answered_ns)
+                self._tracer.trace((request,), batch, answered_ns, (response.outputs,), response.error)
         self._tell_when_drained()
 
     def _respond_part(self, request: InferRequest, response: Response, batch: Batch) -> None:
@@ -395,7 +397,7 @@ class LoadedModel:
             logger.exception("%sthe answer could not be sent", request_label(request.id))
         if response.final:
             if self._tracer is not None:
-                self._tracer.trace((request,), batch, monotonic_ns())
+                self._tracer.trace((request,), batch, monotonic_ns(), (response.outputs,), response.error)
             self._tell_when_drained()
 
     def _requeue(self, request: InferRequest) -> None:
@@ -477,7 +479,7 @@ class LoadedModel:
                 for request in batch.requests:
                     self._fail(request, batch.error)
             if self._tracer is not None:
-                self._tracer.trace(batch.requests, batch, answered_ns)
+                self._tracer.trace(batch.requests, batch, answered_ns, None, batch.error)
         self._tell_when_drained()
 
     def _tell_when_drained(self) -> None:

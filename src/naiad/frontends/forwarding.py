@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from naiad.errors import InvalidArgumentError
 from naiad.options.header_pattern import HeaderPattern
+from naiad.request import Parameters
+from naiad.wire.infer_plan import InferPlan
+
+Plan = TypeVar("Plan", bound=InferPlan[Any])
 
 RESERVED: Final = frozenset(
     ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
 )
 """Parameters that mean something to the server."""
+
+
+class AddedParameters:
+    """The parameters that all requests with one head get, and the plan that was last made for such a request."""
+
+    __slots__ = ("_given", "_made", "_parameters")
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._given: InferPlan[Any] | None = None
+        self._made: Any = None
+
+    def added_to(self, plan: Plan) -> Plan:
+        """``plan`` with these parameters beside its own."""
+        if plan is not self._given:
+            self._given, self._made = plan, plan.with_parameters(self._parameters)
+        made: Plan = self._made
+        return made
 
 
 class HeaderForwarding:

@@ -67,6 +67,9 @@ class Service(Protocol):
     def age(self, seconds: int) -> None:
         """Note that time has passed."""
 
+    def forget_heads(self) -> None:
+        """Forget what request heads lead to."""
+
 
 class Acceptor(Protocol):
     """What accepts connections on one socket: ``asyncio.Server`` or ``TlsAcceptor``."""
@@ -138,6 +141,17 @@ class Listener:
             self._acceptors.append(await self._accept_on(opened, loop))
         self._swept_s = self._clock.now_ns() // _NS_PER_S
         self._sweep_timer = loop.call_later(SWEEP_SECONDS, self._sweep_again)
+
+    def use_tls(self, ssl: SSLContext) -> None:
+        """Begin new connections with these settings; only where connections are encrypted already."""
+        self._ssl = ssl
+        for acceptor in self._acceptors:
+            if isinstance(acceptor, TlsAcceptor):
+                acceptor.context = ssl
+
+    def forget_heads(self) -> None:
+        """Decide anew for every further request whether it may pass, also on open connections."""
+        self._service.forget_heads()
 
     def stop_accepting(self) -> None:
         """Close the listening sockets and end unfinished TLS handshakes; open connections go on."""

@@ -28,6 +28,9 @@ class TlsAcceptor:
 
     The loops' own TLS servers neither bound nor show the handshakes under way, and a peer that opens many and says
     nothing would cost a file each. Here the oldest one has to go: clients that keep talking are done sooner.
+
+    Attributes:
+        context: the TLS settings of the next handshake.
     """
 
     def __init__(
@@ -35,7 +38,7 @@ class TlsAcceptor:
     ) -> None:
         listening.setblocking(False)
         self._listening = listening
-        self._context = context
+        self.context = context
         self._connect = connect
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._next_log_s = 0.0
@@ -86,7 +89,7 @@ class TlsAcceptor:
             await loop.connect_accepted_socket(
                 self._connect,
                 peer,
-                ssl=self._context,
+                ssl=self.context,
                 ssl_handshake_timeout=HANDSHAKE_S,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )

@@ -34,7 +34,7 @@ from naiad.options.kinds import (
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
 from naiad.options.restriction import Restriction, repeated_features, restriction
-from naiad.options.trace_config import OFF, ONLY_OFF, TRACE_SETTING, TraceSetting, deprecated_trace
+from naiad.options.trace_config import TRACE_SETTING, TraceSetting, deprecated_trace, trace_problems
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -370,8 +370,8 @@ class ServerOptions:
         Group.TRACING,
         TRACE_SETTING,
         (),
-        "A setting of the traces of requests: level, rate and count say which are traced, triton,file where they are "
-        "written.",
+        "A setting of the traces of requests: level, rate and count say which are traced; triton,file where they are "
+        "written, or with mode=opentelemetry opentelemetry,url where they are sent.",
         repeatable=True,
     )
 
@@ -541,7 +541,7 @@ class ServerOptions:
             *self._tls_problems(),
             *self._load_model_problems(),
             *self._access_problems(),
-            *self._trace_problems(),
+            *trace_problems(self.trace_config),
         ]
         if self.http_port_serves_grpc and not self.allow_http:
             found.append("--http-port-serves-grpc needs the HTTP port: leave it out, or set --allow-http=true")
@@ -555,13 +555,6 @@ class ServerOptions:
                     f"{address}:{port}"
                 )
         return found
-
-    def _trace_problems(self) -> Iterator[str]:
-        levels = {item.value for item in self.trace_config if item.name == "trace_level"}
-        if OFF in levels and len(levels) > 1:
-            yield f"{ONLY_OFF}: give --trace-config level once"
-        if levels - {OFF} and not any(item.name == "trace_file" for item in self.trace_config):
-            yield "--trace-config level needs a file: name one with --trace-config triton,file=<path>"
 
     def _load_model_problems(self) -> Iterator[str]:
         if self.load_model and self.model_control_mode != "explicit":

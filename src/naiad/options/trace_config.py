@@ -6,7 +6,7 @@ Source of names, ranges and texts: the protocol's "trace" extension and ``--trac
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,14 +18,20 @@ TENSORS: Final = "TENSORS"
 RANGES: Final = {"trace_rate": (0, 2**32 - 1), "trace_count": (-1, INT32_MAX), "log_frequency": (0, 2**32 - 1)}
 """The settings that are numbers, with their smallest and largest value."""
 
+TRITON: Final = "triton"
+OPENTELEMETRY: Final = "opentelemetry"
+BATCHING: Final = {"bsp_max_queue_size": 2048, "bsp_schedule_delay": 5000, "bsp_max_export_batch_size": 512}
+"""How spans are collected, with the defaults of the reference; the delay is in ms."""
+_MOST: Final = 1 << 20
 ONLY_OFF: Final = "Expect only one trace level 'OFF' is specified"
+TENSORS_IN_FILES: Final = "the trace level TENSORS is for files: it needs --trace-config mode=triton"
 _LEVELS: Final = {OFF: OFF, TENSORS: TENSORS} | dict.fromkeys((TIMESTAMPS, "MIN", "MAX", "TRUE", "ON"), TIMESTAMPS)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _SETTINGS: Final = {
     "": {"mode": "mode", "level": "trace_level", "rate": "trace_rate", "count": "trace_count"},
     "triton": {"file": "trace_file", "log-frequency": "log_frequency"},
+    OPENTELEMETRY: {"url": "url", "resource": "resource"} | {name: name for name in BATCHING},
 }
-_NOT_YET: Final = "opentelemetry is not supported by this version of naiad"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,17 @@ def trace_number(name: str, text: str) -> int:
     return value
 
 
+def batching_number(text: str) -> int:
+    """The number of a setting of ``BATCHING``.
+
+    Raises:
+        ValueError: it is no number, or out of range.
+    """
+    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= _MOST:
+        raise ValueError(f"expected a number from 1 to {_MOST}, got: {text}")
+    return int(text)
+
+
 def known_level(text: str) -> str | None:
     """The level that ``text`` is a name of, in any case; None for no level."""
     return _LEVELS.get(text.upper())
@@ -76,16 +93,31 @@ def trace_levels(texts: Sequence[str]) -> tuple[str, ...]:
     return found or (OFF,)
 
 
+def trace_mode(settings: Iterable[TraceSetting]) -> str:
+    """Where traces go, ``TRITON`` (files) or ``OPENTELEMETRY``: what is said last."""
+    return next((str(item.value) for item in reversed(tuple(settings)) if item.name == "mode"), TRITON)
+
+
+def trace_problems(settings: Sequence[TraceSetting]) -> Iterator[str]:
+    """What is wrong about ``settings`` together."""
+    levels = {item.value for item in settings if item.name == "trace_level"}
+    if OFF in levels and len(levels) > 1:
+        yield f"{ONLY_OFF}: give --trace-config level once"
+    if trace_mode(settings) == OPENTELEMETRY:
+        if TENSORS in levels:
+            yield TENSORS_IN_FILES
+    elif levels - {OFF} and not any(item.name == "trace_file" for item in settings):
+        yield "--trace-config level needs a file: name one with --trace-config triton,file=<path>"
+
+
 def _read(text: str) -> TraceSetting:
     key, mark, value = text.partition("=")
     mode, comma, name = key.rpartition(",")
     if not mark:
         raise ValueError(f"Invalid option value. Got {text}")
-    if mode == "opentelemetry":
-        raise ValueError(_NOT_YET)
     settings = _SETTINGS.get(mode, {})
     if name not in settings or (comma and not mode):
-        known = ", ".join([*_SETTINGS[""], *("triton," + key for key in _SETTINGS["triton"])])
+        known = ", ".join(f"{mode}," * bool(mode) + key for mode, keys in _SETTINGS.items() for key in keys)
         raise ValueError(f"unknown setting {key!r}, known ones are {known}")
     return TraceSetting(settings[name], _value(settings[name], value))
 
@@ -94,10 +126,17 @@ def _value(name: str, text: str) -> int | str:
     if name in RANGES:
         return trace_number(name, text)
     if name == "mode":
-        if text == "opentelemetry":
-            raise ValueError(_NOT_YET)
-        if text != "triton":
+        if text not in (TRITON, OPENTELEMETRY):
             raise ValueError(f"Invalid option value. Got {text}")
+    elif name in BATCHING:
+        return batching_number(text)
+    elif name == "url":
+        if not re.fullmatch(r"https?://[!-~]+", text):
+            raise ValueError(f"the url {text!r} does not begin with http:// or https://")
+    elif name == "resource":
+        key, mark, _ = text.partition("=")
+        if not (key and mark):
+            raise ValueError(f"the resource {text!r} is not of the form <key>=<value>")
     elif name == "trace_level":
         return _level(text)
     elif not text or "\0" in text:
@@ -107,17 +146,17 @@ def _value(name: str, text: str) -> int | str:
 
 def _level(text: str) -> str:
     level = known_level(text)
-    if level == TENSORS:
-        raise ValueError("level=TENSORS is not supported by this version of naiad")
     if level is None:
-        raise ValueError(f"unknown trace level {text!r}, known ones are OFF and TIMESTAMPS")
+        raise ValueError(f"unknown trace level {text!r}, known ones are OFF, TIMESTAMPS and TENSORS")
     return level
 
 
 TRACE_SETTING: Final = Kind(
     "<setting>=<value>",
-    "mode=triton, level=OFF or TIMESTAMPS, rate=<integer>, count=<integer>, triton,file=<path> or "
-    "triton,log-frequency=<integer>",
+    "mode=triton or opentelemetry, level=OFF, TIMESTAMPS or TENSORS, rate=<integer>, count=<integer>, "
+    "triton,file=<path>, triton,log-frequency=<integer>, opentelemetry,url=<url>, "
+    "opentelemetry,resource=<key>=<value>, opentelemetry,bsp_max_queue_size=<integer>, "
+    "opentelemetry,bsp_schedule_delay=<ms> or opentelemetry,bsp_max_export_batch_size=<integer>",
     _read,
 )
 

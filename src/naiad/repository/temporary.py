@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import shutil
-import tempfile
 import threading
 from pathlib import Path
 from typing import Final
 
+from naiad.held_folder import HeldFolder, abandoned_folders
+
 logger = logging.getLogger("naiad")
 
 PREFIX: Final = "naiad-model-"
-_LOCK: Final = ".in-use"
 
 
 class TemporaryFolder:
@@ -27,20 +25,10 @@ class TemporaryFolder:
     """
 
     def __init__(self, model: str) -> None:
-        self._root = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self.path = self._root / model
+        self._root = HeldFolder(PREFIX)
+        self.path = self._root.path / model
         self._lock = threading.Lock()
         self._holders = 1
-        self._in_use = self._mark()
-
-    def _mark(self) -> int:
-        """Lock a file in it, for as long as this process lives."""
-        # It gets its name once it is locked: unlocked it would look abandoned.
-        unlocked = self._root / f"{_LOCK}.new"
-        descriptor = os.open(unlocked, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        unlocked.rename(self._root / _LOCK)
-        return descriptor
 
     def hold(self) -> None:
         """One more uses it."""
@@ -53,31 +41,15 @@ class TemporaryFolder:
             self._holders -= 1
             is_last = self._holders == 0
         if is_last:
-            _remove(self._root)
-            os.close(self._in_use)
+            _remove(self._root.path)
+            self._root.let_go()
 
 
 def remove_abandoned() -> None:
     """Remove the folders of servers that were killed."""
-    for root in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        if _is_abandoned(root):
-            logger.info("removing %s, which a server that was killed has left", root)
-            _remove(root)
-
-
-def _is_abandoned(root: Path) -> bool:
-    try:
-        descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        # Another user's, or so new that it is not locked yet.
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+    for root in abandoned_folders(PREFIX):
+        logger.info("removing %s, which a server that was killed has left", root)
+        _remove(root)
 
 
 def _remove(root: Path) -> None:

@@ -1,7 +1,7 @@
 """Traces as JSON in files, written by a thread, so that the loop never waits for a disk.
 
-Source of the form: ``tracer.cc`` of the reference. A file is an array; a trace is two objects in it, one that names
-the request and one with its timestamps. A file is whole JSON whenever it is read.
+Source of the form: ``tracer.cc`` of the reference. A file is an array; a trace is several objects in it: one that
+names the request, one with its timestamps, and one for each tensor. A file is whole JSON whenever it is read.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO, Final
 
 import orjson
+
+from naiad.telemetry.trace import Trace, TraceOutput, in_utf8
 
 logger = logging.getLogger("naiad")
 
@@ -25,39 +26,20 @@ MAX_WAITING: Final = 10_000
 _END: Final = b"\n]\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """One request: ``timestamps`` are names and monotonic times in ns, in their order."""
-
-    id: int
-    model: str
-    version: int
-    request_id: str
-    timestamps: tuple[tuple[str, int], ...]
-
-    def text(self) -> bytes:
-        """The objects of the trace, divided by a comma."""
-        head: dict[str, object] = {"id": self.id, "model_name": _unicode(self.model), "model_version": self.version}
-        if self.request_id:
-            head["request_id"] = _unicode(self.request_id)
-        times = {"id": self.id, "timestamps": [{"name": name, "ns": ns} for name, ns in self.timestamps]}
-        return orjson.dumps(head) + b"," + orjson.dumps(times)
+MAX_TENSOR_BYTES: Final = 64 << 20
+"""Bytes of tensors in those traces; a trace beyond it is dropped likewise."""
 
 
-def _unicode(text: str) -> str:
-    """``text`` without what has no place in UTF-8, such as parts of a folder's name that are no text."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-class TraceOutput:
-    """Where the traces of one scope go: into numbered files of ``per_file`` traces, or for 0 into the one file.
-
-    The writer's thread alone uses it.
-    """
-
-    def __init__(self, per_file: int) -> None:
-        self.per_file = per_file
-        self.file: _ArrayFile | None = None
+def trace_text(trace: Trace) -> bytes:
+    """The objects of a trace, divided by commas."""
+    head: dict[str, object] = {"id": trace.id, "model_name": in_utf8(trace.model), "model_version": trace.version}
+    if trace.request_id:
+        head["request_id"] = in_utf8(trace.request_id)
+    items = [head]
+    if trace.timestamps:
+        items.append({"id": trace.id, "timestamps": [{"name": name, "ns": ns} for name, ns in trace.timestamps]})
+    items += ({"id": trace.id, "activity": t.activity, "tensor": t.described()} for t in trace.tensors)
+    return b",".join(map(orjson.dumps, items))
 
 
 class _ArrayFile:
@@ -83,11 +65,17 @@ class _ArrayFile:
 class TraceWriter:
     """Writes traces to ``path``, and to ``path`` with ``.0``, ``.1`` and so on at its end."""
 
+    mode = "triton"
+    takes_tensors = True
+    takes_parents = False
+
     def __init__(self, path: str) -> None:
         self.path = path
         self._items: SimpleQueue[tuple[TraceOutput, Trace | None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._dropped = 0
+        # Bytes of tensors: what the loop gave, and what the thread is done with.
+        self._given_bytes = self._done_bytes = 0
         self._index = 0
         self._whole: _ArrayFile | None = None
         self._unflushed: set[_ArrayFile] = set()
@@ -100,13 +88,21 @@ class TraceWriter:
             return f"cannot write {self.path}: name a file in a folder that exists and may be written"
         return ""
 
+    def shown(self) -> dict[str, str]:
+        """The file, as the protocol shows it."""
+        return {"trace_file": self.path}
+
     # On the loop
 
     def put(self, output: TraceOutput, trace: Trace | None) -> None:
         """Write ``trace`` soon; None when no more come for ``output``."""
-        if trace is not None and (self._items.qsize() >= MAX_WAITING or not self._is_started()):
-            self._dropped += 1
-            return
+        if trace is not None:
+            held = sum(t.nbytes for t in trace.tensors)
+            waiting = self._given_bytes - self._done_bytes
+            if self._items.qsize() >= MAX_WAITING or waiting + held > MAX_TENSOR_BYTES or not self._is_started():
+                self._dropped += 1
+                return
+            self._given_bytes += held
         self._items.put((output, trace))
 
     def close(self, timeout_s: float) -> None:
@@ -151,6 +147,7 @@ class TraceWriter:
         if trace is None:
             self._finish(output)
         else:
+            self._done_bytes += sum(t.nbytes for t in trace.tensors)
             self._write(output, trace)
         if self._items.empty():
             while self._unflushed:
@@ -158,7 +155,7 @@ class TraceWriter:
 
     def _write(self, output: TraceOutput, trace: Trace) -> None:
         file = self._file_for(output)
-        file.append(trace.text())
+        file.append(trace_text(trace))
         if output.per_file and file.count >= output.per_file:
             self._finish(output)
         else:
@@ -169,14 +166,14 @@ class TraceWriter:
             if self._whole is None:
                 self._whole = _ArrayFile(self.path)
             return self._whole
-        if output.file is None:
+        if not isinstance(output.file, _ArrayFile):
             output.file = _ArrayFile(f"{self.path}.{self._index}")
             self._index += 1
         return output.file
 
     def _finish(self, output: TraceOutput) -> None:
         file, output.file = output.file, None
-        if file is not None:
+        if isinstance(file, _ArrayFile):
             self._unflushed.discard(file)
             file.close()
 

@@ -69,7 +69,7 @@ def _read(name: str, texts: Sequence[str] | None) -> Value | None:
         return None
     if name == "trace_level":
         if unknown := [text for text in texts if known_level(text) is None]:
-            logger.warning("trace level %.100r is not known and is ignored: use OFF or TIMESTAMPS", unknown[0])
+            logger.warning("trace level %.100r is not known and is ignored: use OFF, TIMESTAMPS or TENSORS", unknown[0])
         return trace_levels(texts)
     if len(texts) != 1:
         raise ValueError(f"expect only 1 value for '{name}'")

@@ -7,12 +7,9 @@ removed by the next one that unpacks anything: a lock that the system gives back
 from __future__ import annotations
 
 import atexit
-import fcntl
 import logging
-import os
 import shutil
 import tarfile
-import tempfile
 import threading
 import weakref
 from collections import defaultdict
@@ -21,11 +18,11 @@ from pathlib import Path
 
 from naiad.backends.python.commands import run_command
 from naiad.errors import ModelLoadError
+from naiad.held_folder import HeldFolder, abandoned_folders
 
 logger = logging.getLogger("naiad")
 
 _PREFIX = "naiad-environments-"
-_LOCK = "lock"
 _UNPACK_S = 1800.0
 
 _Key = tuple[Path, int, int]
@@ -48,9 +45,8 @@ class Archives:
     """
 
     def __init__(self, parent: Path | None = None) -> None:
-        self._parent = parent or Path(tempfile.gettempdir())
-        self._root: Path | None = None
-        self._lock_fd = -1
+        self._parent = parent
+        self._root: HeldFolder | None = None
         self._lock = threading.Lock()
         self._busy: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
         self._current: dict[Path, tuple[_Key, Unpacked]] = {}
@@ -87,32 +83,28 @@ class Archives:
             self._current.clear()
             self._replaced.clear()
             if root is not None:
-                shutil.rmtree(root, ignore_errors=True)
-                os.close(self._lock_fd)
+                shutil.rmtree(root.path, ignore_errors=True)
+                root.let_go()
 
     def _unpack(self, archive: Path) -> Path:
         with self._lock:
             root = self._root = self._root or self._make_root()
             self._count += 1
-            folder = root / f"{self._count}-{archive.name.partition('.')[0]}"
+            folder = root.path / f"{self._count}-{archive.name.partition('.')[0]}"
         folder.mkdir()
         logger.info("unpacking the environment %s", archive)
         try:
-            _extract(archive, folder, self._lock_fd)
+            _extract(archive, folder, root.descriptor)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         return folder
 
-    def _make_root(self) -> Path:
-        _remove_abandoned(self._parent)
-        root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
-        # It gets its name once it is locked: unlocked it would look abandoned.
-        unlocked = root / f"{_LOCK}.new"
-        self._lock_fd = os.open(unlocked, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-        unlocked.rename(root / _LOCK)
-        return root
+    def _make_root(self) -> HeldFolder:
+        for abandoned in abandoned_folders(_PREFIX, self._parent):
+            logger.info("removing %s, which a server that was killed has left", abandoned)
+            shutil.rmtree(abandoned, ignore_errors=True)
+        return HeldFolder(_PREFIX, self._parent)
 
     def _remove_replaced(self) -> None:
         """Remove what has been replaced and is in use no more."""
@@ -151,25 +143,3 @@ def _extract(archive: Path, folder: Path, lock_fd: int) -> None:
             packed.extractall(folder, filter="tar")
     except (OSError, EOFError, tarfile.TarError) as error:
         raise ModelLoadError(f"{what}: {error}") from None
-
-
-def _remove_abandoned(parent: Path) -> None:
-    for root in parent.glob(f"{_PREFIX}*"):
-        if not _is_in_use(root):
-            logger.info("removing %s, which a server that was killed has left", root)
-            shutil.rmtree(root, ignore_errors=True)
-
-
-def _is_in_use(root: Path) -> bool:
-    try:
-        descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        # Another user's, or so new that it has no lock yet.
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

@@ -60,8 +60,19 @@ class KeyRing:
     """
 
     def __init__(self, keys: Iterable[ApiKey], clock: Clock) -> None:
+        self._clock = clock
         self._secret = secrets.token_bytes(32)
-        self._known = {self._blinded(key.digest): KnownKey(key, clock) for key in keys}
+        self._known: dict[bytes, KnownKey] = {}
+        self.replace(keys)
+
+    def replace(self, keys: Iterable[ApiKey]) -> None:
+        """Know ``keys`` alone from now on; one that stays as it was keeps what it has used of its limit."""
+        before = self._known
+        self._known = {}
+        for key in keys:
+            blinded = self._blinded(key.digest)
+            kept = before.get(blinded)
+            self._known[blinded] = kept if kept is not None and kept.key == key else KnownKey(key, self._clock)
 
     def find(self, shown: str) -> KnownKey | None:
         """The key whose text is ``shown``, as it came in a header; None when there is none."""

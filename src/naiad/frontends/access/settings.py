@@ -19,11 +19,15 @@ GRPC_PREFIX: Final = "triton-grpc-protocol-"
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """A gate for each port. They share the API keys and what these have used of their limits."""
+    """A gate for each port. They share the API keys and what these have used of their limits.
+
+    ``keys`` are these keys; None when none is asked for.
+    """
 
     http: Gate
     grpc: Gate
     metrics: Gate
+    keys: KeyRing | None = None
 
 
 def gates(options: ServerOptions, clock: Clock | None = None) -> Gates:
@@ -38,4 +42,5 @@ def gates(options: ServerOptions, clock: Clock | None = None) -> Gates:
         Gate(options.http_restricted_api, ring),
         Gate(options.grpc_restricted_protocol, ring, GRPC_PREFIX, "protocol"),
         Gate((), ring),
+        ring,
     )

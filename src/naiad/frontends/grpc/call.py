@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from naiad.errors import NaiadError
+from naiad.errors import NaiadError, caller_text
 
 Body = bytes | bytearray | memoryview
 """A request message. Whoever gets one may keep it."""
@@ -116,4 +116,4 @@ def send_message(call: Call, message: Any) -> None:
 
 def fail(call: Call, error: NaiadError) -> None:
     """End a call with an error's code and text."""
-    call.finish(error.grpc_code, str(error))
+    call.finish(error.grpc_code, caller_text(error))

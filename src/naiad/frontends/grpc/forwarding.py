@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import copy
 from typing import Final
 
 from naiad.engine.engine import Engine
-from naiad.frontends.forwarding import HeaderForwarding
+from naiad.frontends.forwarding import AddedParameters, HeaderForwarding
 from naiad.frontends.grpc.call import Body, Call, Receiver
 from naiad.frontends.grpc.infer import InferHandler
 from naiad.frontends.grpc.infer_read import Decoded, Decoder, RequestDecoder
@@ -16,15 +15,20 @@ from naiad.frontends.grpc.stream import StreamService
 _OF_GRPC: Final = frozenset(("te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"))
 
 
-class ForwardingDecoder:
-    """Reads the requests of one call like ``decoder``, and gives them parameters from the call's metadata."""
+MAX_KEPT: Final = 64
+"""Heads of calls of which it is known what they forward."""
 
-    __slots__ = ("_decoder", "_forwarding", "_metadata")
+
+class ForwardingDecoder:
+    """Reads the requests of calls with one head like ``decoder``, and gives them parameters from its metadata."""
+
+    __slots__ = ("_added", "_decoder", "_forwarding", "_metadata")
 
     def __init__(self, decoder: Decoder, forwarding: HeaderForwarding, metadata: Mapping[str, str]) -> None:
         self._decoder = decoder
         self._forwarding = forwarding
         self._metadata = metadata
+        self._added: AddedParameters | None = None
 
     def recall(self, message: Body) -> Decoded | None:
         """As the decoder; also raises InvalidArgumentError when a header has a reserved name."""
@@ -40,26 +44,35 @@ class ForwardingDecoder:
         return self._decoder.read_id(message)
 
     def _with_headers(self, found: Decoded) -> Decoded:
-        chosen = self._forwarding.choose(_headers(self._metadata))
-        if not chosen:
-            return found
+        added = self._added
+        if added is None:
+            added = self._added = AddedParameters(self._forwarding.choose(_headers(self._metadata)))
         model, remembered, inputs, request_id = found
-        plan = copy(remembered)
-        plan.parameters = {**remembered.parameters, **chosen}
-        return model, plan, inputs, request_id
+        return model, added.added_to(remembered), inputs, request_id
 
 
 class ForwardingInferHandler:
     """``InferHandler`` for a server that forwards metadata."""
 
-    __slots__ = ("_decoder", "_forwarding")
+    __slots__ = ("_decoder", "_forwarding", "_known")
 
     def __init__(self, engine: Engine, forwarding: HeaderForwarding) -> None:
         self._decoder = RequestDecoder(engine, serves_decoupled=False)
         self._forwarding = forwarding
+        # By the identity of the metadata, which calls with the same head share; it is kept, so that it stays the same.
+        self._known: dict[int, tuple[Mapping[str, str], InferHandler]] = {}
 
     def __call__(self, call: Call, message: Body) -> None:
-        InferHandler(ForwardingDecoder(self._decoder, self._forwarding, call.metadata))(call, message)
+        metadata = call.metadata
+        kept = self._known.get(id(metadata)) or self._keep(metadata)
+        kept[1](call, message)
+
+    def _keep(self, metadata: Mapping[str, str]) -> tuple[Mapping[str, str], InferHandler]:
+        if len(self._known) >= MAX_KEPT:
+            self._known.clear()
+        handler = InferHandler(ForwardingDecoder(self._decoder, self._forwarding, metadata))
+        kept = self._known[id(metadata)] = metadata, handler
+        return kept
 
 
 class ForwardingStreamService(StreamService):

@@ -18,6 +18,8 @@ from naiad.frontends.grpc.service import GrpcLimits
 from naiad.frontends.listener import shown_address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.call import Methods
 
@@ -70,6 +72,7 @@ class GrpcioTransport:
         self._server: Any = None
         self._calls: CallsInFlight | None = None
         self._aborting: asyncio.Task[None] | None = None
+        self._identity: Any = None
 
     @property
     def port(self) -> int:
@@ -108,12 +111,35 @@ class GrpcioTransport:
         try:
             if self._tls is None:
                 return int(server.add_insecure_port(self.address))
-            return int(server.add_secure_port(self.address, _credentials(self._tls)))
+            self._identity = _identity(self._tls)
+            return int(server.add_secure_port(self.address, self._credentials(self._tls)))
         except RuntimeError as error:
             raise OptionError(
                 f"cannot listen on {self.address}: grpcio could not use the address and port ({error}); if the port is "
                 f"in use, stop the program that uses it or choose another port with {self._option}"
             ) from error
+
+    def _credentials(self, tls: TlsFiles) -> Any:
+        import grpc
+
+        # grpcio asks in a thread of its own before each handshake.
+        return grpc.dynamic_ssl_server_credentials(self._identity, lambda: self._identity, bool(tls.root))
+
+    def read_tls(self) -> Callable[[], None]:
+        """Read the TLS files anew, in any thread; calling what it gives back lets new connections begin with them.
+
+        Raises:
+            OptionError: a file cannot be read.
+        """
+        identity = None if self._tls is None else _identity(self._tls)
+
+        def apply() -> None:
+            self._identity = identity
+
+        return apply
+
+    def forget_heads(self) -> None:
+        """Nothing: whether a call may pass is decided for each."""
 
     def stop_accepting(self) -> None:
         """Turn new calls away; grpcio keeps its port open until ``drain`` or ``abort``."""
@@ -170,7 +196,7 @@ def channel_options(limits: GrpcLimits, reuse_port: bool) -> tuple[tuple[str, in
 _COMPRESSION_LEVELS: Final = {"none": 0, "low": 1, "medium": 2, "high": 3}
 
 
-def _credentials(tls: TlsFiles) -> Any:
+def _identity(tls: TlsFiles) -> Any:
     import grpc
 
     try:
@@ -180,4 +206,4 @@ def _credentials(tls: TlsFiles) -> Any:
         raise OptionError(
             f"cannot read {error.filename}: {error.strerror}; correct the --grpc-server-* options"
         ) from error
-    return grpc.ssl_server_credentials((identity,), roots, require_client_auth=roots is not None)
+    return grpc.ssl_server_certificate_configuration((identity,), roots)

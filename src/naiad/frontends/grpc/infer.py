@@ -39,6 +39,9 @@ class GrpcInferRequest(InferRequest):
         self.received_ns = received_ns
         self.queued_ns = received_ns
 
+    def headers(self) -> Mapping[str, str]:
+        return self.call.metadata
+
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is None:
             try:

@@ -146,6 +146,11 @@ class GrpcService:
             if not call.check_rate(waited_s + seconds) and call in self.partial_calls:
                 self.partial_calls[call] = 0
 
+    def forget_heads(self) -> None:
+        """Ask the gate anew for every further call."""
+        for connection in self.connections:
+            connection.core.forget_heads()
+
     def _bound_waiting(self) -> None:
         together = sum(c.core.waiting_bytes for c in self.connections)
         if together <= self.limits.max_waiting_bytes:

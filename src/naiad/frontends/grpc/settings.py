@@ -31,7 +31,7 @@ def grpc_listener(options: ServerOptions, methods: Methods, gate: Gate | None = 
         options.grpc_port if own_port else None,
         limits=grpc_limits(options),
         reuse_port=options.reuse_grpc_port,
-        ssl=_tls(options) if own_port else None,
+        ssl=grpc_tls(options) if own_port else None,
         gate=gate,
     )
 
@@ -46,9 +46,8 @@ def grpcio_transport(options: ServerOptions, methods: Methods, gate: Gate | None
     from naiad.frontends.grpc.grpcio_transport import GrpcioTransport, TlsFiles
 
     tls = None
-    if _tls(options):  # which says better than grpcio what is wrong about the files
-        root = options.grpc_root_cert if options.grpc_use_ssl_mutual else ""
-        tls = TlsFiles(options.grpc_server_cert, options.grpc_server_key, root)
+    if grpc_tls(options):  # which says better than grpcio what is wrong about the files
+        tls = TlsFiles(*grpc_tls_files(options))
     return GrpcioTransport(
         methods,
         options.grpc_address,
@@ -58,6 +57,12 @@ def grpcio_transport(options: ServerOptions, methods: Methods, gate: Gate | None
         tls=tls,
         gate=gate,
     )
+
+
+def grpc_tls_files(options: ServerOptions) -> tuple[str, str, str]:
+    """Certificate, key and roots of the gRPC port; "" for what is not used."""
+    root = options.grpc_root_cert if options.grpc_use_ssl_mutual else ""
+    return options.grpc_server_cert, options.grpc_server_key, root
 
 
 def grpc_limits(options: ServerOptions) -> GrpcLimits:
@@ -79,7 +84,12 @@ def grpc_limits(options: ServerOptions) -> GrpcLimits:
     )
 
 
-def _tls(options: ServerOptions) -> SSLContext | None:
+def grpc_tls(options: ServerOptions) -> SSLContext | None:
+    """The TLS settings of the gRPC port; None when it is not encrypted.
+
+    Raises:
+        OptionError: a file cannot be used.
+    """
     if not options.grpc_use_ssl:
         return None
     return ssl_context(

@@ -18,7 +18,7 @@ from typing import Final
 
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
-from naiad.errors import NaiadError, ResponseBacklogError
+from naiad.errors import NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.backlog import Backlog
@@ -83,6 +83,9 @@ class _StreamRequest(InferRequest):
         self.model = model
         self.plan = plan
 
+    def headers(self) -> Mapping[str, str]:
+        return self.stream.metadata
+
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.stream.answer(self, outputs, error)
 
@@ -133,6 +136,11 @@ class _InferStream:
         self._refused = False
         self._stops = False
         call.on_drained = self._drained
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Of the call."""
+        return self._call.metadata
 
     # What the caller does
 
@@ -314,7 +322,7 @@ class _InferStream:
 
 def _error_message(error: NaiadError, request_id: str, model: str = "", final: bool = True) -> Answer:
     """What a request that failed is answered with; ``model`` and ``final`` are told once the request reached it."""
-    response = message_class("ModelStreamInferResponse")(error_message=str(error))
+    response = message_class("ModelStreamInferResponse")(error_message=caller_text(error))
     described = response.infer_response
     described.SetInParent()
     described.id = request_id

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from naiad.errors import NaiadError
+from naiad.errors import NaiadError, caller_text
 from naiad.frontends.http.protocol import Exchange
 
 JSON = "application/json"
@@ -29,9 +29,9 @@ def send_error(
     """Answer with an error's status and its text as ``{"error": ...}``."""
     if error.http_status == 503:
         extra = (*extra, ("Retry-After", "1"))
-    exchange.send_status(error.http_status, content_type, orjson.dumps({"error": str(error)}), extra)
+    exchange.send_status(error.http_status, content_type, orjson.dumps({"error": caller_text(error)}), extra)
 
 
 def send_message(exchange: Exchange, status: int, message: str, content_type: str = JSON) -> None:
     """Answer with ``{"error": message}``."""
-    exchange.send_status(status, content_type, orjson.dumps({"error": message}))
+    exchange.send_status(status, content_type, orjson.dumps({"error": caller_text(message)}))

@@ -76,7 +76,8 @@ class Exchange:
 
     def send_error(self, status: int, message: str) -> None:
         """Answer with the protocol's error document, ``{"error": message}`` as JSON."""
-        self.send_status(status, "application/json", orjson.dumps({"error": message}))
+        extra = (("Retry-After", "1"),) if status == 503 else ()
+        self.send_status(status, "application/json", orjson.dumps({"error": message}), extra)
 
     @property
     def json_work(self) -> JsonWork:

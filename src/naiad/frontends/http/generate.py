@@ -10,16 +10,17 @@ a stream is one event.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import monotonic_ns
 from typing import Final
 
 import orjson
 
 from naiad.engine.engine import Engine
-from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError
+from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model import LoadedModel
 from naiad.frontends.http.answers import JSON, send_error
+from naiad.frontends.http.endpoint_load import load_fields
 from naiad.frontends.http.exchange import Exchange
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.streamed import StreamedAnswer
@@ -71,8 +72,16 @@ class _GenerateRequest(InferRequest):
         self.is_over = self.exchange.closed()
         self.model.cancel(self)
 
+    def headers(self) -> Mapping[str, str]:
+        return self.exchange.head.headers
+
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.respond_part(outputs if error is None else None, error, True)
+
+    def _fields(self, status: int) -> Sequence[tuple[str, str]]:
+        """What the head of the answer says beside the status: also how loaded the model is, for callers that ask."""
+        load = load_fields(self.exchange.head.headers, self.model)
+        return (*_RETRY, *load) if status == 503 else load
 
     def _encode(self, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> tuple[int, bytes]:
         """A response with the status that it has as the first one."""
@@ -82,7 +91,7 @@ class _GenerateRequest(InferRequest):
                 return 200, encode_generated(plan.model, plan.version, self.id, outputs or {}, plan.dtypes)
             except NaiadError as unsendable:
                 error = unsendable
-        return error.http_status if error.retryable else 400, _error_json(str(error))
+        return error.http_status if error.retryable else 400, _error_json(caller_text(error))
 
 
 class _WholeRequest(_GenerateRequest):
@@ -105,7 +114,7 @@ class _WholeRequest(_GenerateRequest):
 
     def _answer(self, status: int, body: bytes) -> None:
         self.is_over = True
-        self.exchange.send_status(status, JSON, body, _RETRY if status == 503 else ())
+        self.exchange.send_status(status, JSON, body, self._fields(status))
 
 
 class _StreamedRequest(_GenerateRequest):
@@ -122,7 +131,7 @@ class _StreamedRequest(_GenerateRequest):
                 return
             status, body = self._encode(outputs, error)
             if self.events is None:
-                self.events = StreamedAnswer(self.exchange, status, EVENTS)
+                self.events = StreamedAnswer(self.exchange, status, EVENTS, self._fields(status))
             self.events.send(_event(body))
         if final:
             self._end()
@@ -133,7 +142,7 @@ class _StreamedRequest(_GenerateRequest):
             f"{request_label(self.id)}the responses come faster than they are taken: too many wait, so the request was "
             "cancelled"
         )
-        events.send(_event(_error_json(str(error))))
+        events.send(_event(_error_json(caller_text(error))))
         self._end()
         if not final:
             self.model.cancel(self)
@@ -141,7 +150,7 @@ class _StreamedRequest(_GenerateRequest):
     def _end(self) -> None:
         self.is_over = True
         if self.events is None:
-            self.exchange.send_status(200, EVENTS, b"")
+            self.exchange.send_status(200, EVENTS, b"", self._fields(200))
         else:
             self.events.end()
 

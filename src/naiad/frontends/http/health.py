@@ -27,7 +27,7 @@ def ready(engine: Engine, model: str, version: str | None) -> Handler:
     def handle(exchange: Exchange, body: Body) -> None:
         if engine.is_ready():
             send_empty(exchange)
-        elif exchange.head.query == "verbose=true":
+        elif "verbose=true" in exchange.head.query.split("&"):
             reasons = (
                 ["the server is shutting down"] if engine.exiting else engine.not_ready() or ["models are loading"]
             )

@@ -7,6 +7,7 @@ the views and a queue push; everything else is read and checked in full.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from time import monotonic_ns
 
 import orjson
@@ -15,10 +16,11 @@ from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
+from naiad.frontends.forwarding import AddedParameters
 from naiad.frontends.http.answers import JSON, TEXT, send_error
-from naiad.frontends.http.infer_read import NO_HEADERS, Body, DecoupledModelError, RequestReader
+from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader
 from naiad.frontends.http.json_work import LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES
-from naiad.frontends.http.protocol import Exchange
+from naiad.frontends.http.protocol import Exchange, Handler
 from naiad.request import Array, InferRequest, Outputs, Parameters
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
@@ -53,6 +55,9 @@ class HttpInferRequest(InferRequest):
         self.id = request_id
         self.received_ns = received_ns
         self.queued_ns = received_ns
+
+    def headers(self) -> Mapping[str, str]:
+        return self.exchange.head.headers
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -146,23 +151,20 @@ class InferHandler:
     """
 
     __slots__ = (
-        "__weakref__", "_engine", "_forwarded", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name",
+        "__weakref__", "_engine", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name",
         "_reader", "_version",
     )  # fmt: skip
 
-    def __init__(
-        self, engine: Engine, name: str, version: str | None, forwarded: Mapping[str, str] = NO_HEADERS
-    ) -> None:
+    def __init__(self, engine: Engine, name: str, version: str | None) -> None:
         self._engine = engine
-        self._forwarded = forwarded
         self._name = name
         self._version = version
         self._model: LoadedModel | None = None
         engine.follow(self)
 
-    def forwarding(self, headers: Mapping[str, str]) -> InferHandler:
-        """The same for requests that get ``headers`` as parameters."""
-        return InferHandler(self._engine, self._name, self._version, headers)
+    def forwarding(self, headers: Mapping[str, str]) -> Handler:
+        """The same for requests that get ``headers`` as parameters. All of them share what is remembered."""
+        return partial(self, added=AddedParameters(headers))
 
     def forget(self, model: LoadedModel) -> None:
         """Let go of a model that is being unloaded."""
@@ -178,7 +180,7 @@ class InferHandler:
         self._last_id = ""
         self._last_plan: BinaryPlan | None = None
 
-    def __call__(self, exchange: Exchange, body: Body) -> None:
+    def __call__(self, exchange: Exchange, body: Body, added: AddedParameters | None = None) -> None:
         received_ns = monotonic_ns()
         try:
             model = self._engine.find(self._name, self._version)
@@ -187,12 +189,12 @@ class InferHandler:
             return
         if model is not self._model:
             self._model = model
-            self._begin(RequestReader(model, self._forwarded))
+            self._begin(RequestReader(model))
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):
                 if len(body) >= LARGE_JSON_BYTES and (size is None or size == len(body)):
-                    self._read_later(exchange, model, body, size, received_ns)
+                    self._read_later(exchange, model, body, size, received_ns, added)
                     return
                 request = self._read(exchange, model, body, None, received_ns, size)
             else:
@@ -204,17 +206,25 @@ class InferHandler:
                     inputs = plan.views(body, size)
                     request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns)
                 elif size >= LARGE_JSON_BYTES:
-                    self._read_later(exchange, model, body, size, received_ns)
+                    self._read_later(exchange, model, body, size, received_ns, added)
                     return
                 else:
                     request = self._read(exchange, model, body, size, received_ns, size)
+            if added is not None:
+                request.plan = request.terms = added.added_to(request.plan)
             exchange.owner = request
             model.submit(request)
         except NaiadError as error:
             _refuse(exchange, error)
 
     def _read_later(
-        self, exchange: Exchange, model: LoadedModel, body: Body, size: int | None, received_ns: int
+        self,
+        exchange: Exchange,
+        model: LoadedModel,
+        body: Body,
+        size: int | None,
+        received_ns: int,
+        added: AddedParameters | None,
     ) -> None:
         """Have large JSON read elsewhere, and go on with the same request as binary data."""
         _check(model)
@@ -228,8 +238,10 @@ class InferHandler:
                 model = self._engine.find(self._name, self._version)
                 if model is not self._model:
                     self._model = model
-                    self._begin(RequestReader(model, self._forwarded))
+                    self._begin(RequestReader(model))
                 request = self._read(exchange, model, body, None, received_ns, json_bytes)
+                if added is not None:
+                    request.plan = request.terms = added.added_to(request.plan)
                 exchange.owner = request
                 model.submit(request)
             except NaiadError as wrong:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from naiad.request import Array, request_label
 from naiad.wire.infer_binary import BinaryPlan
 from naiad.wire.infer_header import InferHeader, InputHeader, check_binary_allowed, parse_infer_header
 from naiad.wire.infer_json import decode_data
-
-NO_HEADERS: Final[Mapping[str, str]] = {}
 
 Body = bytes | bytearray | memoryview
 
@@ -37,12 +35,11 @@ class RequestReader:
     """Reads and checks the requests for one loaded model.
 
     Requests with their data in JSON never have the same bytes twice, but mostly the same form: what was checked once is
-    kept by form. ``model`` is the model; ``forwarded`` are headers that all of them get as parameters.
+    kept by form. ``model`` is the model.
     """
 
-    def __init__(self, model: LoadedModel, forwarded: Mapping[str, str] = NO_HEADERS) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         self.model = model
-        self._forwarded = forwarded
         self._plans = Planner(model, BinaryPlan)
 
     def read(self, body: Body, header_length: int | None) -> ReadRequest:
@@ -58,9 +55,8 @@ class RequestReader:
             UnsupportedError: it asks for an extension that is not served.
         """
         if header_length == 0 or not body:
-            return _read_raw(self.model, self._plans, body, self._forwarded)
+            return _read_raw(self.model, self._plans, body)
         header, start = _read_header(body, header_length)
-        header.parameters.update(self._forwarded)
         spec = self.model.spec
         offsets = _locate(header, spec, len(body) - start)
         plan = self._plans.plan(header, offsets)
@@ -112,7 +108,7 @@ def _read_others(
             inputs[given.name] = read_bytes(given, spec, raw, header.id)
 
 
-def _read_raw(model: LoadedModel, plans: Planner[BinaryPlan], body: Body, forwarded: Mapping[str, str]) -> ReadRequest:
+def _read_raw(model: LoadedModel, plans: Planner[BinaryPlan], body: Body) -> ReadRequest:
     """The raw single-input request: the whole body is the tensor, its shape follows from the model and the size."""
     spec = model.spec
     label = request_label("")
@@ -127,7 +123,7 @@ def _read_raw(model: LoadedModel, plans: Planner[BinaryPlan], body: Body, forwar
     for dim in shape:
         elements *= dim
     given = InputHeader(tensor.name, tensor.dtype, shape, elements, None, len(body))
-    header = InferHeader(parameters=dict(forwarded), binary_default=True, inputs=[given])
+    header = InferHeader(binary_default=True, inputs=[given])
     plan = plans.make(header, {tensor.name: 0})
     inputs = plan.views(body, 0)
     if tensor.dtype.is_bytes:

@@ -190,6 +190,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._wait(self._patience())
         self._resume()
 
+    def forget_head(self) -> None:
+        """Ask the application anew for the next request."""
+        if self._last is not _REFUSED_HEAD:
+            self._last = _UNKEPT_HEAD
+
     # Requests.
 
     def _read_requests(self, buffer: bytearray, position: int, searched: int, size: int) -> None:

@@ -97,7 +97,13 @@ class HttpService:
     def serve(self, application: Application) -> None:
         """Ask ``application`` from the next request on."""
         self.application = application
+        self.forget_heads()
+
+    def forget_heads(self) -> None:
+        """Ask the application anew for every further request."""
         self.memo.clear()
+        for connection in self.connections:
+            connection.forget_head()
 
     def age(self, seconds: int) -> None:
         """Note that time has passed."""

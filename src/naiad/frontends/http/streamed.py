@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from naiad.wire.http1 import encode_stream_head
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from naiad.frontends.http.exchange import Exchange
     from naiad.wire.http1 import Part
 
@@ -22,19 +24,22 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 class StreamedAnswer:
     """The answer to ``exchange``, which must not have another one; its head is written with the first piece.
 
+    ``extra`` are further header fields, which hold no line breaks.
+
     Nothing happens any more once the peer is gone.
     """
 
     __slots__ = ("_chunked", "_ended", "_exchange", "_parts", "_waiting_bytes")
 
-    def __init__(self, exchange: Exchange, status: int, content_type: str) -> None:
+    def __init__(
+        self, exchange: Exchange, status: int, content_type: str, extra: Sequence[tuple[str, str]] = ()
+    ) -> None:
         head = exchange.head
+        lines = head.answered_with + "".join(f"\r\n{name}: {value}" for name, value in extra).encode("latin-1")
         self._exchange = exchange
         self._ended = False
         self._chunked = head.version != (1, 0)
-        self._parts: list[Part] = [
-            encode_stream_head(status, content_type, self._chunked, head.keep_alive, head.answered_with)
-        ]
+        self._parts: list[Part] = [encode_stream_head(status, content_type, self._chunked, head.keep_alive, lines)]
         self._waiting_bytes = 0
         if exchange.closed():
             return

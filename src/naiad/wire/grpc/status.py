@@ -6,6 +6,7 @@ Source: gRPC's "Status codes and their use" and "gRPC over HTTP/2" (Status-Messa
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import IntEnum
 
 _UNSAFE = re.compile(rb"[^ -$&-~]|\A | \Z")
@@ -40,16 +41,26 @@ class Status(IntEnum):
 
 
 def shorten_text(text: str) -> str:
-    """A status text that UTF-8 can carry, cut so that ``encode_text`` of it has at most ``MAX_TEXT_BYTES`` bytes."""
+    """A status text that UTF-8 can carry, cut so that ``encode_text`` of it has at most ``MAX_TEXT_BYTES`` bytes.
+
+    Its beginning and its end are kept: the end of a traceback says what was raised.
+    """
     text = text.encode("utf-8", "replace").decode()
     if len(_escape(text)) <= MAX_TEXT_BYTES:
         return text
-    room = MAX_TEXT_BYTES - len("...")
-    for position, character in enumerate(text):
+    room = (MAX_TEXT_BYTES - len("...")) // 2
+    return f"{text[: _fitting(text, room)]}...{text[len(text) - _fitting(reversed(text), room) :]}"
+
+
+def _fitting(characters: Iterable[str], room: int) -> int:
+    """How many of the characters fit ``room`` bytes once they are encoded."""
+    count = 0
+    for character in characters:
         room -= len(_escape(character))
         if room < 0:
-            return text[:position] + "..."
-    return text
+            break
+        count += 1
+    return count
 
 
 def encode_text(text: str) -> bytes:

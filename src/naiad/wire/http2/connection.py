@@ -126,6 +126,10 @@ class Connection(Control):
         self.refused = False
         self._http1_answer = http1_answer
 
+    def forget_heads(self) -> None:
+        """Ask for the route of every further request."""
+        self._reader.known.clear()
+
     @property
     def is_within_frame(self) -> bool:
         """The peer has begun something that it has not finished: a frame, a header block, its preface."""

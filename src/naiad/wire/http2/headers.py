@@ -13,7 +13,9 @@ from typing import Any, Final
 from hpack import Decoder
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 
+from naiad.wire.http2.fields import checked, shown
 from naiad.wire.http2.frames import ErrorCode, Http2ConnectionError, Http2StreamError
+from naiad.wire.http2.known_fields import KnownFields
 
 MAX_HEADER_LIST_BYTES: Final = 16_384
 """What a client is told to stay under (SETTINGS_MAX_HEADER_LIST_SIZE)."""
@@ -22,11 +24,8 @@ MAX_BLOCK_BYTES: Final = 32_768
 MAX_KEPT_HEADS: Final = 64
 MAX_KEPT_BLOCK: Final = 1024
 
-_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
-_BAD_VALUE = re.compile(rb"[\x00\r\n]|\A[ \t]|[ \t]\Z")
 _THREE_RESIZES = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]*[\x00-\x7f]){3}")
-_PSEUDO: Final = {b":method", b":scheme", b":path", b":authority", b":protocol"}
-_FORBIDDEN: Final = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+_PSEUDO: Final = {":method", ":scheme", ":path", ":authority", ":protocol"}
 
 
 class RequestHead:
@@ -53,11 +52,12 @@ class HeaderReader:
         known: heads by block, valid for the present header table; look here first.
     """
 
-    __slots__ = ("_decoder", "_find_route", "known")
+    __slots__ = ("_decoder", "_fields", "_find_route", "known")
 
     def __init__(self, find_route: Callable[[RequestHead], Any]) -> None:
         self._decoder = Decoder(MAX_HEADER_LIST_BYTES)
         self._find_route = find_route
+        self._fields = KnownFields(self._decoder.header_table, MAX_HEADER_LIST_BYTES)
         self.known: dict[bytes, RequestHead] = {}
 
     def read(self, block: bytes) -> RequestHead:
@@ -67,6 +67,8 @@ class HeaderReader:
             Http2ConnectionError: the block cannot be decoded, or holds too much.
             Http2StreamError: it can, and is no proper request.
         """
+        if (mostly_known := self._fields.read(block)) is not None:
+            return self._keep(block, _request_head(mostly_known))
         table = self._decoder.header_table.dynamic_entries
         before, newest = len(table), table[0] if table else None
         fields = self._decode(block)
@@ -74,9 +76,16 @@ class HeaderReader:
         changed = len(table) != before or (table and table[0] is not newest) or _resizes(block)
         if changed:
             self.known.clear()
-        head = _request_head(fields)
+            self._fields.forget()
+        head = _request_head(checked(name, value) for name, value in fields)
+        if not changed:
+            return self._keep(block, head)
         head.route = self._find_route(head)
-        if not changed and len(block) <= MAX_KEPT_BLOCK:
+        return head
+
+    def _keep(self, block: bytes, head: RequestHead) -> RequestHead:
+        head.route = self._find_route(head)
+        if len(block) <= MAX_KEPT_BLOCK:
             if len(self.known) >= MAX_KEPT_HEADS:
                 self.known.clear()
             self.known[block] = head
@@ -89,10 +98,11 @@ class HeaderReader:
             Http2ConnectionError, Http2StreamError: as ``read``.
         """
         self.known.clear()
-        for name, value in self._decode(block):
-            _check_field(name, value)
-            if name.startswith(b":"):
-                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {_shown(name)} in trailers")
+        self._fields.forget()
+        for raw_name, raw_value in self._decode(block):
+            name, _ = checked(raw_name, raw_value)
+            if name.startswith(":"):
+                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {shown(name)} in trailers")
 
     def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
         if _THREE_RESIZES.match(block):
@@ -113,36 +123,20 @@ def _resizes(block: bytes) -> bool:
     return bool(block) and block[0] & 0xE0 == 0x20
 
 
-def _request_head(fields: Iterable[tuple[bytes, bytes]]) -> RequestHead:
-    """Check a request's fields and sort them."""
-    pseudo: dict[bytes, str] = {}
+def _request_head(fields: Iterable[tuple[str, str]]) -> RequestHead:
+    """Sort a request's fields, which are proper ones by themselves."""
+    pseudo: dict[str, str] = {}
     headers: dict[str, str] = {}
-    for name, value in fields:
-        _check_field(name, value)
-        if name.startswith(b":"):
+    for name, text in fields:
+        if name[0] == ":":
             if headers or name in pseudo or name not in _PSEUDO:
-                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {_shown(name)} is misplaced")
-            pseudo[name] = value.decode("latin-1")
-            continue
-        key, text = name.decode("latin-1"), value.decode("latin-1")
-        headers[key] = f"{headers[key]},{text}" if key in headers else text
-    for name in (b":method", b":scheme", b":path"):
+                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {shown(name)} is misplaced")
+            pseudo[name] = text
+        else:
+            headers[name] = f"{headers[name]},{text}" if name in headers else text
+    for name in (":method", ":scheme", ":path"):
         if not pseudo.get(name):
-            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {_shown(name)} is missing or empty")
-    if b":protocol" in pseudo:
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {shown(name)} is missing or empty")
+    if ":protocol" in pseudo:
         raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "extended CONNECT was not offered")
-    return RequestHead(pseudo[b":method"], pseudo[b":path"], headers)
-
-
-def _check_field(name: bytes, value: bytes) -> None:
-    """One field by the rules of RFC 9113, section 8.2."""
-    if not _NAME.fullmatch(name.removeprefix(b":")):
-        raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"header field name {_shown(name)}")
-    if _BAD_VALUE.search(value):
-        raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"value of header field {_shown(name)}")
-    if name in _FORBIDDEN or (name == b"te" and value.lower() != b"trailers"):
-        raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"header field {_shown(name)} belongs to HTTP/1.1")
-
-
-def _shown(name: bytes) -> str:
-    return repr(name[:60])[1:]
+    return RequestHead(pseudo[":method"], pseudo[":path"], headers)

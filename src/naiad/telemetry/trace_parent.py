@@ -1,0 +1,46 @@
+"""The trace of a caller that a request belongs to.
+
+Source: W3C "Trace Context", headers ``traceparent`` and ``tracestate``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+MAX_STATE: Final = 512
+"""Characters of a ``tracestate``; a longer one is left out, which the standard allows."""
+
+_PARENT: Final = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceParent:
+    """The caller's span.
+
+    Attributes:
+        trace_id, span_id: never 0.
+        flags: 1 when the caller records its own part.
+        state: what further systems said about the trace, "" for nothing.
+    """
+
+    trace_id: int
+    span_id: int
+    flags: int
+    state: str = ""
+
+
+def read_parent(headers: Mapping[str, str]) -> TraceParent | None:
+    """The caller's span from headers with lower-case names; None without a valid one."""
+    found = _PARENT.fullmatch(headers.get(TRACEPARENT, "")[:256])
+    if found is None or (found[1] == "00" and found[5]):
+        return None
+    trace_id, span_id = int(found[2], 16), int(found[3], 16)
+    if not (trace_id and span_id):
+        return None
+    state = headers.get(TRACESTATE, "")
+    return TraceParent(trace_id, span_id, int(found[4], 16), state if len(state) <= MAX_STATE else "")

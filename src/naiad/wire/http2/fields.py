@@ -1,0 +1,33 @@
+"""One header field of a request, by the rules of RFC 9113, section 8.2."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from naiad.wire.http2.frames import ErrorCode, Http2StreamError
+
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_BAD_VALUE = re.compile(rb"[\x00\r\n]|\A[ \t]|[ \t]\Z")
+_FORBIDDEN: Final = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+
+
+def checked(name: bytes, value: bytes) -> tuple[str, str]:
+    """Name and value of a proper field as Latin-1 text.
+
+    Raises:
+        Http2StreamError: it is none.
+    """
+    text = name.decode("latin-1")
+    if not _NAME.fullmatch(name.removeprefix(b":")):
+        raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"header field name {shown(text)}")
+    if _BAD_VALUE.search(value):
+        raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"value of header field {shown(text)}")
+    if name in _FORBIDDEN or (name == b"te" and value.lower() != b"trailers"):
+        raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"header field {shown(text)} belongs to HTTP/1.1")
+    return text, value.decode("latin-1")
+
+
+def shown(name: str) -> str:
+    """A name as it may stand in a text: short and printable."""
+    return ascii(name[:60])
