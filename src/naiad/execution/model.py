@@ -18,6 +18,7 @@ from naiad.errors import (
     InternalError,
     InvalidArgumentError,
     NaiadError,
+    QueueFullError,
     ServerStoppingError,
     UnavailableError,
 )
@@ -35,6 +36,7 @@ from naiad.execution.timer import LoopTimer
 from naiad.execution.tracing import ModelTracer
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
+from naiad.scheduling.budget import RequestBudget
 from naiad.scheduling.ordering import OrderedRelease
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.logs import request_log
@@ -63,12 +65,14 @@ class LoadedModel:
         clock: Clock | None = None,
         models: Models | None = None,
         metrics: CustomMetrics | None = None,
+        budget: RequestBudget | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
         self.version = version
         self._statistics = ModelStatistics()
         self.in_flight = 0
+        self.budget = budget or RequestBudget()
         self._backend = backend
         self._loop = loop
         self._models = models
@@ -206,6 +210,7 @@ class LoadedModel:
         Raises:
             ServerStoppingError: the model no longer accepts requests.
             UnavailableError: no instance can run it for a while.
+            QueueFullError: the server or the model has too many unanswered requests.
         """
         direct = self._direct
         if direct is not None and direct.run(request, _not_sent):
@@ -221,6 +226,12 @@ class LoadedModel:
             )
         if self._outage is not None:
             raise UnavailableError(str(self._outage))
+        budget, size = self.budget, request.held_bytes
+        held = budget.bytes + size
+        if held > budget.max_bytes or budget.requests >= budget.max_requests or self.in_flight >= budget.max_per_model:
+            self._check_room(request)
+        budget.bytes = held
+        budget.requests += 1
         self.in_flight += 1
         self._statistics.pending += 1
         self._batcher.push(request)
@@ -233,6 +244,37 @@ class LoadedModel:
             else:
                 # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
                 self._turn()
+
+    def check_room(self, size: int) -> None:
+        """Check that a request of at least ``size`` bytes would be taken, before work is done for it.
+
+        Raises:
+            QueueFullError: it would not; that counts as a request that failed.
+        """
+        budget = self.budget
+        if self._direct is None and (
+            budget.bytes + size > budget.max_bytes
+            or budget.requests >= budget.max_requests
+            or self.in_flight >= budget.max_per_model
+        ):
+            self._refuse(size, monotonic_ns())
+
+    def _check_room(self, request: InferRequest) -> None:
+        if request.can_be_refused:
+            self._refuse(request.held_bytes, request.received_ns)
+
+    def _refuse(self, size: int, received_ns: int) -> None:
+        try:
+            self.budget.check(size, self.name, self.in_flight)
+        except QueueFullError as error:
+            self._statistics.count_failure(error.reason, monotonic_ns() - received_ns)
+            raise
+
+    def _let_go(self, request: InferRequest) -> None:
+        """A request is about to be answered for good."""
+        self.in_flight -= 1
+        self.budget.requests -= 1
+        self.budget.bytes -= request.held_bytes
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
@@ -294,7 +336,6 @@ class LoadedModel:
         """Take the one response of each request of a batch. The instance gets its next batch before that."""
         self.child_revived(instance)
         answered_ns = self._count(batch)
-        self.in_flight -= len(outputs)
         for request, arrays in zip(batch.requests, outputs, strict=True):
             self._respond(request, arrays, None)
         if self._tracer is not None:
@@ -322,7 +363,7 @@ class LoadedModel:
         else:
             # An error that the model chose as its answer counts as a success: it did what it was asked for.
             answered_ns = self._count_one(request, batch)
-            self.in_flight -= 1
+            self._let_go(request)
             if response.error is not None:
                 self._log_error(request, response.error)
             self._respond(request, {} if response.outputs is None else response.outputs, response.error)
@@ -335,7 +376,7 @@ class LoadedModel:
             if response.flags & FLAG_RESCHEDULE:
                 self._requeue(request)
                 return
-            self.in_flight -= 1
+            self._let_go(request)
             if response.error is None or response.flags & FLAG_OWN:
                 self._count_one(request, batch)
             else:
@@ -453,7 +494,6 @@ class LoadedModel:
     def _succeed(self, batch: Batch) -> None:
         self._count(batch)
         requests, results = batch.requests, batch.results
-        self.in_flight -= len(requests)
         if len(requests) == 1:
             self._respond(requests[0], results, None)
             return
@@ -474,7 +514,7 @@ class LoadedModel:
                 _not_sent(request)
 
     def _fail(self, request: InferRequest, error: NaiadError) -> None:
-        self.in_flight -= 1
+        self._let_go(request)
         self._statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
         self._log_error(request, error)
         self._respond(request, {}, error)
@@ -490,12 +530,19 @@ class LoadedModel:
             _send(request, outputs, error)
 
     def _count(self, batch: Batch) -> int:
-        """Statistics of a batch that succeeded, once for all its requests; gives back the time that was counted to."""
+        """Statistics of a batch that succeeded, once for all its requests, which are no longer held.
+
+        Gives back the time that was counted to.
+        """
         now_ns, count = monotonic_ns(), len(batch.requests)
-        received_ns = queued_ns = 0
+        received_ns = queued_ns = held_bytes = 0
         for request in batch.requests:
             received_ns += request.received_ns
             queued_ns += request.queued_ns
+            held_bytes += request.held_bytes
+        self.in_flight -= count
+        self.budget.requests -= count
+        self.budget.bytes -= held_bytes
         input_ns = batch.gather_ns + batch.input_ns - batch.start_ns
         times = (input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns)
         statistics = self._statistics

@@ -7,7 +7,7 @@ from naiad.frontends.http.answers import TEXT, send_message
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
 from naiad.telemetry.custom_metrics import CustomMetrics
-from naiad.telemetry.metrics import CONTENT_TYPE, ModelSeries, render
+from naiad.telemetry.metrics import CONTENT_TYPE, InFlight, ModelSeries, render
 from naiad.wire.http1 import RequestHead
 
 
@@ -35,8 +35,14 @@ class MetricsApplication:
         series = [
             ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics) for m in self._engine.loaded_models()
         ]
+        budget = self._engine.budget
         page = render(
-            series, cpu=self._cpu, latencies=self._latencies, interval_ms=self._interval_ms, custom=self._custom
+            series,
+            cpu=self._cpu,
+            latencies=self._latencies,
+            interval_ms=self._interval_ms,
+            custom=self._custom,
+            in_flight=InFlight(budget.requests, budget.bytes, budget.refused),
         )
         exchange.send_status(200, CONTENT_TYPE, page)
 

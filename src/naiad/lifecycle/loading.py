@@ -20,6 +20,7 @@ from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.shared_process import SharedProcesses
+from naiad.scheduling.budget import RequestBudget
 from naiad.telemetry.custom_metrics import CustomMetrics
 
 
@@ -27,7 +28,7 @@ from naiad.telemetry.custom_metrics import CustomMetrics
 class LoadSettings:
     """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
 
-    ``shared`` has the processes that models share.
+    ``shared`` has the processes that models share, ``budget`` bounds the requests to all of them.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -35,6 +36,7 @@ class LoadSettings:
     model_config_name: str = ""
     cores: int = 0
     shared: SharedProcesses = field(default_factory=SharedProcesses)
+    budget: RequestBudget = field(default_factory=RequestBudget)
 
     @property
     def usable_cores(self) -> int:
@@ -64,7 +66,7 @@ def load_version(
         NaiadError: the version cannot be loaded; nothing of it stays behind.
     """
     prepared, backend, spec = start_backend(source, version, read, settings)
-    model = LoadedModel(spec, version, backend, loop, models=models, metrics=metrics)
+    model = LoadedModel(spec, version, backend, loop, models=models, metrics=metrics, budget=settings.budget)
     model.start()
     return model, prepared.config
 

@@ -36,6 +36,15 @@ class ModelSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class InFlight:
+    """What the server holds: unanswered requests, their bytes, and how many were refused by each bound."""
+
+    requests: int
+    bytes: int
+    refused: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class _Family:
     """A metric that has one value per model version."""
 
@@ -120,6 +129,7 @@ def render(
     interval_ms: int = 2000,
     host: MachineFigures = HOST,
     custom: CustomMetrics | None = None,
+    in_flight: InFlight | None = None,
 ) -> bytes:
     """The whole page as UTF-8 text of ``CONTENT_TYPE``.
 
@@ -130,9 +140,12 @@ def render(
         interval_ms: how long a figure of the machine is kept before it is read again.
         host: where the figures of the machine and of this process come from.
         custom: what models made; a family without metrics is left out.
+        in_flight: the requests that the server holds and refuses.
     """
     shown = [(_model_labels(item), item.statistics) for item in series]
     blocks = [*_model_blocks(shown, latencies), *_process_blocks(host)]
+    if in_flight is not None:
+        blocks += _in_flight_blocks(in_flight)
     if cpu:
         blocks += _machine_blocks(host, interval_ms)
     if custom is not None:
@@ -167,6 +180,13 @@ def _process_blocks(host: MachineFigures) -> Iterator[str]:
     yield _block("naiad_build_info", "gauge", "Always 1; the label says which version runs", [(build, 1)])
     yield _block("naiad_process_resident_memory_bytes", "gauge", "Memory that the server holds", [("", memory_bytes)])
     yield _block("naiad_process_cpu_seconds", "counter", "Processor time that the server used", [("", cpu_seconds)])
+
+
+def _in_flight_blocks(found: InFlight) -> Iterator[str]:
+    yield _block("naiad_requests_in_flight", "gauge", "Accepted requests without an answer", [("", found.requests)])
+    yield _block("naiad_request_bytes_in_flight", "gauge", "Bytes that those requests hold", [("", found.bytes)])
+    refused = [(_written({"bound": bound}), count) for bound, count in found.refused.items()]
+    yield _block("naiad_requests_refused", "counter", "Requests refused for want of room, by the bound", refused)
 
 
 def _custom_block(family: Family) -> str:

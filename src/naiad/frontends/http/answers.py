@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import orjson
 
-from naiad.errors import NaiadError
+from naiad.errors import NaiadError, QueueFullError
 from naiad.frontends.http.protocol import Exchange
+
+log = logging.getLogger(__name__)
 
 JSON = "application/json"
 TEXT = "text/plain"
+RETRY_AFTER = ("Retry-After", "1")
+"""Of answers to requests that may succeed later. Queues of models are short or slow; a second does for both."""
 
 
 def send_json(exchange: Exchange, value: Any) -> None:
@@ -27,9 +32,15 @@ def send_error(
     exchange: Exchange, error: NaiadError, content_type: str = JSON, extra: tuple[tuple[str, str], ...] = ()
 ) -> None:
     """Answer with an error's status and its text as ``{"error": ...}``."""
-    if error.http_status == 503:
-        extra = (*extra, ("Retry-After", "1"))
+    if error.http_status == 503 or isinstance(error, QueueFullError):
+        extra = (*extra, RETRY_AFTER)
     exchange.send_status(error.http_status, content_type, orjson.dumps({"error": str(error)}), extra)
+
+
+def handler_failed(exchange: Exchange) -> None:
+    """Answer for a handler that raised what it should not; called while the exception is handled."""
+    log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
+    exchange.send_error(500, "internal error while the request was handled; the server's log has the details")
 
 
 def send_message(exchange: Exchange, status: int, message: str, content_type: str = JSON) -> None:

@@ -5,21 +5,19 @@ Both are put around a handler when a request head is seen for the first time: re
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnavailableError, UnsupportedError
-from naiad.frontends.http.answers import JSON, TEXT, send_error
+from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
+from naiad.frontends.http.answers import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.exchange import Exchange, Handler, Owner
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.off_loop import OFF_LOOP_BYTES, run_off_loop
+from naiad.scheduling.budget import RequestBudget
 from naiad.wire.compression import EITHER, WINDOW_BITS, BrokenDataError, TooMuchDataError, compress, inflate
 from naiad.wire.http1 import HEAD_END, RequestHead
 from naiad.wire.http_coding import ACCEPTED, IDENTITY, best_coding, coded_head
-
-log = logging.getLogger(__name__)
 
 LEVEL: Final = 6
 """The level of zlib for answers, its own default."""
@@ -41,10 +39,12 @@ class ContentCoding:
 
     Args:
         max_body_bytes: what one body may have once decompressed.
+        budget: bounds the bodies that wait to be decompressed.
     """
 
-    def __init__(self, max_body_bytes: int) -> None:
+    def __init__(self, max_body_bytes: int, budget: RequestBudget) -> None:
         self._max_body_bytes = max_body_bytes
+        self._budget = budget
         self._inflated_bytes = 0
 
     def around(self, handler: Handler, head: RequestHead) -> Handler:
@@ -68,11 +68,33 @@ class ContentCoding:
                 fail(error)
                 return
             if whole is None:
-                run_off_loop(partial(_inflate, body, coding, self._max_body_bytes), deliver, fail)
+                self._inflate_large(body, coding, deliver, fail)
             else:
                 deliver(whole)
 
         return handle
+
+    def _inflate_large(
+        self, body: Body, coding: str, deliver: Callable[[bytearray], None], fail: Callable[[NaiadError], None]
+    ) -> None:
+        """Decompress in a thread, which does so one by one."""
+        budget, size = self._budget, len(body)
+        try:
+            budget.check(size)
+        except NaiadError as error:
+            fail(error)
+            return
+        budget.take(size)
+
+        def done(whole: bytearray) -> None:
+            budget.let_go(size)
+            deliver(whole)
+
+        def failed(error: NaiadError) -> None:
+            budget.let_go(size)
+            fail(error)
+
+        run_off_loop(partial(_inflate, body, coding, self._max_body_bytes), done, failed)
 
     def _inflate_small(self, body: Body, coding: str) -> bytearray | None:
         """What becomes of a body that is small before and after; None for others: a few bytes can become many."""
@@ -88,15 +110,15 @@ class ContentCoding:
             return
         counted = _CountedExchange(exchange, len(body), self._let_go)
         if self._inflated_bytes + len(body) > MAX_INFLATED_BYTES:
-            send_error(exchange, UnavailableError("too many compressed requests are unanswered; try again later"))
+            text = "too many compressed requests are unanswered; try again later"
+            send_error(exchange, self._budget.refuse("compressed", text))
             return
         self._inflated_bytes += len(body)
         try:
             handler(counted, body)
         except Exception:
             # The connection would answer for a handler that it has called itself.
-            log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
-            counted.send_error(500, "internal error while the request was handled; the server's log has the details")
+            handler_failed(counted)
 
     def _let_go(self, size: int) -> None:
         self._inflated_bytes -= size

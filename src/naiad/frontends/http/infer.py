@@ -15,11 +15,11 @@ from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
-from naiad.frontends.http.answers import JSON, TEXT, send_error
+from naiad.frontends.http.answers import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.infer_read import NO_HEADERS, Body, DecoupledModelError, RequestReader
-from naiad.frontends.http.json_work import LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES
+from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json
 from naiad.frontends.http.protocol import Exchange
-from naiad.request import Array, InferRequest, Outputs, Parameters
+from naiad.request import Array, InferRequest, Outputs, Parameters, memory_of
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
 from naiad.wire.infer_classes import Classes, Classified, LargeClassesError
@@ -50,6 +50,7 @@ class HttpInferRequest(InferRequest):
         self.model = model
         self.plan = self.terms = plan
         self.inputs = inputs
+        self.held_bytes = plan.size
         self.id = request_id
         self.received_ns = received_ns
         self.queued_ns = received_ns
@@ -191,7 +192,8 @@ class InferHandler:
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):
-                if len(body) >= LARGE_JSON_BYTES and (size is None or size == len(body)):
+                model.check_room(len(body))
+                if (size is None or size == len(body)) and is_large_json(body):
                     self._read_later(exchange, model, body, size, received_ns)
                     return
                 request = self._read(exchange, model, body, None, received_ns, size)
@@ -200,10 +202,12 @@ class InferHandler:
                     plan = self._last_plan
                 else:
                     plan = self._look_up(bytes(body[:size]))
+                    if plan is None:
+                        model.check_room(len(body))
                 if plan is not None and plan.size == len(body) - size:
                     inputs = plan.views(body, size)
                     request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns)
-                elif size >= LARGE_JSON_BYTES:
+                elif size >= MANY_VALUES_BYTES and is_large_json(body[:size]):
                     self._read_later(exchange, model, body, size, received_ns)
                     return
                 else:
@@ -234,6 +238,8 @@ class InferHandler:
                 model.submit(request)
             except NaiadError as wrong:
                 _refuse(exchange, wrong)
+            except Exception:
+                handler_failed(exchange)
 
         exchange.json_work.read(body, size, done)
 
@@ -264,6 +270,8 @@ class InferHandler:
         plain_id = not request_id or orjson.dumps(request_id)[1:-1] == request_id.encode()
         kind = HttpInferRequest if plain_id else EscapedIdRequest
         request = kind(exchange, model, plan, inputs, request_id, received_ns)
+        # The JSON part stays with the tensors behind it, and may be most of the body.
+        request.held_bytes = max(len(body), memory_of(inputs))
         # Reading took a while, and was no wait in a queue.
         request.queued_ns = monotonic_ns()
         return request
