@@ -23,7 +23,7 @@ from naiad.execution.model import LoadedModel
 from naiad.frontends.http.answers import JSON, RETRY_AFTER, handler_failed, send_error
 from naiad.frontends.http.exchange import Exchange
 from naiad.frontends.http.infer_read import Body
-from naiad.frontends.http.json_work import is_large_json
+from naiad.frontends.http.json_work import MANY_TO_GENERATE, is_large_json
 from naiad.frontends.http.streamed import StreamedAnswer
 from naiad.frontends.planning import Planner, read_bytes
 from naiad.request import Array, InferRequest, request_label
@@ -183,7 +183,7 @@ class _GenerateHandler:
             if exchange.head.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
                 raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
             model.check_room(len(body))
-            if is_large_json(body):
+            if is_large_json(body, MANY_TO_GENERATE):
                 self._read_later(exchange, model, body, received_ns)
                 return
             header = read_generate(body, model.spec.inputs)

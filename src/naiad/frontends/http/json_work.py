@@ -37,6 +37,8 @@ LARGE_JSON_BYTES: Final = 1 << 20
 MANY_VALUES_BYTES: Final = 1 << 16
 MANY_VALUES: Final = 1 << 16
 """From here on smaller JSON does: small lists take a parser a hundred times as long as their bytes suggest."""
+MANY_TO_GENERATE: Final = 1 << 14
+"""The same for ``generate``, where some requests are parsed twice, and few have many values."""
 LARGE_OUTPUT_BYTES: Final = 1 << 18
 """From here on outputs do; each number takes several times its bytes as text."""
 MAX_WAITING: Final = 64
@@ -56,11 +58,11 @@ class _Job:
     done: Done
 
 
-def is_large_json(raw: Body) -> bool:
-    """Whether JSON is to be read in the process."""
+def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
+    """Whether JSON is to be read in the process; ``many_values`` is how many are too many for the loop."""
     if len(raw) < MANY_VALUES_BYTES:
         return False
-    return len(raw) >= LARGE_JSON_BYTES or _plain(raw).count(b",") >= MANY_VALUES
+    return len(raw) >= LARGE_JSON_BYTES or _plain(raw).count(b",") >= many_values
 
 
 def _plain(raw: Body) -> bytes | bytearray:
