@@ -46,7 +46,7 @@ def inflate(data: bytes | bytearray | memoryview, encoding: str, window_bits: in
             while rest:
                 if worker.eof:
                     is_next = _GZIP_START.startswith(bytes(rest[:2]))
-                    if window_bits != EITHER or view[:2] != _GZIP_START or not is_next:
+                    if window_bits != EITHER or bytes(view[:2]) != _GZIP_START or not is_next:
                         raise BrokenDataError(f"goes on behind the end of its {encoding} data")
                     members += 1
                     if members > MAX_MEMBERS:

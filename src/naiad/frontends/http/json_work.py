@@ -37,7 +37,7 @@ LARGE_JSON_BYTES: Final = 1 << 20
 MANY_VALUES_BYTES: Final = 1 << 16
 MANY_VALUES: Final = 1 << 16
 """From here on smaller JSON does: small lists take a parser a hundred times as long as their bytes suggest."""
-MANY_TO_GENERATE: Final = 1 << 14
+MANY_TO_GENERATE: Final = 1 << 13
 """The same for ``generate``, where some requests are parsed twice, and few have many values."""
 LARGE_OUTPUT_BYTES: Final = 1 << 18
 """From here on outputs do; each number takes several times its bytes as text."""
