@@ -18,7 +18,6 @@ from naiad.errors import (
     InternalError,
     InvalidArgumentError,
     NaiadError,
-    QueueFullError,
     ServerStoppingError,
     UnavailableError,
 )
@@ -264,11 +263,10 @@ class LoadedModel:
             self._refuse(request.held_bytes, request.received_ns)
 
     def _refuse(self, size: int, received_ns: int) -> None:
-        try:
-            self.budget.check(size, self.name, self.in_flight)
-        except QueueFullError as error:
+        error = self.budget.refusal(size, self.name, self.in_flight)
+        if error is not None:
             self._statistics.count_failure(error.reason, monotonic_ns() - received_ns)
-            raise
+            raise error
 
     def _let_go(self, request: InferRequest) -> None:
         """A request is about to be answered for good."""

@@ -7,6 +7,7 @@ accepted and is not answered, whether it waits or runs, and what work on bodies 
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from time import monotonic
 from typing import Final
 
@@ -56,30 +57,27 @@ class RequestBudget:
         self._kind = refusal
         self._logged_s = -LOG_EVERY_S
 
-    def check(self, size: int, model: str = "", unanswered: int = 0) -> None:
-        """Check that there is room for one more request of ``size`` bytes, to a model with so many unanswered ones.
+    def refusal(self, size: int, model: str = "", unanswered: int = 0) -> QueueFullError | None:
+        """The error for one more request of ``size`` bytes, to a model with so many unanswered ones.
+
+        None when there is room for it.
+        """
+        if self.requests >= self.max_requests:
+            return self.refuse("requests", _requests_text(self.max_requests))
+        if self.bytes + size > self.max_bytes and self.requests:
+            return self.refuse("bytes", _bytes_text(size, self.max_bytes))
+        if unanswered >= self.max_per_model:
+            return self.refuse("model", _model_text(model, self.max_per_model))
+        return None
+
+    def check(self, size: int) -> None:
+        """Check that there is room for ``size`` bytes more.
 
         Raises:
             QueueFullError: there is none.
         """
-        if self.requests >= self.max_requests:
-            raise self.refuse(
-                "requests",
-                f"the server has {self.requests} unanswered requests, as many as --max-in-flight-requests allows: "
-                + _ADVICE,
-            )
-        if self.bytes + size > self.max_bytes and self.requests:
-            raise self.refuse(
-                "bytes",
-                f"the server holds {self.bytes} bytes of unanswered requests, and one of {size} bytes more would be "
-                f"beyond the {self.max_bytes} that --max-in-flight-bytes allows: {_ADVICE}",
-            )
-        if unanswered >= self.max_per_model:
-            raise self.refuse(
-                "model",
-                f"model '{model}' has {unanswered} unanswered requests, as many as "
-                f"--max-in-flight-requests-per-model allows: {_ADVICE}",
-            )
+        if (error := self.refusal(size)) is not None:
+            raise error
 
     def take(self, size: int) -> None:
         """Count a request of ``size`` bytes, whether there is room or not."""
@@ -99,3 +97,27 @@ class RequestBudget:
             self._logged_s = now_s
             logger.warning("requests are refused: %s", text)
         return self._kind(text)
+
+
+# A server that has too many requests says the same many times.
+
+
+@lru_cache(maxsize=4)
+def _requests_text(limit: int) -> str:
+    return f"the server has {limit} unanswered requests, as many as --max-in-flight-requests allows: {_ADVICE}"
+
+
+@lru_cache(maxsize=64)
+def _bytes_text(size: int, limit: int) -> str:
+    return (
+        f"the unanswered requests and this one of {size} bytes would hold more than the {limit} bytes that "
+        f"--max-in-flight-bytes allows: {_ADVICE}"
+    )
+
+
+@lru_cache(maxsize=64)
+def _model_text(model: str, limit: int) -> str:
+    return (
+        f"model '{model}' has {limit} unanswered requests, as many as --max-in-flight-requests-per-model allows: "
+        f"{_ADVICE}"
+    )

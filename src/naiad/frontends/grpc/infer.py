@@ -46,7 +46,7 @@ class GrpcInferRequest(InferRequest):
             try:
                 parts, size = self.plan.answer(self.id, outputs)
             except LargeClassesError as large:
-                classify_off_loop(self, large)
+                classify_off_loop(self, self.model.budget, large)
                 return
             except NaiadError as unsendable:
                 error = unsendable

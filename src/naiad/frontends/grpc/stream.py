@@ -214,7 +214,7 @@ class _InferStream:
             try:
                 parts, size = request.plan.streamed(request.id, outputs)
             except LargeClassesError as large:
-                classify_off_loop(request, large)
+                classify_off_loop(request, request.model.budget, large)
                 return
             except NaiadError as unsendable:
                 error = unsendable

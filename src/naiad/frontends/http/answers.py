@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from naiad.errors import NaiadError, QueueFullError
 from naiad.frontends.http.protocol import Exchange
+from naiad.wire.http1 import encode_head
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +34,19 @@ def send_error(
     exchange: Exchange, error: NaiadError, content_type: str = JSON, extra: tuple[tuple[str, str], ...] = ()
 ) -> None:
     """Answer with an error's status and its text as ``{"error": ...}``."""
-    if error.http_status == 503 or isinstance(error, QueueFullError):
+    if isinstance(error, QueueFullError) and not extra:
+        exchange.send(_refusal(error.http_status, content_type, str(error)))
+        return
+    if error.http_status == 503:
         extra = (*extra, RETRY_AFTER)
     exchange.send_status(error.http_status, content_type, orjson.dumps({"error": str(error)}), extra)
+
+
+@lru_cache(maxsize=64)
+def _refusal(status: int, content_type: str, text: str) -> bytes:
+    """A whole answer. A server with too much to do gives the same one many times, and it should cost it little."""
+    body = orjson.dumps({"error": text})
+    return encode_head(status, content_type, len(body), (RETRY_AFTER,)) + body
 
 
 def handler_failed(exchange: Exchange) -> None:

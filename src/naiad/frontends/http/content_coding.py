@@ -39,7 +39,7 @@ class ContentCoding:
 
     Args:
         max_body_bytes: what one body may have once decompressed.
-        budget: bounds the bodies that wait to be decompressed.
+        budget: bounds the bodies that wait to be decompressed and the answers that wait to be compressed.
     """
 
     def __init__(self, max_body_bytes: int, budget: RequestBudget) -> None:
@@ -53,7 +53,7 @@ class ContentCoding:
         wanted = best_coding(head.headers.get("accept-encoding", ""))
         if given != IDENTITY:
             handler = self._decompressing(handler, given) if given in WINDOW_BITS else _refuse
-        return handler if wanted == IDENTITY else _compressing(handler, wanted)
+        return handler if wanted == IDENTITY else _compressing(handler, wanted, self._budget)
 
     def _decompressing(self, handler: Handler, coding: str) -> Handler:
         def handle(exchange: Exchange, body: Body) -> None:
@@ -78,23 +78,12 @@ class ContentCoding:
         self, body: Body, coding: str, deliver: Callable[[bytearray], None], fail: Callable[[NaiadError], None]
     ) -> None:
         """Decompress in a thread, which does so one by one."""
-        budget, size = self._budget, len(body)
         try:
-            budget.check(size)
+            self._budget.check(len(body))
         except NaiadError as error:
             fail(error)
             return
-        budget.take(size)
-
-        def done(whole: bytearray) -> None:
-            budget.let_go(size)
-            deliver(whole)
-
-        def failed(error: NaiadError) -> None:
-            budget.let_go(size)
-            fail(error)
-
-        run_off_loop(partial(_inflate, body, coding, self._max_body_bytes), done, failed)
+        run_off_loop(partial(_inflate, body, coding, self._max_body_bytes), deliver, fail, self._budget, len(body))
 
     def _inflate_small(self, body: Body, coding: str) -> bytearray | None:
         """What becomes of a body that is small before and after; None for others: a few bytes can become many."""
@@ -164,11 +153,12 @@ class _CountedExchange(_OuterExchange):
 class _CompressingExchange(_OuterExchange):
     """Compresses answers that are no errors."""
 
-    __slots__ = ("_coding",)
+    __slots__ = ("_budget", "_coding")
 
-    def __init__(self, inner: Exchange, coding: str) -> None:
+    def __init__(self, inner: Exchange, coding: str, budget: RequestBudget) -> None:
         super().__init__(inner)
         self._coding = coding
+        self._budget = budget
 
     def send(self, parts: bytes | list[Any]) -> None:
         first, *rest = [parts] if isinstance(parts, bytes) else parts
@@ -178,19 +168,24 @@ class _CompressingExchange(_OuterExchange):
         end = first.index(HEAD_END) + len(HEAD_END)
         body = [memoryview(first)[end:], *rest]
         pack = partial(compress, body, self._coding, LEVEL)
-        if sum(map(len, body)) <= OFF_LOOP_BYTES:
+        size = sum(map(len, body))
+        if size <= OFF_LOOP_BYTES:
             self._send_packed(first[:end], pack())
         else:
             # Whatever comes in the way of compressing it, there is an answer.
-            run_off_loop(pack, partial(self._send_packed, first[:end]), lambda error: self._inner.send(parts))
+            send_plain = partial(self._send_plain, parts)
+            run_off_loop(pack, partial(self._send_packed, first[:end]), send_plain, self._budget, size)
+
+    def _send_plain(self, parts: bytes | list[Any], error: NaiadError) -> None:
+        self._inner.send(parts)
 
     def _send_packed(self, head: bytes, packed: bytes) -> None:
         self._inner.send([coded_head(head, self._coding, len(packed)), packed])
 
 
-def _compressing(handler: Handler, coding: str) -> Handler:
+def _compressing(handler: Handler, coding: str, budget: RequestBudget) -> Handler:
     def handle(exchange: Exchange, body: bytearray | memoryview) -> None:
-        handler(_CompressingExchange(exchange, coding), body)
+        handler(_CompressingExchange(exchange, coding, budget), body)
 
     return handle
 

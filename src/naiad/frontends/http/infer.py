@@ -122,7 +122,7 @@ class HttpInferRequest(InferRequest):
         try:
             self._send_any(classes.apply(outputs))
         except LargeClassesError as large:
-            classify_off_loop(self, large)
+            classify_off_loop(self, self.model.budget, large)
         except NaiadError as error:
             send_error(self.exchange, error, TEXT)
 
