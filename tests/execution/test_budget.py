@@ -136,7 +136,9 @@ def test_nothing_is_left_whatever_becomes_of_the_requests(seed: int, ordered: bo
                     accepted.append(caller)
                 except QueueFullError:
                     refused += 1
-                assert budget.requests == batched.in_flight + single.in_flight <= 40
+                assert budget.requests <= 40
+                # Those whose answers wait for earlier ones are not in flight any more.
+                assert ordered or budget.requests == batched.in_flight + single.in_flight
                 assert 0 <= budget.bytes <= 400
                 if accepted and chance.random() < 0.2:
                     chance.choice((batched, single)).cancel(chance.choice(accepted))
@@ -151,5 +153,36 @@ def test_nothing_is_left_whatever_becomes_of_the_requests(seed: int, ordered: bo
             assert refused > 0
             counted = sum(m.statistics.success.count + m.statistics.failure.count for m in (batched, single))
             assert counted == 600
+
+    run(test())
+
+
+def test_answers_that_wait_for_an_earlier_one_count() -> None:
+    gate = Event()
+    first = Event()
+
+    def wait(inputs: Arrays, outputs: object) -> Arrays:
+        if not first.is_set():
+            first.set()
+            assert gate.wait(WAIT_S)
+        return negate(inputs, ("y",))
+
+    async def test() -> None:
+        budget = RequestBudget(max_requests=10)
+        batching = BatchingSpec((1,), 0, preserve_ordering=True)
+        with loaded(spec(batching=batching, count=2, max_batch_size=1), wait, budget) as model:
+            callers = [Caller(0)]
+            model.submit(callers[0])
+            await until(first.is_set)
+            with pytest.raises(QueueFullError):
+                for n in range(1, 100):
+                    model.submit(caller := Caller(n))
+                    callers.append(caller)
+                    await until(lambda: model.in_flight == 1)
+            assert len(callers) == 10
+            assert not any(caller.answers for caller in callers)
+            gate.set()
+            assert [await caller.answer() for caller in callers] == [[-n] for n in range(10)]
+            assert (budget.requests, budget.bytes, model.in_flight) == (0, 0, 0)
 
     run(test())

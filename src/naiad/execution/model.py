@@ -523,9 +523,18 @@ class LoadedModel:
 
     def _respond(self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if self._ordered is not None:
-            self._ordered.release(request, partial(_send, request, outputs, error))
+            # One slow request holds up the answers of any number of later ones: these count until they leave.
+            size = sum(array.nbytes for array in outputs.values())
+            self.budget.take(size)
+            self._ordered.release(request, partial(self._send_in_order, request, outputs, error, size))
         else:
             _send(request, outputs, error)
+
+    def _send_in_order(
+        self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None, size: int
+    ) -> None:
+        self.budget.let_go(size)
+        _send(request, outputs, error)
 
     def _count(self, batch: Batch) -> int:
         """Statistics of a batch that succeeded, once for all its requests, which are no longer held.
