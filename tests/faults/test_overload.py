@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from backends.python_models import DOUBLES, write_python_model
 from faults.overload_server import figures, held, inference, refused, wait_empty, wait_held, waiting
+from naiad.execution.child_calls import MAX_CALLS
 from server.grpc_peers import calling
 from server.models import identity, numbers, write_model
 from server.running import ANSWER_S, RunningServer, read_answer, request_bytes, serving, until
@@ -36,6 +37,21 @@ class TritonPythonModel:
             else:
                 answers.append(pb_utils.InferenceResponse(called.output_tensors()))
         return answers
+"""
+CALLS_MANY = """
+import asyncio
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        count = int(pb_utils.get_input_tensor_by_name(requests[0], "X").as_numpy().flat[0])
+        x = pb_utils.Tensor("INPUT0", np.zeros((1, 1), np.int32))
+        calls = [
+            pb_utils.InferenceRequest(model_name="many", requested_output_names=["OUTPUT0"], inputs=[x]).async_exec()
+            for _ in range(count)
+        ]
+        errors = [a.error().message() for a in await asyncio.gather(*calls) if a.has_error()]
+        assert all("calls of other models open" in e for e in errors), errors[:3]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([[len(errors)]], np.float32))])]
 """
 WAITS = """
 class TritonPythonModel:
@@ -87,6 +103,9 @@ def test_everything_else_is_answered_meanwhile(server: RunningServer) -> None:
         for path in (*paths, "/v2/models/slow/config", "/v2/models/stats", "/v2/logging"):
             assert server.get(path).status == 200, path
         assert server.post("/v2/repository/index", {}).status == 200
+        # A large body, of a request that the server does not serve without --model-control-mode.
+        answer = server.post("/v2/repository/models/x/load", {"parameters": {"file:1/a": "A" * 100_000}})
+        assert "--model-control-mode" in answer.error
         assert figures(server)['nv_inference_request_failure{model="slow",reason="REJECTED",version="1"}'] >= 0
         with calling(server.grpc_url) as client:
             assert client.is_server_ready()
@@ -349,6 +368,20 @@ def test_python_models(tmp_path: Path) -> None:
         for thread in (first, second):
             thread.join(ANSWER_S)
             assert not thread.is_alive()
+
+
+def test_a_process_has_only_so_many_calls_open(tmp_path: Path) -> None:
+    write_python_model(tmp_path / "models", "calls", CALLS_MANY, "max_batch_size: 1")
+    batched = identity(max_batch_size=8192, delay_ms=500, extra="dynamic_batching { }")
+    write_model(tmp_path / "models", "many", batched)
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        for count, refused_calls in ((MAX_CALLS + 500, 500), (100, 0)):
+            given = {"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [count]}
+            answer = server.infer("calls", {"inputs": [given]})
+            assert answer.status == 200, answer.body
+            # Some of the first may be answered before the last are sent.
+            assert 0 <= answer.json()["outputs"][0]["data"][0] <= refused_calls
+            wait_empty(server)
 
 
 def ask_quietly(ask: Any, model: str, value: float) -> None:

@@ -324,7 +324,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             return size
         if length > SMALL_BODY_BYTES:
             try:
-                self._service.check_arrival(length)
+                self._service.check_arrival(head.target, length)
             except QueueFullError as error:
                 self._fail(error.http_status, str(error), retry=True)
                 return size

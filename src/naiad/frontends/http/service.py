@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 1 << 26
+_INFERENCE: Final = ("/infer", "/generate", "/generate_stream")
+"""How the paths end whose requests the budget counts: to load a model is possible without room for inference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +127,14 @@ class HttpService:
         self.pool.age(seconds)
         self._bound_waiting()
 
-    def check_arrival(self, size: int) -> None:
-        """Check that a large body of ``size`` bytes may begin to arrive.
+    def check_arrival(self, path: str, size: int) -> None:
+        """Check that a large body of ``size`` bytes, of a request to ``path``, may begin to arrive.
 
         Raises:
             QueueFullError: it would have to be refused in the end, or too many arrive.
         """
-        self.budget.check(size)
+        if path.endswith(_INFERENCE):
+            self.budget.check(size)
         if self.arriving_bytes and self.arriving_bytes + size > self.limits.max_arriving_bytes:
             raise self.budget.refuse(
                 "body",
