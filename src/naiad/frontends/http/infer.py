@@ -12,7 +12,7 @@ from time import monotonic_ns
 import orjson
 
 from naiad.engine.engine import Engine
-from naiad.errors import NaiadError, NotFoundError
+from naiad.errors import CancelledError, NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.http.answers import JSON, TEXT, handler_failed, send_error
@@ -224,9 +224,10 @@ class InferHandler:
         _check(model)
 
         def done(body: memoryview, json_bytes: int, error: NaiadError | None) -> None:
-            if exchange.closed():
-                return
             try:
+                if exchange.closed():
+                    # Nobody reads this, but who counts the exchange has to know.
+                    raise CancelledError("the request was cancelled by its caller")
                 if error is not None:
                     raise error
                 model = self._engine.find(self._name, self._version)
