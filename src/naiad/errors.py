@@ -76,9 +76,16 @@ class MalformedRequestError(InvalidArgumentError):
 
 
 class QueueFullError(UnavailableError):
-    """A bounded queue has no room (``max_queue_size``)."""
+    """A bounded queue has no room (``max_queue_size``), or the server as a whole has none."""
 
     reason = "REJECTED"
+
+
+class TooManyRequestsError(QueueFullError):
+    """The same for servers that answer with 429 (``--overload-status=429``)."""
+
+    http_status = 429
+    grpc_code = 8
 
 
 class RequestTimeoutError(UnavailableError):

@@ -15,6 +15,8 @@ Parameters = Mapping[str, ParameterValue]
 
 NO_PARAMETERS: Parameters = {}
 UNKNOWN_ID = "<id_unknown>"
+OBJECT_BYTES = 48
+"""What an element of BYTES costs beside its bytes and its place in an array."""
 SEQUENCE_START = 1
 SEQUENCE_END = 2
 
@@ -22,6 +24,16 @@ SEQUENCE_END = 2
 def request_label(request_id: str) -> str:
     """The prefix of every message about one request: ``[request id: 7] ``."""
     return f"[request id: {request_id or UNKNOWN_ID}] "
+
+
+def memory_of(inputs: Mapping[str, Array]) -> int:
+    """The bytes that inputs hold, those of BYTES as the objects that they are."""
+    size = 0
+    for array in inputs.values():
+        size += array.nbytes
+        if array.dtype.hasobject:
+            size += OBJECT_BYTES * array.size + sum(map(len, array.ravel().tolist()))
+    return size
 
 
 class RequestTerms:
@@ -88,11 +100,14 @@ class InferRequest:
         inputs: arrays by name; BYTES as object arrays of ``bytes``.
         id: the caller's id, "" when none was given.
         received_ns, queued_ns: monotonic times of its arrival and of its being handed to the model.
+        held_bytes: what it holds in memory, as far as it counts against the server's bounds.
+        can_be_refused: whether those bounds apply. What a request that was accepted has begun goes on.
         carrier: what brought it, as traces name it: "HTTP" or "GRPC"; "" for a request of another model.
     """
 
-    __slots__ = ("id", "inputs", "queued_ns", "received_ns", "terms")
+    __slots__ = ("held_bytes", "id", "inputs", "queued_ns", "received_ns", "terms")
     carrier: ClassVar[str] = ""
+    can_be_refused: ClassVar[bool] = True
 
     def __init__(
         self, terms: RequestTerms, inputs: Mapping[str, Array], id: str = "", received_ns: int = 0, queued_ns: int = 0
@@ -102,6 +117,7 @@ class InferRequest:
         self.id = id
         self.received_ns = received_ns
         self.queued_ns = queued_ns or received_ns
+        self.held_bytes = memory_of(inputs)
 
     def headers(self) -> Mapping[str, str]:
         """What the caller said beside the request, by lower-case name (headers of HTTP, metadata of gRPC)."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from naiad.cache.local import LocalCache
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
-from naiad.errors import ModelLoadError, NaiadError, OptionError
+from naiad.errors import ModelLoadError, NaiadError, OptionError, QueueFullError, TooManyRequestsError
 from naiad.frontends.access.settings import gates
 from naiad.frontends.forwarding import HeaderForwarding
 from naiad.frontends.http.access import guarded
@@ -31,6 +31,8 @@ from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.options import ServerOptions, option_rows
 from naiad.repository.catalog import Catalog
+from naiad.scheduling.budget import RequestBudget
+from naiad.telemetry.host import usable_memory_bytes
 from naiad.telemetry.logs import LogSettings, ServerLog, table_log
 from naiad.telemetry.tables import format_table
 from naiad.telemetry.tracing import Tracing
@@ -87,11 +89,13 @@ class Server:
         self._options = options
         self._log = log
         self._cache = LocalCache(options.local_cache_bytes) if options.local_cache_bytes else None
+        self._budget = _budget(options)
         settings = LoadSettings(
             options.settings_of,
             not options.disable_auto_complete_config,
             options.model_config_name,
             cache=self._cache,
+            budget=self._budget,
         )
         self._catalog = Catalog(options.model_repository, options.paths)
         is_explicit = options.model_control_mode == "explicit"
@@ -206,6 +210,7 @@ class Server:
             max_body_bytes=options.http_max_input_size,
             max_connections=options.http_max_connections,
             idle_s=options.http_idle_timeout_secs,
+            max_arriving_bytes=self._budget.max_bytes,
         )
         inner = Router(self._engine, options.http_max_input_size, _forwarding(options.http_header_forward_pattern))
         router = surrounded(inner, options, self._gates.http)
@@ -217,6 +222,7 @@ class Server:
             reuse_port=options.reuse_http_port,
             take_http2=take_http2,
             ssl=http_tls(options),
+            budget=self._budget,
         )
         await self._start(listener, "HTTPService")
         renew_http_tls(self._renewal, options, listener)
@@ -279,6 +285,15 @@ class Server:
         """Answer what is in flight and close; False when that took longer than ``--exit-timeout-secs``."""
         timeout_s = self._options.exit_timeout_secs
         return all(await asyncio.gather(*(listener.drain(timeout_s) for listener in self._listeners)))
+
+
+def _budget(options: ServerOptions) -> RequestBudget:
+    return RequestBudget(
+        options.max_in_flight_requests,
+        options.max_in_flight_bytes or usable_memory_bytes() // 4,
+        options.max_in_flight_requests_per_model,
+        TooManyRequestsError if options.overload_status == "429" else QueueFullError,
+    )
 
 
 def _forwarding(pattern: str) -> HeaderForwarding | None:

@@ -194,7 +194,7 @@ def test_unloading_and_loading_again(tmp_path: Path) -> None:
         shown = {'{model="m",version="1"}': 2.5}
         assert samples(client, "requests") == shown
         client.grpc.unload_model("m")
-        until(lambda: "requests" not in page(client), WITHIN_S, "the metrics are gone")
+        until(lambda: "# TYPE requests " not in page(client), WITHIN_S, "the metrics are gone")
         client.grpc.load_model("m")
         assert samples(client, "requests") == {'{model="m",version="1"}': 0.5}
         # The next one starts while this one serves, so that it goes on where this one ends.
@@ -210,7 +210,7 @@ def test_unloading_and_loading_again(tmp_path: Path) -> None:
             client.grpc.load_model("m")
         assert tell(client, 0, 1) == 2
         client.grpc.unload_model("m")
-        until(lambda: "requests" not in page(client), WITHIN_S, "the metrics are gone")
+        until(lambda: "# TYPE requests " not in page(client), WITHIN_S, "the metrics are gone")
         client.grpc.load_model("m")
         assert "# TYPE requests gauge" in page(client)
 

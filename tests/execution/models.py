@@ -20,6 +20,7 @@ from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueueS
 from naiad.errors import NaiadError
 from naiad.execution.model import LoadedModel
 from naiad.request import InferRequest, RequestTerms
+from naiad.scheduling.budget import RequestBudget
 from naiad.tensor.dtypes import BY_WIRE
 
 WAIT_S = 10.0
@@ -113,10 +114,10 @@ def negate(inputs: Arrays, outputs: Sequence[str]) -> Arrays:
 
 
 @contextlib.contextmanager
-def loaded(model: ModelSpec, backend: Backend | Execute) -> Iterator[LoadedModel]:
+def loaded(model: ModelSpec, backend: Backend | Execute, budget: RequestBudget | None = None) -> Iterator[LoadedModel]:
     """A started model on the running loop; it is closed in the end, which must not take long."""
     made = backend if isinstance(backend, Backend) else FunctionBackend(lambda index: backend)
-    found = LoadedModel(model, 1, made, asyncio.get_running_loop())
+    found = LoadedModel(model, 1, made, asyncio.get_running_loop(), budget=budget)
     found.start()
     try:
         yield found

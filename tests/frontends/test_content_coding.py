@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
@@ -13,7 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontends.http_application import BINARY, JSON, TEXT, Answer, House, Peer, identity_config, play, write_model
+from frontends.http_application import (
+    BINARY,
+    JSON,
+    TEXT,
+    WAIT_S,
+    Answer,
+    House,
+    Peer,
+    identity_config,
+    play,
+    write_model,
+)
 from naiad.frontends.http import content_coding
 from naiad.frontends.http.routes import Router
 from naiad.frontends.off_loop import OFF_LOOP_BYTES
@@ -183,6 +195,25 @@ def test_unanswered_bodies_are_bounded_together(repository: Path, monkeypatch: p
             request.respond(request.inputs, None)
         model.submit = submit  # type: ignore[method-assign]
         assert (await peer.ask("POST", INFER, gzip.compress(body), {"Content-Encoding": "gzip"})).status == 200
+
+    play(repository, scenario)
+
+
+def test_a_caller_that_leaves_while_its_large_json_is_read_holds_nothing(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        body = gzip.compress(floats(*range(200_000)))
+        lines = f"POST {INFER} HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+        coding, budget = house.router._coding, house.engine.budget
+        with house.peer() as leaving:
+            leaving._receive(lines.encode() + body)
+            assert budget.requests == 1
+            async with asyncio.timeout(WAIT_S):
+                while not coding._inflated_bytes:
+                    await asyncio.sleep(0.001)
+                leaving.connection.connection_lost(None)
+                while coding._inflated_bytes or budget.requests:
+                    await asyncio.sleep(0.001)
+        assert budget.bytes == 0
 
     play(repository, scenario)
 

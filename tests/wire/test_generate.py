@@ -23,7 +23,7 @@ def model(**shapes: tuple[int, ...]) -> ModelSpec:
 
 
 def read(spec: ModelSpec, request: Any) -> InferHeader:
-    return read_generate(request if isinstance(request, bytes) else json.dumps(request).encode(), spec)
+    return read_generate(request if isinstance(request, bytes) else json.dumps(request).encode(), spec.inputs)
 
 
 @pytest.mark.parametrize(

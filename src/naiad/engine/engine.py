@@ -53,6 +53,9 @@ class Engine:
         strict_readiness: ready only when every model is (``--strict-readiness``).
         log: whose settings can be changed.
         tracing: which requests are traced.
+
+    Attributes:
+        budget: how many requests there may be, and how many bytes they may hold.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Engine:
         self._strict_readiness = strict_readiness
         self._followers: WeakSet[Follower] = WeakSet()
         self.exiting = False
+        self.budget = manager.budget
         manager.models = self
         manager.on_unloading = self._let_go
         manager.on_serving = self._trace

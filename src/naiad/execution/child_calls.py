@@ -42,6 +42,8 @@ from naiad.tensor.strings import decode_bytes, encode_bytes
 
 logger = logging.getLogger("naiad")
 
+MAX_CALLS: Final = 4096
+"""How many calls one child may have open."""
 MAX_WAITING: Final = 1024
 """Frames that may wait for a child before a decoupled model that it called is cut off."""
 
@@ -145,6 +147,8 @@ class CalledRequest(InferRequest):
     """The request of a call; its answers go to the child that called."""
 
     __slots__ = ("_calls", "number", "target")
+    # The request that calls was accepted and holds its place; refusing its calls would waste what was done for it.
+    can_be_refused = False
 
     def __init__(
         self, calls: ChildCalls, number: int, target: Target, terms: RequestTerms, inputs: Mapping[str, Array], id: str
@@ -209,6 +213,11 @@ class ChildCalls:
         """Pass a call on to the model that it names; the answers come later, an error if that is not possible."""
         try:
             request = self._read(number, payload)
+            if len(self._running) >= MAX_CALLS:
+                raise UnavailableError(
+                    f"{request_label(request.id)}the process of the model has {MAX_CALLS} calls of other models open, "
+                    "as many as it may: wait for some of them first"
+                )
             self._running[number] = request
             request.target.submit(request)
         except NaiadError as error:

@@ -41,6 +41,7 @@ from naiad.execution.tracing import ModelTracer
 from naiad.execution.waiting_time import WaitingTime
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
+from naiad.scheduling.budget import RequestBudget
 from naiad.scheduling.ordering import OrderedRelease
 from naiad.scheduling.policy_queue import PolicyQueue
 from naiad.telemetry.custom_metrics import CustomMetrics
@@ -71,6 +72,7 @@ class LoadedModel:
         models: Models | None = None,
         metrics: CustomMetrics | None = None,
         cache: LocalCache | None = None,
+        budget: RequestBudget | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -78,6 +80,7 @@ class LoadedModel:
         self._statistics = ModelStatistics()
         self._cache = ModelCache(cache, spec, version, self._statistics) if cache is not None else None
         self.in_flight = 0
+        self.budget = budget or RequestBudget()
         self._backend = backend
         self._loop = loop
         self._models = models
@@ -221,8 +224,9 @@ class LoadedModel:
 
         Raises:
             ServerStoppingError: the model no longer accepts requests.
-            QueueFullError: as many requests wait as its queue policy allows.
             UnavailableError: no instance can run it for a while.
+            QueueFullError: the server or the model has too many unanswered requests, or as many wait as the model's
+                queue policy allows.
         """
         direct = self._direct
         if direct is not None and direct.run(request, _not_sent):
@@ -240,10 +244,16 @@ class LoadedModel:
             raise UnavailableError(str(self._outage))
         if self._cache is not None and self._answered_from_cache(request, self._cache):
             return
+        budget, size = self.budget, request.held_bytes
+        held = budget.bytes + size
+        if held > budget.max_bytes or budget.requests >= budget.max_requests or self.in_flight >= budget.max_per_model:
+            self._check_room(request)
         if self._policies is None:
             self._batcher.push(request)
         else:
             self._push_by_policy(request)
+        budget.bytes = held
+        budget.requests += 1
         self.in_flight += 1
         self._statistics.pending += 1
         if self._ordered is not None:
@@ -272,7 +282,7 @@ class LoadedModel:
             self._statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
             if self._cache is not None:
                 self._cache.keep(request, None)
-            raise
+            raise self.budget.refuse("queue", str(error)) from None
         if self._waiting_time is not None:
             self._waiting_time.watch()
 
@@ -280,6 +290,38 @@ class LoadedModel:
         self._statistics.pending -= 1
         self._fail(request, RequestTimeoutError("Request timeout expired"))
         self._tell_when_drained()
+
+    def check_room(self, size: int) -> None:
+        """Check that a request of at least ``size`` bytes would be taken, before work is done for it.
+
+        Raises:
+            QueueFullError: it would not; that counts as a request that failed.
+        """
+        budget = self.budget
+        if self._direct is None and (
+            budget.bytes + size > budget.max_bytes
+            or budget.requests >= budget.max_requests
+            or self.in_flight >= budget.max_per_model
+        ):
+            self._refuse(size, monotonic_ns())
+
+    def _check_room(self, request: InferRequest) -> None:
+        if request.can_be_refused:
+            if self._cache is not None:
+                self._cache.keep(request, None)
+            self._refuse(request.held_bytes, request.received_ns)
+
+    def _refuse(self, size: int, received_ns: int) -> None:
+        error = self.budget.refusal(size, self.name, self.in_flight)
+        if error is not None:
+            self._statistics.count_failure(error.reason, monotonic_ns() - received_ns)
+            raise error
+
+    def _let_go(self, request: InferRequest) -> None:
+        """A request is about to be answered for good."""
+        self.in_flight -= 1
+        self.budget.requests -= 1
+        self.budget.bytes -= request.held_bytes
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
@@ -342,8 +384,7 @@ class LoadedModel:
     def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Take the one response of each request of a batch. The instance gets its next batch before that."""
         self.child_revived(instance)
-        answered_ns = count_batch(self._statistics, batch, self._clock.wall_ms())
-        self.in_flight -= len(outputs)
+        answered_ns = self._count(batch)
         for request, arrays in zip(batch.requests, outputs, strict=True):
             self._respond(request, arrays, None)
         if self._tracer is not None:
@@ -373,7 +414,7 @@ class LoadedModel:
         else:
             # An error that the model chose as its answer counts as a success: it did what it was asked for.
             answered_ns = count_one(self._statistics, request, batch, self._clock.wall_ms())
-            self.in_flight -= 1
+            self._let_go(request)
             if response.error is not None:
                 self._log_error(request, response.error)
             self._respond(request, {} if response.outputs is None else response.outputs, response.error)
@@ -386,7 +427,7 @@ class LoadedModel:
             if response.flags & FLAG_RESCHEDULE:
                 self._requeue(request)
                 return
-            self.in_flight -= 1
+            self._let_go(request)
             if response.error is None or response.flags & FLAG_OWN:
                 count_one(self._statistics, request, batch, self._clock.wall_ms())
             else:
@@ -489,9 +530,8 @@ class LoadedModel:
                 callback()
 
     def _succeed(self, batch: Batch) -> None:
-        count_batch(self._statistics, batch, self._clock.wall_ms())
+        self._count(batch)
         requests, results = batch.requests, batch.results
-        self.in_flight -= len(requests)
         if len(requests) == 1:
             self._respond(requests[0], results, None)
             return
@@ -513,7 +553,7 @@ class LoadedModel:
                 _not_sent(request)
 
     def _fail(self, request: InferRequest, error: NaiadError) -> None:
-        self.in_flight -= 1
+        self._let_go(request)
         self._statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
         self._log_error(request, error)
         self._respond(request, {}, error)
@@ -526,9 +566,25 @@ class LoadedModel:
         if self._cache is not None:
             self._cache.keep(request, outputs if error is None else None)
         if self._ordered is not None:
-            self._ordered.release(request, partial(_send, request, outputs, error))
+            # One slow request holds up the answers of any number of later ones: these count until they leave.
+            size = sum(array.nbytes for array in outputs.values())
+            self.budget.take(size)
+            self._ordered.release(request, partial(self._send_in_order, request, outputs, error, size))
         else:
             _send(request, outputs, error)
+
+    def _send_in_order(
+        self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None, size: int
+    ) -> None:
+        self.budget.let_go(size)
+        _send(request, outputs, error)
+
+    def _count(self, batch: Batch) -> int:
+        """Count a batch that succeeded. Its requests are no longer held. Gives back the time that was counted to."""
+        self.in_flight -= len(batch.requests)
+        self.budget.requests -= len(batch.requests)
+        self.budget.bytes -= sum([request.held_bytes for request in batch.requests])
+        return count_batch(self._statistics, batch, self._clock.wall_ms())
 
 
 def _send(request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:

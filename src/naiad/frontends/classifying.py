@@ -5,11 +5,12 @@ from __future__ import annotations
 from naiad.errors import NaiadError
 from naiad.frontends.off_loop import run_off_loop
 from naiad.request import InferRequest
+from naiad.scheduling.budget import RequestBudget
 from naiad.wire.infer_classes import Classified, LargeClassesError
 
 
-def classify_off_loop(request: InferRequest, large: LargeClassesError) -> None:
-    """Classify in a thread, and let ``request`` respond with what comes of it."""
+def classify_off_loop(request: InferRequest, budget: RequestBudget, large: LargeClassesError) -> None:
+    """Classify in a thread, and let ``request`` respond with what comes of it; it counts in ``budget`` until then."""
 
     def answer(outputs: Classified) -> None:
         request.respond(outputs, None)
@@ -17,4 +18,4 @@ def classify_off_loop(request: InferRequest, large: LargeClassesError) -> None:
     def fail(error: NaiadError) -> None:
         request.respond({}, error)
 
-    run_off_loop(large.classify, answer, fail)
+    run_off_loop(large.classify, answer, fail, budget, large.held_bytes)

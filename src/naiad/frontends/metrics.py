@@ -8,7 +8,7 @@ from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
 from naiad.telemetry.cache_figures import CacheFigures
 from naiad.telemetry.custom_metrics import CustomMetrics
-from naiad.telemetry.metrics import CONTENT_TYPE, ModelSeries, render
+from naiad.telemetry.metrics import CONTENT_TYPE, InFlight, ModelSeries, render
 from naiad.wire.http1 import RequestHead
 
 
@@ -46,6 +46,7 @@ class MetricsApplication:
             ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics, has_cache and m.spec.is_cached)
             for m in self._engine.loaded_models()
         ]
+        budget = self._engine.budget
         page = render(
             series,
             cpu=self._cpu,
@@ -53,6 +54,7 @@ class MetricsApplication:
             interval_ms=self._interval_ms,
             custom=self._custom,
             cache=self._cache,
+            in_flight=InFlight(budget.requests, budget.bytes, budget.refused),
         )
         exchange.send_status(200, CONTENT_TYPE, page)
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from naiad.errors import InternalError, NaiadError, UnavailableError
+from naiad.scheduling.budget import RequestBudget
 
 log = logging.getLogger(__name__)
 
@@ -19,19 +20,29 @@ _Outcome = TypeVar("_Outcome")
 
 
 def run_off_loop(
-    work: Callable[[], _Outcome], done: Callable[[_Outcome], None], failed: Callable[[NaiadError], None]
+    work: Callable[[], _Outcome],
+    done: Callable[[_Outcome], None],
+    failed: Callable[[NaiadError], None],
+    budget: RequestBudget,
+    size: int,
 ) -> None:
-    """Do ``work`` in the loop's own threads, then tell ``done`` or ``failed`` on the loop.
+    """Do ``work`` in the loop's own thread, one after the other, then tell ``done`` or ``failed`` on the loop.
 
-    ``work`` must touch nothing that the loop changes.
+    ``work`` must touch nothing that the loop changes. Until it is done it counts in ``budget``, with the ``size`` bytes
+    that it is about.
     """
+    budget.take(size)
     future = asyncio.get_running_loop().run_in_executor(None, work)
-    future.add_done_callback(partial(_tell, done, failed))
+    future.add_done_callback(partial(_tell, done, failed, partial(budget.let_go, size)))
 
 
 def _tell(
-    done: Callable[[_Outcome], None], failed: Callable[[NaiadError], None], future: asyncio.Future[_Outcome]
+    done: Callable[[_Outcome], None],
+    failed: Callable[[NaiadError], None],
+    let_go: Callable[[], None],
+    future: asyncio.Future[_Outcome],
 ) -> None:
+    let_go()
     if future.cancelled():
         return
     error = future.exception()

@@ -22,6 +22,7 @@ from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.shared_process import SharedProcesses
+from naiad.scheduling.budget import RequestBudget
 from naiad.telemetry.custom_metrics import CustomMetrics
 
 logger = logging.getLogger("naiad")
@@ -31,7 +32,8 @@ logger = logging.getLogger("naiad")
 class LoadSettings:
     """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
 
-    ``shared`` has the processes that models share, ``cache`` the answers of those with a response cache.
+    ``shared`` has the processes that models share, ``cache`` the answers of those with a response cache. ``budget``
+    bounds the requests to all of them.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -40,6 +42,7 @@ class LoadSettings:
     cores: int = 0
     shared: SharedProcesses = field(default_factory=SharedProcesses)
     cache: LocalCache | None = None
+    budget: RequestBudget = field(default_factory=RequestBudget)
 
     @property
     def usable_cores(self) -> int:
@@ -70,7 +73,14 @@ def load_version(
     """
     prepared, backend, spec = start_backend(source, version, read, settings)
     model = LoadedModel(
-        spec, version, backend, loop, models=models, metrics=metrics, cache=_cache_of(spec, settings.cache)
+        spec,
+        version,
+        backend,
+        loop,
+        models=models,
+        metrics=metrics,
+        cache=_cache_of(spec, settings.cache),
+        budget=settings.budget,
     )
     model.start()
     return model, prepared.config

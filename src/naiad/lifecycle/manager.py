@@ -59,6 +59,7 @@ class ModelManager:
         on_unloading: told of each loaded model that goes, so that what was remembered of it can go too.
         names: those of all models in the repositories.
         custom_metrics: those that models count themselves.
+        budget: bounds the requests to all of them.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ModelManager:
         self.on_unloading: Callable[[LoadedModel], None] = lambda model: None
         self.custom_metrics = CustomMetrics()
         self._settings = settings
+        self.budget = settings.budget
         self._catalog = catalog or Catalog()
         self.names = Names(self._catalog)
         self._is_explicit = is_explicit

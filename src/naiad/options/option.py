@@ -15,6 +15,7 @@ class Group(Enum):
 
     SERVER = "Server"
     LOGGING = "Logging"
+    OVERLOAD = "Overload"
     MODEL_REPOSITORY = "Model Repository"
     HTTP = "HTTP"
     GRPC = "GRPC"

@@ -86,6 +86,31 @@ class ServerOptions:
         "and errors to standard error.",
     )
 
+    max_in_flight_requests: int = declare(
+        Group.OVERLOAD,
+        integer(1),
+        65_536,
+        "How many inference requests may be accepted and not yet answered, waiting or running; those beyond are "
+        "refused.",
+    )
+    max_in_flight_requests_per_model: int = declare(
+        Group.OVERLOAD, integer(1), 16_384, "The same for the requests to one version of a model."
+    )
+    max_in_flight_bytes: int = declare(
+        Group.OVERLOAD,
+        integer(0, INT64_MAX),
+        0,
+        "How many bytes such requests may hold together, and as many again those whose bodies are arriving; 0 for a "
+        "quarter of the memory that the server may use.",
+    )
+    overload_status: str = declare(
+        Group.OVERLOAD,
+        choice("503", "429"),
+        "503",
+        "HTTP status of requests that are refused because there are too many; gRPC has UNAVAILABLE for 503 and "
+        "RESOURCE_EXHAUSTED for 429.",
+    )
+
     model_repository: tuple[Path, ...] = declare(
         Group.MODEL_REPOSITORY,
         FOLDER,

@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from naiad.clock import Clock, SystemClock
+
+_CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def usable_memory_bytes() -> int:
+    """The machine's memory, or less where a container may have less."""
+    import psutil
+
+    found: int = psutil.virtual_memory().total
+    for name in _CGROUP_FILES:
+        try:
+            text = Path(name).read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if text.isdigit() and int(text) > 0:
+            found = min(found, int(text))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

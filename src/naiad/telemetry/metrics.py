@@ -41,6 +41,15 @@ class ModelSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class InFlight:
+    """What the server holds: unanswered requests, their bytes, and how many were refused by each bound."""
+
+    requests: int
+    bytes: int
+    refused: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class _Family:
     """A metric that has one value per model version."""
 
@@ -154,6 +163,7 @@ def render(
     host: MachineFigures = HOST,
     custom: CustomMetrics | None = None,
     cache: CacheFigures | None = None,
+    in_flight: InFlight | None = None,
 ) -> bytes:
     """The whole page as UTF-8 text of ``CONTENT_TYPE``.
 
@@ -165,6 +175,7 @@ def render(
         host: where the figures of the machine and of this process come from.
         custom: what models made; a family without metrics is left out.
         cache: of the response cache in memory.
+        in_flight: the requests that the server holds and refuses.
     """
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
@@ -174,6 +185,8 @@ def render(
         blocks += [_family_block(family, cached) for family in _CACHED]
     if cache is not None:
         blocks += _cache_blocks(cache)
+    if in_flight is not None:
+        blocks += _in_flight_blocks(in_flight)
     if cpu:
         blocks += _machine_blocks(host, interval_ms)
     if custom is not None:
@@ -227,6 +240,13 @@ def _process_blocks(host: MachineFigures) -> Iterator[str]:
     yield _block("naiad_build_info", "gauge", "Always 1; the label says which version runs", [(build, 1)])
     yield _block("naiad_process_resident_memory_bytes", "gauge", "Memory that the server holds", [("", memory_bytes)])
     yield _block("naiad_process_cpu_seconds", "counter", "Processor time that the server used", [("", cpu_seconds)])
+
+
+def _in_flight_blocks(found: InFlight) -> Iterator[str]:
+    yield _block("naiad_requests_in_flight", "gauge", "Accepted requests without an answer", [("", found.requests)])
+    yield _block("naiad_request_bytes_in_flight", "gauge", "Bytes that those requests hold", [("", found.bytes)])
+    refused = [(_written({"bound": bound}), count) for bound, count in found.refused.items()]
+    yield _block("naiad_requests_refused", "counter", "Requests refused for want of room, by the bound", refused)
 
 
 def _custom_block(family: Family) -> str:

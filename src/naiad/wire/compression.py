@@ -10,6 +10,10 @@ WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
 EITHER: Final = 47
 """The window bits for data in one of both formats, which their first bytes tell."""
 
+MAX_MEMBERS: Final = 1024
+"""How many members gzip data may have: each costs as much as some kilobytes, however small it is."""
+
+_GZIP_START: Final = b"\x1f\x8b"
 _STEP_BYTES: Final = 1 << 20
 _SLICE_BYTES: Final = 1 << 18
 
@@ -25,20 +29,29 @@ class TooMuchDataError(Exception):
 def inflate(data: bytes | bytearray | memoryview, encoding: str, window_bits: int, limit: int) -> bytearray:
     """``data`` decompressed, at most ``limit`` bytes; ``encoding`` is what errors call it.
 
+    With ``EITHER``, as in HTTP, gzip may have several members, one behind the other (RFC 1952, section 2.2).
+
     Raises:
-        BrokenDataError: they are cut off, go on too long, or are something else.
+        BrokenDataError: they are cut off, go on too long, are something else, or have more than ``MAX_MEMBERS``.
         TooMuchDataError: there are more bytes than ``limit``. Not much more than that was decompressed.
     """
     whole = bytearray()
     worker = zlib.decompressobj(window_bits)
     view = memoryview(data)
+    members = 1
     try:
         # In slices: zlib copies what it has not used yet at every step.
         for start in range(0, len(view), _SLICE_BYTES):
             rest: Any = view[start : start + _SLICE_BYTES]
             while rest:
                 if worker.eof:
-                    raise BrokenDataError(f"goes on behind the end of its {encoding} data")
+                    is_next = _GZIP_START.startswith(bytes(rest[:2]))
+                    if window_bits != EITHER or bytes(view[:2]) != _GZIP_START or not is_next:
+                        raise BrokenDataError(f"goes on behind the end of its {encoding} data")
+                    members += 1
+                    if members > MAX_MEMBERS:
+                        raise BrokenDataError(f"has more than {MAX_MEMBERS} members in its {encoding} data")
+                    worker = zlib.decompressobj(WINDOW_BITS["gzip"])
                 whole += worker.decompress(rest, min(_STEP_BYTES, limit - len(whole) + 1))
                 rest = worker.unconsumed_tail or worker.unused_data
                 if len(whole) > limit:

@@ -9,28 +9,28 @@ Source: protocol section "Generate Extension", and recorded answers for the orde
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
 import orjson
 
-from naiad.config.spec import ModelSpec, TensorSpec
+from naiad.config.spec import TensorSpec
 from naiad.errors import InvalidArgumentError, MalformedRequestError
 from naiad.request import Array, ParameterValue
 from naiad.tensor.dtypes import DataType
-from naiad.wire.infer_header import RESERVED_KEY, InferHeader, InputHeader, count_elements
+from naiad.wire.infer_header import RESERVED_KEY, InferHeader, InputHeader, check_number, count_elements
 from naiad.wire.infer_json import encode_data
 from naiad.wire.infer_parameters import parameters_of, value_json
 from naiad.wire.infer_response import datatype_of
 from naiad.wire.json_text import kind_of, load_json
 
 NESTED: Final = "parameters"
-_Members = Iterable[tuple[str, Any]]
+_Members = Sequence[tuple[str, Any]]
 
 
-def read_generate(raw: bytes | bytearray | memoryview, spec: ModelSpec) -> InferHeader:
-    """The request in the body ``raw`` for the model ``spec``, with its data inside.
+def read_generate(raw: bytes | bytearray | memoryview, inputs: Mapping[str, TensorSpec]) -> InferHeader:
+    """The request in the body ``raw`` for a model with these ``inputs``, with its data inside.
 
     Raises:
         MalformedRequestError: it is no JSON object, or a member is of the wrong type.
@@ -39,12 +39,12 @@ def read_generate(raw: bytes | bytearray | memoryview, spec: ModelSpec) -> Infer
     root = load_json(raw)
     if not isinstance(root, dict):
         raise MalformedRequestError(f"the request must be a JSON object, found {kind_of(root)}")
-    if NESTED in root and NESTED in spec.inputs:
+    if NESTED in root and NESTED in inputs:
         raise InvalidArgumentError(f"Keyword '{NESTED}' for nested schema also given as input tensor name")
     header = InferHeader()
-    if "id" in root and "id" not in spec.inputs:
+    if "id" in root and "id" not in inputs:
         header.id = _id(root["id"])
-    _read_members(header, spec, _members(bytes(raw), root, spec))
+    _read_members(header, inputs, _members(bytes(raw), root, inputs))
     return header
 
 
@@ -54,9 +54,9 @@ def _id(value: Any) -> str:
     return value
 
 
-def _members(raw: bytes, root: dict[str, Any], spec: ModelSpec) -> list[tuple[str, Any]]:
+def _members(raw: bytes, root: dict[str, Any], inputs: Mapping[str, TensorSpec]) -> list[tuple[str, Any]]:
     """The members of the request; an input that is given twice is there twice."""
-    if any(raw.count(orjson.dumps(name)) > 1 for name in spec.inputs):
+    if any(raw.count(orjson.dumps(name)) > 1 for name in inputs):
         return _repeated_members(raw)
     return list(root.items())
 
@@ -77,26 +77,29 @@ def _repeated_members(raw: bytes) -> list[tuple[str, Any]]:
     return list(found.pairs)
 
 
-def _read_members(header: InferHeader, spec: ModelSpec, members: _Members) -> None:
+def _read_members(header: InferHeader, inputs: Mapping[str, TensorSpec], members: _Members) -> None:
+    check_number(len(members), "the object")
     for name, value in members:
         if name == NESTED:
-            _read_nested(header, spec, value)
+            _read_nested(header, inputs, value)
         else:
-            _read_member(header, spec, name, value)
+            _read_member(header, inputs, name, value)
 
 
-def _read_nested(header: InferHeader, spec: ModelSpec, found: Any) -> None:
+def _read_nested(header: InferHeader, inputs: Mapping[str, TensorSpec], found: Any) -> None:
     if not isinstance(found, dict):
         raise InvalidArgumentError(f"Expected JSON object for keyword: '{NESTED}', found {kind_of(found)}")
+    members = found.pairs if isinstance(found, _Repeating) else found.items()
+    check_number(len(members), NESTED)
     try:
-        for name, value in found.pairs if isinstance(found, _Repeating) else found.items():
-            _read_member(header, spec, name, value)
+        for name, value in members:
+            _read_member(header, inputs, name, value)
     except InvalidArgumentError as error:
         raise type(error)(f"Converting keyword: '{NESTED}': {error}") from None
 
 
-def _read_member(header: InferHeader, spec: ModelSpec, name: str, value: Any) -> None:
-    tensor = spec.inputs.get(name)
+def _read_member(header: InferHeader, inputs: Mapping[str, TensorSpec], name: str, value: Any) -> None:
+    tensor = inputs.get(name)
     if tensor is not None:
         header.inputs.append(_read_input(tensor, value))
     else:

@@ -30,14 +30,18 @@ _PIECE: Final = 1 << 20
 
 
 class LargeClassesError(InvalidArgumentError):
-    """To classify these outputs takes longer than the event loop may stand still: ``classify`` does it in a thread."""
+    """To classify these outputs takes longer than the event loop may stand still: ``classify`` does it in a thread.
 
-    def __init__(self, classify: Callable[[], Classified]) -> None:
+    ``held_bytes`` is what the outputs hold meanwhile.
+    """
+
+    def __init__(self, classify: Callable[[], Classified], held_bytes: int) -> None:
         super().__init__(
             "the outputs are too large to be classified in a response of a decoupled model: ask for fewer classes, or "
             "for the tensor itself"
         )
         self.classify = classify
+        self.held_bytes = held_bytes
 
 
 class Classified(Outputs):
@@ -71,7 +75,9 @@ class Classes:
         """
         wanted = {name: self._rows(outputs[name]) for name in self.counts if name in outputs}
         if self._work(wanted) > self.at_once and at_once:
-            raise LargeClassesError(partial(self.apply, outputs, at_once=False))
+            raise LargeClassesError(
+                partial(self.apply, outputs, at_once=False), sum(a.nbytes for a in outputs.values())
+            )
         found = Classified(outputs, parameters_of(outputs))
         for name, rows in wanted.items():
             texts = [_best(row, self.counts[name], self.labels[name]) for row in rows]

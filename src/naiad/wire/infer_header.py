@@ -16,6 +16,11 @@ from naiad.wire.json_text import kind_of as _kind
 from naiad.wire.json_text import load_json
 
 MAX_ELEMENTS = 2**63 - 1
+MAX_ENTRIES = 4096
+"""How many inputs, outputs and parameters a request may have of each: far more than a model has."""
+
+MAX_RANK = 64
+"""How many dimensions an array can have."""
 RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
 NO_INPUT_REGION = "Client shared memory is not served by this version of Naiad: send the tensor itself."
 NO_OUTPUT_REGION = "Client shared memory is not served by this version of Naiad: ask for the tensor itself."
@@ -101,13 +106,35 @@ def header_of(root: Any) -> InferHeader:
         header.id = _string(root["id"], "id")
     if "parameters" in root:
         _read_parameters(header, root["parameters"])
-    inputs = _required(root, "inputs", "the request")
-    header.inputs = [_read_input(entry, i) for i, entry in enumerate(_array(inputs, "inputs"))]
+    inputs = _array(_required(root, "inputs", "the request"), "inputs")
+    check_number(len(inputs), "inputs")
+    header.inputs = [_read_input(entry, i) for i, entry in enumerate(inputs)]
     outputs = root.get("outputs")
     if outputs is not None or "outputs" in root:
         entries = _array(outputs, "outputs")
+        check_number(len(entries), "outputs")
         header.outputs = [_read_output(entry, i) for i, entry in enumerate(entries)] or None
     return header
+
+
+def check_number(found: int, name: str) -> None:
+    """Check how many entries a list of a request has.
+
+    Raises:
+        InvalidArgumentError: more than ``MAX_ENTRIES``.
+    """
+    if found > MAX_ENTRIES:
+        raise InvalidArgumentError(f"the request has {found} entries in '{name}', expected at most {MAX_ENTRIES}")
+
+
+def check_rank(found: int, name: str) -> None:
+    """Check how many dimensions the input ``name`` has.
+
+    Raises:
+        InvalidArgumentError: more than ``MAX_RANK``.
+    """
+    if found > MAX_RANK:
+        raise InvalidArgumentError(f"invalid shape for input '{name}': {found} dimensions, expected at most {MAX_RANK}")
 
 
 def check_binary_allowed(header: InferHeader) -> None:
@@ -128,6 +155,7 @@ def _read_parameters(header: InferHeader, found: Any) -> None:
         raise MalformedRequestError(
             f"failed to get request params.: 'parameters' must be an object, found {_kind(found)}"
         )
+    check_number(len(found), "parameters")
     for key, value in found.items():
         if key == "sequence_id":
             header.sequence_id = (
@@ -157,6 +185,7 @@ def _read_input(entry: Any, index: int) -> InputHeader:
         entry = _no_data_in(entry, place)
     name = _string(_required(entry, "name", place), "name")
     dims = _array(_required(entry, "shape", place), "shape")
+    check_rank(len(dims), name)
     shape = tuple([_dim(d, name) for d in dims])
     wire = _string(_required(entry, "datatype", place), "datatype")
     dtype = BY_WIRE.get(wire)

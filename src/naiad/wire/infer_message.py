@@ -21,13 +21,11 @@ from naiad.wire.infer_header import (
     InferHeader,
     InputHeader,
     OutputHeader,
+    check_number,
+    check_rank,
     count_elements,
 )
 
-MAX_ENTRIES: Final = 4096
-"""How many inputs, outputs and parameters a request may have of each: far more than a model has."""
-
-MAX_RANK: Final = 64
 EMPTY_FINAL: Final = "triton_enable_empty_final_response"
 INVALID: Final = DataType("<invalid>", "TYPE_INVALID", np.dtype(np.void), 1)
 """Stands for a datatype that is none; it fits no model."""
@@ -58,17 +56,12 @@ def read_message(message: Any, raws: Sequence[Raw], model: str) -> ReadMessage:
         UnsupportedError: the request asks for shared memory, which is not served.
     """
     for name in ("inputs", "outputs", "parameters"):
-        _check_number(len(getattr(message, name)), name)
+        check_number(len(getattr(message, name)), name)
     header = InferHeader(id=message.id, binary_default=True)
     _read_parameters(header, message.parameters)
     sources = _read_inputs(header, message.inputs, raws, model)
     header.outputs = [_read_output(output) for output in message.outputs] or None
     return ReadMessage(header, sources)
-
-
-def _check_number(found: int, name: str) -> None:
-    if found > MAX_ENTRIES:
-        raise InvalidArgumentError(f"the request has {found} entries in '{name}', expected at most {MAX_ENTRIES}")
 
 
 def _read_parameters(header: InferHeader, found: Mapping[str, Any]) -> None:
@@ -131,10 +124,7 @@ def _read_inputs(header: InferHeader, inputs: Any, raws: Sequence[Raw], model: s
 
 def _describe(found: Any) -> InputHeader:
     name = found.name
-    if len(found.shape) > MAX_RANK:
-        raise InvalidArgumentError(
-            f"invalid shape for input '{name}': {len(found.shape)} dimensions, expected at most {MAX_RANK}"
-        )
+    check_rank(len(found.shape), name)
     shape = tuple(found.shape)
     # Negative sizes fit no model: the check against the model says so.
     elements = 0 if min(shape, default=0) < 0 else count_elements(shape, name)

@@ -13,7 +13,7 @@ from frontends.grpc_infer import MODELS, Request, Services, floats, pair, play, 
 from naiad.config.messages import message_class
 from naiad.frontends.grpc.infer_read import MAX_FIELDS
 from naiad.tensor.dtypes import BY_WIRE
-from naiad.wire.infer_message import MAX_ENTRIES, MAX_RANK
+from naiad.wire.infer_header import MAX_ENTRIES, MAX_RANK
 from naiad.wire.infer_plan import MAX_PLAN_KEY
 from wire.infer_requests import Parameter
 

@@ -10,7 +10,7 @@ from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.call import Body, Call, fail
 from naiad.frontends.grpc.infer_read import Decoder
-from naiad.request import Array, InferRequest
+from naiad.request import Array, InferRequest, memory_of
 from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_proto import ProtoPlan
 
@@ -35,6 +35,8 @@ class GrpcInferRequest(InferRequest):
         self.model = model
         self.plan = self.terms = plan
         self.inputs = inputs
+        # Inputs that are no views of the message hold memory of their own.
+        self.held_bytes = plan.size if len(plan.inputs) == len(inputs) else memory_of(inputs)
         self.id = request_id
         self.received_ns = received_ns
         self.queued_ns = received_ns
@@ -47,7 +49,7 @@ class GrpcInferRequest(InferRequest):
             try:
                 parts, size = self.plan.answer(self.id, outputs)
             except LargeClassesError as large:
-                classify_off_loop(self, large)
+                classify_off_loop(self, self.model.budget, large)
                 return
             except NaiadError as unsendable:
                 error = unsendable
@@ -79,6 +81,7 @@ class InferHandler:
             else:
                 model, plan, inputs, request_id = self._decoder.read(message)
                 request = GrpcInferRequest(call, model, plan, inputs, request_id, received_ns)
+                request.held_bytes = max(len(message), request.held_bytes)
                 # Reading took a while, and was no wait in a queue.
                 request.queued_ns = monotonic_ns()
             call.owner = request

@@ -20,8 +20,8 @@ from naiad.frontends.grpc.infer_memo import Remembered, memo_key, memo_key_size
 from naiad.frontends.planning import Planner, read_bytes
 from naiad.request import Array
 from naiad.wire.infer_contents import Contents, decode_contents
-from naiad.wire.infer_header import InputHeader
-from naiad.wire.infer_message import MAX_ENTRIES, Raw, read_message
+from naiad.wire.infer_header import MAX_ENTRIES, InputHeader
+from naiad.wire.infer_message import Raw, read_message
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_proto import Layout, ProtoPlan, raw_offsets, scan
 from naiad.wire.proto_fields import has_more_fields
@@ -118,6 +118,7 @@ class RequestDecoder:
         layout = scan(message)
         parsed = self._parse(message, layout)
         model = self._engine.find(parsed.model_name, parsed.model_version)
+        model.check_room(len(message))
         spec = model.spec
         if spec.decoupled and not self._serves_decoupled:
             raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")

@@ -151,10 +151,13 @@ class _InferStream:
         received_ns = monotonic_ns()
         try:
             found = self._decoder.recall(message) or self._decoder.read(message)
-            if found[0].spec.decoupled:
-                self._submit_decoupled(_DecoupledRequest(self, *found, received_ns))
+            kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
+            request = kind(self, *found, received_ns)
+            request.held_bytes = max(len(message), request.held_bytes)
+            if isinstance(request, _DecoupledRequest):
+                self._submit_decoupled(request)
             else:
-                self._submit(_StreamRequest(self, *found, received_ns))
+                self._submit(request)
         except UnparsableRequestError as error:
             self._refused = True
             self._answer_at_once(partial(self._end_with, error))
@@ -219,7 +222,7 @@ class _InferStream:
             try:
                 parts, size = request.plan.streamed(request.id, outputs)
             except LargeClassesError as large:
-                classify_off_loop(request, large)
+                classify_off_loop(request, request.model.budget, large)
                 return
             except NaiadError as unsendable:
                 error = unsendable

@@ -5,21 +5,19 @@ Both are put around a handler when a request head is seen for the first time: re
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnavailableError, UnsupportedError
-from naiad.frontends.http.answers import JSON, TEXT, send_error
+from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
+from naiad.frontends.http.answers import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.exchange import Exchange, Handler, Owner
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.off_loop import OFF_LOOP_BYTES, run_off_loop
+from naiad.scheduling.budget import RequestBudget
 from naiad.wire.compression import EITHER, WINDOW_BITS, BrokenDataError, TooMuchDataError, compress, inflate
 from naiad.wire.http1 import HEAD_END, RequestHead
 from naiad.wire.http_coding import ACCEPTED, IDENTITY, best_coding, coded_head
-
-log = logging.getLogger(__name__)
 
 LEVEL: Final = 6
 """The level of zlib for answers, its own default."""
@@ -41,10 +39,12 @@ class ContentCoding:
 
     Args:
         max_body_bytes: what one body may have once decompressed.
+        budget: bounds the bodies that wait to be decompressed and the answers that wait to be compressed.
     """
 
-    def __init__(self, max_body_bytes: int) -> None:
+    def __init__(self, max_body_bytes: int, budget: RequestBudget) -> None:
         self._max_body_bytes = max_body_bytes
+        self._budget = budget
         self._inflated_bytes = 0
 
     def around(self, handler: Handler, head: RequestHead) -> Handler:
@@ -53,7 +53,7 @@ class ContentCoding:
         wanted = best_coding(head.headers.get("accept-encoding", ""))
         if given != IDENTITY:
             handler = self._decompressing(handler, given) if given in WINDOW_BITS else _refuse
-        return handler if wanted == IDENTITY else _compressing(handler, wanted)
+        return handler if wanted == IDENTITY else _compressing(handler, wanted, self._budget)
 
     def _decompressing(self, handler: Handler, coding: str) -> Handler:
         def handle(exchange: Exchange, body: Body) -> None:
@@ -68,11 +68,22 @@ class ContentCoding:
                 fail(error)
                 return
             if whole is None:
-                run_off_loop(partial(_inflate, body, coding, self._max_body_bytes), deliver, fail)
+                self._inflate_large(body, coding, deliver, fail)
             else:
                 deliver(whole)
 
         return handle
+
+    def _inflate_large(
+        self, body: Body, coding: str, deliver: Callable[[bytearray], None], fail: Callable[[NaiadError], None]
+    ) -> None:
+        """Decompress in a thread, which does so one by one."""
+        try:
+            self._budget.check(len(body))
+        except NaiadError as error:
+            fail(error)
+            return
+        run_off_loop(partial(_inflate, body, coding, self._max_body_bytes), deliver, fail, self._budget, len(body))
 
     def _inflate_small(self, body: Body, coding: str) -> bytearray | None:
         """What becomes of a body that is small before and after; None for others: a few bytes can become many."""
@@ -88,15 +99,15 @@ class ContentCoding:
             return
         counted = _CountedExchange(exchange, len(body), self._let_go)
         if self._inflated_bytes + len(body) > MAX_INFLATED_BYTES:
-            send_error(exchange, UnavailableError("too many compressed requests are unanswered; try again later"))
+            text = "too many compressed requests are unanswered; try again later"
+            send_error(exchange, self._budget.refuse("compressed", text))
             return
         self._inflated_bytes += len(body)
         try:
             handler(counted, body)
         except Exception:
             # The connection would answer for a handler that it has called itself.
-            log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
-            counted.send_error(500, "internal error while the request was handled; the server's log has the details")
+            handler_failed(counted)
 
     def _let_go(self, size: int) -> None:
         self._inflated_bytes -= size
@@ -142,11 +153,12 @@ class _CountedExchange(_OuterExchange):
 class _CompressingExchange(_OuterExchange):
     """Compresses answers that are no errors."""
 
-    __slots__ = ("_coding",)
+    __slots__ = ("_budget", "_coding")
 
-    def __init__(self, inner: Exchange, coding: str) -> None:
+    def __init__(self, inner: Exchange, coding: str, budget: RequestBudget) -> None:
         super().__init__(inner)
         self._coding = coding
+        self._budget = budget
 
     def send(self, parts: bytes | list[Any]) -> None:
         first, *rest = [parts] if isinstance(parts, bytes) else parts
@@ -156,19 +168,24 @@ class _CompressingExchange(_OuterExchange):
         end = first.index(HEAD_END) + len(HEAD_END)
         body = [memoryview(first)[end:], *rest]
         pack = partial(compress, body, self._coding, LEVEL)
-        if sum(map(len, body)) <= OFF_LOOP_BYTES:
+        size = sum(map(len, body))
+        if size <= OFF_LOOP_BYTES:
             self._send_packed(first[:end], pack())
         else:
             # Whatever comes in the way of compressing it, there is an answer.
-            run_off_loop(pack, partial(self._send_packed, first[:end]), lambda error: self._inner.send(parts))
+            send_plain = partial(self._send_plain, parts)
+            run_off_loop(pack, partial(self._send_packed, first[:end]), send_plain, self._budget, size)
+
+    def _send_plain(self, parts: bytes | list[Any], error: NaiadError) -> None:
+        self._inner.send(parts)
 
     def _send_packed(self, head: bytes, packed: bytes) -> None:
         self._inner.send([coded_head(head, self._coding, len(packed)), packed])
 
 
-def _compressing(handler: Handler, coding: str) -> Handler:
+def _compressing(handler: Handler, coding: str, budget: RequestBudget) -> Handler:
     def handle(exchange: Exchange, body: bytearray | memoryview) -> None:
-        handler(_CompressingExchange(exchange, coding), body)
+        handler(_CompressingExchange(exchange, coding, budget), body)
 
     return handle
 

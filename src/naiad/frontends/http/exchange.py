@@ -74,9 +74,10 @@ class Exchange:
         """Answer with a head made of ``status``, ``content_type`` and ``extra`` headers, and ``body``."""
         self.send(encode_head(status, content_type, len(body), extra) + body)
 
-    def send_error(self, status: int, message: str) -> None:
+    def send_error(self, status: int, message: str, extra: Sequence[tuple[str, str]] = ()) -> None:
         """Answer with the protocol's error document, ``{"error": message}`` as JSON."""
-        extra = (("Retry-After", "1"),) if status == 503 else ()
+        if status == 503 and not extra:
+            extra = (("Retry-After", "1"),)
         self.send_status(status, "application/json", orjson.dumps({"error": message}), extra)
 
     @property

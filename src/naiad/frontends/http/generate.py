@@ -16,18 +16,22 @@ from typing import Final
 
 import orjson
 
+from naiad.config.spec import ModelSpec
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model import LoadedModel
-from naiad.frontends.http.answers import JSON, send_error
+from naiad.frontends.http.answers import JSON, RETRY_AFTER, handler_failed, send_error
 from naiad.frontends.http.endpoint_load import load_fields
 from naiad.frontends.http.exchange import Exchange
 from naiad.frontends.http.infer_read import Body
+from naiad.frontends.http.json_work import MANY_TO_GENERATE, is_large_json
 from naiad.frontends.http.streamed import StreamedAnswer
-from naiad.frontends.planning import Planner
+from naiad.frontends.planning import Planner, read_bytes
 from naiad.request import Array, InferRequest, request_label
 from naiad.wire.generate import encode_generated, read_generate
+from naiad.wire.generate_packed import unpack_generate
 from naiad.wire.infer_binary import BinaryPlan
+from naiad.wire.infer_header import InferHeader
 from naiad.wire.infer_json import decode_data
 
 EVENTS: Final = "text/event-stream; charset=utf-8"
@@ -35,7 +39,6 @@ _NOT_ONE: Final = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates various number "
     "of responses"
 )
-_RETRY: Final = (("Retry-After", "1"),)
 
 
 class _GenerateRequest(InferRequest):
@@ -81,7 +84,7 @@ class _GenerateRequest(InferRequest):
     def _fields(self, status: int) -> Sequence[tuple[str, str]]:
         """What the head of the answer says beside the status: also how loaded the model is, for callers that ask."""
         load = load_fields(self.exchange.head.headers, self.model)
-        return (*_RETRY, *load) if status == 503 else load
+        return (RETRY_AFTER, *load) if status in (429, 503) else load
 
     def _encode(self, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> tuple[int, bytes]:
         """A response with the status that it has as the first one."""
@@ -186,22 +189,73 @@ class _GenerateHandler:
         received_ns = monotonic_ns()
         try:
             model = self._engine.find(self._name, self._version)
-            request = self._read(exchange, model, body, received_ns)
-            exchange.owner = request
-            model.submit(request)
+            if exchange.head.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+                raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
+            model.check_room(len(body))
+            if is_large_json(body, MANY_TO_GENERATE):
+                self._read_later(exchange, model, body, received_ns)
+                return
+            header = read_generate(body, model.spec.inputs)
+            plan = self._plan(model, header, {})
+            inputs = {given.name: decode_data(given) for given in header.inputs}
+            self._submit(exchange, model, plan, inputs, header.id, received_ns, len(body))
         except NaiadError as error:
             send_error(exchange, error)
 
-    def _read(self, exchange: Exchange, model: LoadedModel, body: Body, received_ns: int) -> _GenerateRequest:
-        if exchange.head.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
+    def _read_later(self, exchange: Exchange, model: LoadedModel, body: Body, received_ns: int) -> None:
+        """Have large JSON read elsewhere."""
+
+        def done(content: memoryview, description_bytes: int, error: NaiadError | None) -> None:
+            if exchange.closed():
+                return
+            try:
+                if error is not None:
+                    raise error
+                model = self._engine.find(self._name, self._version)
+                header, offsets = unpack_generate(content[:description_bytes])
+                plan = self._plan(model, header, offsets)
+                inputs = plan.views(content, description_bytes)
+                inputs |= _read_texts(header, model.spec, content[description_bytes:], offsets)
+                self._submit(exchange, model, plan, inputs, header.id, received_ns, len(content))
+            except NaiadError as wrong:
+                send_error(exchange, wrong)
+            except Exception:
+                handler_failed(exchange)
+
+        exchange.json_work.read_generate(body, model.spec.inputs, done)
+
+    def _plan(self, model: LoadedModel, header: InferHeader, offsets: Mapping[str, int]) -> BinaryPlan:
         planner = self._planner
         if planner is None or planner.model is not model:
             planner = self._planner = Planner(model, BinaryPlan)
-        header = read_generate(body, model.spec)
-        plan = planner.plan(header, {})
-        inputs = {given.name: decode_data(given) for given in header.inputs}
-        return self._kind(exchange, model, plan, inputs, header.id, received_ns)
+        return planner.plan(header, offsets)
+
+    def _submit(
+        self,
+        exchange: Exchange,
+        model: LoadedModel,
+        plan: BinaryPlan,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        received_ns: int,
+        body_bytes: int,
+    ) -> None:
+        request = self._kind(exchange, model, plan, inputs, request_id, received_ns)
+        request.held_bytes = max(body_bytes, request.held_bytes)
+        exchange.owner = request
+        model.submit(request)
+
+
+def _read_texts(
+    header: InferHeader, spec: ModelSpec, tensors: memoryview, offsets: Mapping[str, int]
+) -> dict[str, Array]:
+    """The inputs of BYTES, which are no views of what was received."""
+    return {
+        given.name: read_bytes(given, spec, tensors[at : at + (given.binary_size or 0)], header.id)
+        for given in header.inputs
+        if given.dtype.is_bytes
+        for at in (offsets[given.name],)
+    }
 
 
 class GenerateHandler(_GenerateHandler):

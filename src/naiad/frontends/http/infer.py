@@ -13,15 +13,15 @@ from time import monotonic_ns
 import orjson
 
 from naiad.engine.engine import Engine
-from naiad.errors import NaiadError, NotFoundError
+from naiad.errors import CancelledError, NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.forwarding import AddedParameters
-from naiad.frontends.http.answers import JSON, TEXT, send_error
+from naiad.frontends.http.answers import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader
-from naiad.frontends.http.json_work import LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES
+from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json
 from naiad.frontends.http.protocol import Exchange, Handler
-from naiad.request import Array, InferRequest, Outputs, Parameters
+from naiad.request import Array, InferRequest, Outputs, Parameters, memory_of
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
 from naiad.wire.infer_classes import Classes, Classified, LargeClassesError
@@ -52,6 +52,7 @@ class HttpInferRequest(InferRequest):
         self.model = model
         self.plan = self.terms = plan
         self.inputs = inputs
+        self.held_bytes = plan.size
         self.id = request_id
         self.received_ns = received_ns
         self.queued_ns = received_ns
@@ -126,7 +127,7 @@ class HttpInferRequest(InferRequest):
         try:
             self._send_any(classes.apply(outputs))
         except LargeClassesError as large:
-            classify_off_loop(self, large)
+            classify_off_loop(self, self.model.budget, large)
         except NaiadError as error:
             send_error(self.exchange, error, TEXT)
 
@@ -193,7 +194,8 @@ class InferHandler:
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):
-                if len(body) >= LARGE_JSON_BYTES and (size is None or size == len(body)):
+                model.check_room(len(body))
+                if (size is None or size == len(body)) and is_large_json(body):
                     self._read_later(exchange, model, body, size, received_ns, added)
                     return
                 request = self._read(exchange, model, body, None, received_ns, size)
@@ -202,10 +204,12 @@ class InferHandler:
                     plan = self._last_plan
                 else:
                     plan = self._look_up(bytes(body[:size]))
+                    if plan is None:
+                        model.check_room(len(body))
                 if plan is not None and plan.size == len(body) - size:
                     inputs = plan.views(body, size)
                     request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns)
-                elif size >= LARGE_JSON_BYTES:
+                elif size >= MANY_VALUES_BYTES and is_large_json(body[:size]):
                     self._read_later(exchange, model, body, size, received_ns, added)
                     return
                 else:
@@ -230,9 +234,10 @@ class InferHandler:
         _check(model)
 
         def done(body: memoryview, json_bytes: int, error: NaiadError | None) -> None:
-            if exchange.closed():
-                return
             try:
+                if exchange.closed():
+                    # Nobody reads this, but who counts the exchange has to know.
+                    raise CancelledError("the request was cancelled by its caller")
                 if error is not None:
                     raise error
                 model = self._engine.find(self._name, self._version)
@@ -246,6 +251,8 @@ class InferHandler:
                 model.submit(request)
             except NaiadError as wrong:
                 _refuse(exchange, wrong)
+            except Exception:
+                handler_failed(exchange)
 
         exchange.json_work.read(body, size, done)
 
@@ -276,6 +283,8 @@ class InferHandler:
         plain_id = not request_id or orjson.dumps(request_id)[1:-1] == request_id.encode()
         kind = HttpInferRequest if plain_id else EscapedIdRequest
         request = kind(exchange, model, plan, inputs, request_id, received_ns)
+        # The JSON part stays with the tensors behind it, and may be most of the body.
+        request.held_bytes = max(len(body), memory_of(inputs))
         # Reading took a while, and was no wait in a queue.
         request.queued_ns = monotonic_ns()
         return request

@@ -19,15 +19,17 @@ import orjson
 from naiad.errors import InternalError, NaiadError
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.strings import decode_bytes
+from naiad.wire.generate_packed import pack_generate
 from naiad.wire.infer_header import check_binary_allowed, header_of
 from naiad.wire.infer_json import decode_data
 from naiad.wire.infer_response import OutputPart, encode_answer, tensor_bytes
 from naiad.wire.json_text import load_json
 
 FRAME: Final = struct.Struct("<IIQ")
-READ, READ_JSON_ALONE, WRITE, DONE, FAILED = range(5)
+READ, READ_JSON_ALONE, WRITE, DONE, FAILED, GENERATE = range(6)
 """Kinds. ``READ``: a body, whose first part is JSON; ``READ_JSON_ALONE``: one that is JSON as a whole. ``WRITE``: a
-description of outputs, then their bytes. ``DONE``: a body, or the JSON part of an answer. ``FAILED``: a JSON object
+description of outputs, then their bytes. ``GENERATE``: what is known of a model, then a request to generate, as
+``wire/generate_packed.py`` has them. ``DONE``: a body, or the JSON part of an answer. ``FAILED``: a JSON object
 with ``error``, a class of ``naiad.errors``, and ``message``."""
 ALIGNMENT: Final = 64
 
@@ -113,6 +115,8 @@ def _work(connection: socket.socket) -> None:
     try:
         if kind == WRITE:
             parts: Parts = [to_json(content[:first_bytes], content[first_bytes:])]
+        elif kind == GENERATE:
+            parts = pack_generate(bytes(content[:first_bytes]), content[first_bytes:])
         else:
             parts = to_binary(content, first_bytes, kind == READ_JSON_ALONE)
     except NaiadError as error:

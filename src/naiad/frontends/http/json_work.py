@@ -15,22 +15,30 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import orjson
 
-from naiad.errors import InternalError, NaiadError, UnavailableError, error_of_name
+from naiad.config.spec import TensorSpec
+from naiad.errors import InternalError, NaiadError, QueueFullError, UnavailableError, error_of_name
 from naiad.frontends.http import json_child
-from naiad.frontends.http.json_child import DONE, FRAME, READ, READ_JSON_ALONE, WRITE, receive, send
+from naiad.frontends.http.json_child import DONE, FRAME, GENERATE, READ, READ_JSON_ALONE, WRITE, receive, send
 from naiad.request import Parameters
+from naiad.scheduling.budget import RequestBudget
+from naiad.wire.generate_packed import pack_inputs
 from naiad.wire.infer_response import OutputPart, tensor_bytes
 
 logger = logging.getLogger("naiad")
 
 LARGE_JSON_BYTES: Final = 1 << 20
 """From here on the JSON of a request goes to the process."""
+MANY_VALUES_BYTES: Final = 1 << 16
+MANY_VALUES: Final = 1 << 16
+"""From here on smaller JSON does: small lists take a parser a hundred times as long as their bytes suggest."""
+MANY_TO_GENERATE: Final = 1 << 13
+"""The same for ``generate``, where some requests are parsed twice, and few have many values."""
 LARGE_OUTPUT_BYTES: Final = 1 << 18
 """From here on outputs do; each number takes several times its bytes as text."""
 MAX_WAITING: Final = 64
@@ -45,14 +53,30 @@ Done = Callable[[memoryview, int, NaiadError | None], None]
 @dataclass(frozen=True, slots=True)
 class _Job:
     kind: int
+    held_bytes: int
     first_bytes: Callable[[], tuple[int, list[bytes | memoryview]]]
     done: Done
 
 
-class JsonWork:
-    """Does such work for one listener. Used on the event loop, but for its threads."""
+def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
+    """Whether JSON is to be read in the process; ``many_values`` is how many are too many for the loop."""
+    if len(raw) < MANY_VALUES_BYTES:
+        return False
+    return len(raw) >= LARGE_JSON_BYTES or _plain(raw).count(b",") >= many_values
 
-    def __init__(self) -> None:
+
+def _plain(raw: Body) -> bytes | bytearray:
+    return bytes(raw) if isinstance(raw, memoryview) else raw
+
+
+class JsonWork:
+    """Does such work for one listener. Used on the event loop, but for its threads.
+
+    ``budget`` bounds the bodies that wait.
+    """
+
+    def __init__(self, budget: RequestBudget) -> None:
+        self._budget = budget
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._open = 0
         self._threads: set[threading.Thread] = set()
@@ -62,11 +86,19 @@ class JsonWork:
         """Turn the body of an inference request into one with binary data alone.
 
         ``done`` gets the new body and the bytes of its JSON part. Errors are those of reading such a request, or
-        ``UnavailableError`` when too many wait.
+        ``QueueFullError`` when too many wait.
         """
         kind = READ_JSON_ALONE if header_length is None else READ
-        view = memoryview(body)
-        self._begin(_Job(kind, lambda: (len(view) if header_length is None else header_length, [view]), done))
+        size = len(body) if header_length is None else header_length
+        self._begin(_Job(kind, len(body), lambda: (size, [memoryview(body)]), done))
+
+    def read_generate(self, body: Body, inputs: Mapping[str, TensorSpec], done: Done) -> None:
+        """Turn the body of a request to generate, to a model with these ``inputs``, into a packed one.
+
+        Errors are those of reading such a request, or ``QueueFullError`` when too many wait.
+        """
+        known = pack_inputs(inputs)
+        self._begin(_Job(GENERATE, len(body), lambda: (len(known), [known, memoryview(body)]), done))
 
     def write(
         self, model: str, version: int, request_id: str, parts: Sequence[OutputPart], parameters: Parameters, done: Done
@@ -82,7 +114,7 @@ class JsonWork:
             described = orjson.dumps({**told, "outputs": outputs})
             return len(described), [described, *data]
 
-        self._begin(_Job(WRITE, content, done))
+        self._begin(_Job(WRITE, sum(part.array.nbytes for part in parts), content, done))
 
     def close(self) -> None:
         """End the threads and processes once they have done what they are at; what waits is not done any more."""
@@ -91,11 +123,11 @@ class JsonWork:
             self._jobs.put(None)
 
     def _begin(self, job: _Job) -> None:
-        if self._is_closed or self._open >= MAX_WAITING:
-            text = f"{self._open} requests or answers with large JSON are under way: send binary data, or try later"
-            job.done(memoryview(b""), 0, UnavailableError(text))
+        try:
+            self._take(job)
+        except QueueFullError as error:
+            job.done(memoryview(b""), 0, error)
             return
-        self._open += 1
         self._jobs.put(job)
         if len(self._threads) < min(self._open, WORKERS):
             loop = asyncio.get_running_loop()
@@ -103,8 +135,19 @@ class JsonWork:
             self._threads.add(thread)
             thread.start()
 
+    def _take(self, job: _Job) -> None:
+        if self._is_closed or self._open >= MAX_WAITING:
+            text = f"{self._open} requests or answers with large JSON are under way: send binary data, or try later"
+            raise self._budget.refuse("json", text)
+        if job.kind != WRITE:
+            self._budget.check(job.held_bytes)
+        # Of an answer it is too late to say that there is no room.
+        self._budget.take(job.held_bytes)
+        self._open += 1
+
     def _finished(self, job: _Job, content: memoryview, first_bytes: int, error: NaiadError | None) -> None:
         self._open -= 1
+        self._budget.let_go(job.held_bytes)
         job.done(content, first_bytes, error)
 
     def _left(self, thread: threading.Thread) -> None:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from naiad.clock import Clock
     from naiad.frontends.http.exchange import Application
     from naiad.frontends.http.service import TakeHttp2
+    from naiad.scheduling.budget import RequestBudget
 
 
 class HttpListener(Listener):
     """Accepts HTTP/1.1 connections and hands their requests to an application; ``Listener`` says the rest.
 
-    ``take_http2`` gets the connections that begin as HTTP/2; without it they are refused.
+    ``take_http2`` gets the connections that begin as HTTP/2; without it they are refused. ``budget`` bounds how much is
+    taken at a time.
     """
 
     def __init__(
@@ -35,8 +37,9 @@ class HttpListener(Listener):
         option: str = "--http-port",
         take_http2: TakeHttp2 | None = None,
         ssl: SSLContext | None = None,
+        budget: RequestBudget | None = None,
     ) -> None:
-        service = HttpService(application, limits or HttpLimits(), take_http2)
+        service = HttpService(application, limits or HttpLimits(), take_http2, budget)
         connect = partial(HttpConnection, service)
         self._http = service
         super().__init__(service, connect, host, port, option=option, reuse_port=reuse_port, clock=clock, ssl=ssl)

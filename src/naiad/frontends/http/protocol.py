@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
-from naiad.errors import InternalError
+from naiad.errors import InternalError, QueueFullError
 from naiad.frontends.http.exchange import Application, Exchange, Handler, give_up
 from naiad.frontends.http.service import HttpLimits, HttpService
 from naiad.frontends.http.streamed import StreamedAnswer
@@ -327,6 +327,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._read_no_more()
             self._dispatch(head, bytearray())
             return size
+        if length > SMALL_BODY_BYTES:
+            try:
+                self._service.check_arrival(head.target, length)
+            except QueueFullError as error:
+                self._fail(error.http_status, str(error), retry=True)
+                return size
         self._head = head
         if position == size:
             if head.expect_continue:
@@ -349,11 +355,27 @@ class HttpConnection(asyncio.BufferedProtocol):
         except MemoryError:
             self._fail_for_memory()
             return
+        self._service.arriving_bytes += self._body.have
         self._target = self._body.target
         self._enter(_BODY)
 
     def _fail_for_memory(self) -> None:
         self._fail(503, "there is no memory for the request body; try again later")
+
+    def _check_arriving(self) -> None:
+        """The bodies that arrive are too large together: this one is refused, unless it is the only one."""
+        service = self._service
+        if self._arrived_bytes() == service.arriving_bytes:
+            return
+        error = service.budget.refuse(
+            "body",
+            f"the request bodies that are arriving hold more than {service.limits.max_arriving_bytes} bytes together; "
+            "try again later, or raise --max-in-flight-bytes",
+        )
+        self._fail(error.http_status, str(error), retry=True)
+
+    def _arrived_bytes(self) -> int:
+        return self._body.have + len(self._decoder.body)
 
     def _pass_interim(self) -> None:
         interim = Exchange(self, _INTERIM_HEAD)
@@ -386,6 +408,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _receive_body(self, nbytes: int) -> None:
         body = self._body
+        self._service.arriving_bytes += nbytes
         try:
             whole = body.advance(nbytes)
         except MemoryError:
@@ -396,15 +419,22 @@ class HttpConnection(asyncio.BufferedProtocol):
             head = self._head
             self._end_body()
             self._dispatch(head, body.memory)
+        elif self._service.arriving_bytes > self._service.limits.max_arriving_bytes:
+            self._check_arriving()
 
     def _feed(self, data: memoryview) -> int:
         """Give bytes to the chunked body; says how many were used."""
-        decoder = self._decoder
+        decoder, service = self._decoder, self._service
+        before = len(decoder.body)
         try:
             used = decoder.feed(data)
         except HttpError as error:
+            service.arriving_bytes += len(decoder.body) - before
             self._fail(error.status, error.message)
             return len(data)
+        service.arriving_bytes += len(decoder.body) - before
+        if service.arriving_bytes > service.limits.max_arriving_bytes and not decoder.done:
+            self._check_arriving()
         if decoder.done:
             head = self._head
             self._end_body()
@@ -416,6 +446,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._enter(_DISCARD if self.halted & _FINAL else _HEADS)
 
     def _forget_body(self) -> None:
+        self._service.arriving_bytes -= self._arrived_bytes()
         self._target = self._view
         self._body = _NO_BODY
         self._decoder = _NO_CHUNKS
@@ -487,6 +518,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         """How much of the answers the peer has not taken yet."""
         return self._transport.get_write_buffer_size()
 
+    def kept_bytes(self) -> int:
+        """How much is kept of answers that the peer has not taken, or that wait for earlier ones."""
+        kept = self._transport.get_write_buffer_size()
+        if len(self.pending) > 1 or kept:
+            kept += sum(_size_of(e.answer) for e in self.pending if e.answer is not None)
+        return kept
+
     def _is_over(self) -> bool:
         return bool(self.halted & _FINAL) and not self.pending and self._state == _DISCARD
 
@@ -509,12 +547,15 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Drop the connection and what it has not sent."""
         self._transport.abort()
 
-    def _fail(self, status: int, message: str) -> None:
-        """Answer bytes that are no request, after the answers that are still due, and end the connection."""
+    def _fail(self, status: int, message: str, retry: bool = False) -> None:
+        """Answer bytes that are no request, or one that is not read, after the answers that are still due.
+
+        Then the connection ends. ``retry``: a later request may be served.
+        """
         self._read_no_more()
         exchange = Exchange(self, _REFUSED_HEAD)
         self.pending.append(exchange)
-        exchange.send_error(status, message)
+        exchange.send_error(status, message, (("Retry-After", "1"),) if retry or status == 503 else ())
 
     def _read_no_more(self) -> None:
         """From now on input is only looked at for its end."""
@@ -607,9 +648,13 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _check_body_rate(self) -> None:
         limits = self._service.limits
-        have = len(self._decoder.body) if self._state == _CHUNKED else self._body.have
+        have = self._arrived_bytes()
         allowed_s = self._body_grace_s() + have // limits.min_body_bytes_per_s
         if self.quiet >= allowed_s:
             self._fail(408, f"request body came too slowly: {have} bytes in {self.quiet} s")
         else:
             self.patience = allowed_s
+
+
+def _size_of(answer: Sequence[Part] | StreamedAnswer) -> int:
+    return answer.waiting_bytes if isinstance(answer, StreamedAnswer) else sum(map(len, answer))

@@ -90,7 +90,7 @@ class Router:
     ) -> None:
         self._engine = engine
         self._forwarding = forward
-        self._coding = ContentCoding(max_body_bytes)
+        self._coding = ContentCoding(max_body_bytes, engine.budget)
         self._handlers: dict[tuple[str, str], Handler] = {}
 
     def __call__(self, head: RequestHead) -> Handler:

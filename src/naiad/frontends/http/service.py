@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from naiad.frontends.http.json_work import JsonWork
+from naiad.scheduling.budget import RequestBudget
 from naiad.tensor.memory import BufferPool
 from naiad.wire.http1 import HeadMemo
 
@@ -19,8 +21,12 @@ if TYPE_CHECKING:
     TakeHttp2 = Callable[[asyncio.Transport, bytes], None]
     """Takes over a connection that begins as HTTP/2, with all the bytes that have arrived."""
 
+log = logging.getLogger(__name__)
+
 RECEIVE_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 1 << 26
+_INFERENCE: Final = ("/infer", "/generate", "/generate_stream")
+"""How the paths end whose requests the budget counts: to load a model is possible without room for inference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,9 @@ class HttpLimits:
         body_grace_s, min_body_bytes_per_s: a body may take the grace time, and longer while it keeps this rate.
         linger_s: how long input is read and dropped after the last answer, so that the peer can read it.
         drain_linger_s: the same while the server stops, or for a connection that is refused.
+        max_arriving_bytes: of the large bodies that have begun and are not whole yet, of all connections together.
+        max_waiting_bytes: of the answers that wait for their peers, of all connections together; beyond it those with
+            the most are dropped.
     """
 
     max_body_bytes: int = MAX_BODY_BYTES
@@ -45,6 +54,8 @@ class HttpLimits:
     min_body_bytes_per_s: int = 65_536
     linger_s: int = 30
     drain_linger_s: int = 2
+    max_arriving_bytes: int = 1 << 32
+    max_waiting_bytes: int = 1 << 32
 
 
 class HttpService:
@@ -58,11 +69,15 @@ class HttpService:
         on_empty: called when the last connection is gone.
         pool: memory for bodies that do not fit the buffer.
         json_work: reads and writes large JSON.
+        budget: how much the server takes at a time.
+        arriving_bytes: of bodies that have begun and are not whole yet.
         take_http2: who takes connections that begin as HTTP/2; None: they are refused.
     """
 
     __slots__ = (
         "application",
+        "arriving_bytes",
+        "budget",
         "buffer",
         "connections",
         "draining",
@@ -76,13 +91,21 @@ class HttpService:
         "take_http2",
     )
 
-    def __init__(self, application: Application, limits: HttpLimits, take_http2: TakeHttp2 | None = None) -> None:
+    def __init__(
+        self,
+        application: Application,
+        limits: HttpLimits,
+        take_http2: TakeHttp2 | None = None,
+        budget: RequestBudget | None = None,
+    ) -> None:
         self.application = application
         self.limits = limits
         self.memo = HeadMemo()
         self.buffer = bytearray(RECEIVE_BYTES)
         self.pool = BufferPool()
-        self.json_work = JsonWork()
+        self.budget = budget or RequestBudget()
+        self.arriving_bytes = 0
+        self.json_work = JsonWork(self.budget)
         self.shared_buffer = True
         self.gathers_writes = True
         self.connections: set[HttpConnection] = set()
@@ -108,6 +131,34 @@ class HttpService:
     def age(self, seconds: int) -> None:
         """Note that time has passed."""
         self.pool.age(seconds)
+        self._bound_waiting()
+
+    def check_arrival(self, path: str, size: int) -> None:
+        """Check that a large body of ``size`` bytes, of a request to ``path``, may begin to arrive.
+
+        Raises:
+            QueueFullError: it would have to be refused in the end, or too many arrive.
+        """
+        if path.endswith(_INFERENCE):
+            self.budget.check(size)
+        if self.arriving_bytes and self.arriving_bytes + size > self.limits.max_arriving_bytes:
+            raise self.budget.refuse(
+                "body",
+                f"the request bodies that are arriving hold {self.arriving_bytes} bytes, and one of {size} bytes more "
+                f"would be beyond {self.limits.max_arriving_bytes}; try again later, or raise --max-in-flight-bytes",
+            )
+
+    def _bound_waiting(self) -> None:
+        waiting = [(c.kept_bytes(), c) for c in self.connections if not c.lost]
+        together = sum(size for size, _ in waiting)
+        if together <= self.limits.max_waiting_bytes:
+            return
+        for size, connection in sorted(waiting, key=lambda found: found[0], reverse=True):
+            if together <= self.limits.max_waiting_bytes:
+                break
+            together -= size
+            log.warning("dropped a connection: the server kept %d bytes of answers that it did not take", size)
+            connection.abort()
 
     def forget(self, connection: HttpConnection) -> None:
         """Called by a connection that was lost."""

@@ -52,6 +52,11 @@ class StreamedAnswer:
         """The peer, or the answer to an earlier request, holds so much up that nothing should be added."""
         return self._waiting_bytes + self._exchange.connection.unsent_bytes() > MAX_WAITING_BYTES
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait for earlier answers, or for the peer."""
+        return self._waiting_bytes
+
     def send(self, data: bytes) -> None:
         """Add a piece, which must not be empty."""
         self._add(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
