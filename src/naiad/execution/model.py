@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic, monotonic_ns
+from typing import Final
 
 from naiad.backends.base import Backend
-from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE
+from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE, SEGMENT_BYTES
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import (
@@ -25,7 +26,7 @@ from naiad.execution.batch import Batch
 from naiad.execution.child_calls import Models
 from naiad.execution.child_codec import Response
 from naiad.execution.direct import DirectRunner, may_run_directly
-from naiad.execution.gather import gather, is_small
+from naiad.execution.gather import SMALL_BYTES, gather, is_small
 from naiad.execution.hosted import HostedInstance, HostedSpec
 from naiad.execution.inline import InlineInstance
 from naiad.execution.process import ProcessInstance
@@ -45,6 +46,7 @@ logger = logging.getLogger("naiad")
 
 MAX_ID = 16_383
 """Characters of an id that fit the frames for a process (64 KiB of UTF-8)."""
+NEVER: Final = 1 << 63
 AnyInstance = InstanceThread | InlineInstance | ProcessInstance
 
 
@@ -52,6 +54,10 @@ class LoadedModel:
     """One version of a model, ready to run.
 
     ``start`` and ``close`` are called in a loading thread; everything else on the loop.
+
+    Attributes:
+        regions_from: inputs of so many bytes and more may be a ``RegionTensor`` instead of an array, and such outputs
+            as requests want in regions are written there before they come back; ``NEVER`` where that is not so.
     """
 
     def __init__(
@@ -90,6 +96,7 @@ class LoadedModel:
         # Why no instance will be there for a while.
         self._outage: UnavailableError | None = None
         self._runs_in_processes = False
+        self.regions_from = NEVER
         self._tracer: ModelTracer | None = None
 
     @property
@@ -129,6 +136,7 @@ class LoadedModel:
             self._loop.call_soon_threadsafe(self.detach)
             raise
         self._direct = self._make_direct()
+        self.regions_from = self._find_regions_from()
         # The processes of frameworks do not get to see the requests.
         self._runs_in_processes = any(type(i) is ProcessInstance for i in self._instances)
 
@@ -138,6 +146,12 @@ class LoadedModel:
         if self._batches or self._ordered is not None or not may_run_directly(self.spec):
             return None
         return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
+
+    def _find_regions_from(self) -> int:
+        """Threads and processes read what they need themselves; what is small travels at less cost."""
+        if all(isinstance(i, ProcessInstance) for i in self._instances):
+            return SEGMENT_BYTES
+        return NEVER if any(isinstance(i, InlineInstance) for i in self._instances) else SMALL_BYTES + 1
 
     def _make_instance(self, group: InstanceGroupSpec, index: int) -> AnyInstance:
         name = f"{group.name}_{index}"

@@ -468,6 +468,9 @@ class ProcessInstance:
         self._give_back_segments()
         for number in self._writer.pool.trim():
             self._send(frame(DROP_SEGMENT, number))
+        dropped: list[Piece] = []
+        self._writer.regions.drop(dropped)
+        self._send_all(dropped)
         for what, due in (("memory", notice), ("segments", no_segments)):
             if (text := due.take()) and is_first(what):
                 logger.warning("%s", text)

@@ -22,6 +22,7 @@ class Group(Enum):
     METRICS = "Metrics"
     TRACING = "Tracing"
     BACKEND = "Backend"
+    SHARED_MEMORY = "Shared Memory"
     DEPRECATED = "DEPRECATED"
 
 

@@ -52,14 +52,16 @@ class ForwardingDecoder:
 class ForwardingInferHandler:
     """``InferHandler`` for a server that forwards metadata."""
 
-    __slots__ = ("_decoder", "_forwarding")
+    __slots__ = ("_decoder", "_forwarding", "_regions")
 
     def __init__(self, engine: Engine, forwarding: HeaderForwarding) -> None:
+        self._regions = engine.regions
         self._decoder = RequestDecoder(engine, serves_decoupled=False)
         self._forwarding = forwarding
 
     def __call__(self, call: Call, message: Body) -> None:
-        InferHandler(ForwardingDecoder(self._decoder, self._forwarding, call.metadata))(call, message)
+        decoder = ForwardingDecoder(self._decoder, self._forwarding, call.metadata)
+        InferHandler(decoder, self._regions)(call, message)
 
 
 class ForwardingStreamService(StreamService):

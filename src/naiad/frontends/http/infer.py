@@ -14,11 +14,14 @@ import orjson
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
+from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.http.answers import JSON, TEXT, send_error
 from naiad.frontends.http.infer_read import NO_HEADERS, Body, DecoupledModelError, RequestReader
 from naiad.frontends.http.json_work import LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES
 from naiad.frontends.http.protocol import Exchange
+from naiad.regions.registry import RegionRegistry
+from naiad.regions.tensor import RegionUse
 from naiad.request import Array, InferRequest, Outputs, Parameters
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
@@ -78,11 +81,17 @@ class HttpInferRequest(InferRequest):
             self._send_classes(plan.classes, outputs)
             return
         parts = [
-            OutputPart(name, datatype_of(outputs[name], plan.dtypes[name]), outputs[name], plan.binary[name])
+            OutputPart(
+                name,
+                datatype_of(outputs[name], plan.dtypes[name]),
+                outputs[name],
+                plan.binary[name] and name not in plan.placed,
+                name in plan.placed,
+            )
             for name in plan.outputs
             if name in outputs
         ]
-        if sum(part.array.nbytes for part in parts if not part.binary) >= LARGE_OUTPUT_BYTES:
+        if sum(part.array.nbytes for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
             self._send_later(parts, parameters_of(outputs))
             return
         try:
@@ -138,6 +147,43 @@ class EscapedIdRequest(HttpInferRequest):
             self._send_any(outputs)
 
 
+class RegionRequest(HttpInferRequest):
+    """A request with tensors in regions of the client."""
+
+    __slots__ = ("_late", "use")
+    use: RegionUse
+
+    def open(self, registry: RegionRegistry) -> None:
+        """Look up its regions; errors as ``open_regions``."""
+        self.use, self._late = in_regions.open_regions(self, registry, self.model)
+
+    def submit(self) -> None:
+        """Hand it to its model, once all is read that the model does not read itself."""
+        late, self._late = self._late, None
+        if late is None:
+            self.model.submit(self)
+        else:
+            in_regions.submit_when_read(self, self.model, late, lambda: not self.exchange.closed())
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None or in_regions.is_placed(self.use, outputs):
+            self._answer(outputs, error)
+            return
+
+        def done(problem: NaiadError | None) -> None:
+            # Classes may be found later, and then the answer is given once more.
+            self.use.is_placed = True
+            self._answer(outputs, problem)
+
+        in_regions.place(self.use, outputs, done)
+
+    def _answer(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None:
+            send_error(self.exchange, error, TEXT)
+        else:
+            self._send_any(outputs)
+
+
 class InferHandler:
     """Handles the inference requests for one model name and version.
 
@@ -146,8 +192,8 @@ class InferHandler:
     """
 
     __slots__ = (
-        "__weakref__", "_engine", "_forwarded", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name",
-        "_reader", "_version",
+        "__weakref__", "_engine", "_forwarded", "_knows_regions", "_last_header", "_last_id", "_last_plan", "_memo",
+        "_model", "_name", "_reader", "_version",
     )  # fmt: skip
 
     def __init__(
@@ -174,6 +220,7 @@ class InferHandler:
         """Start anew: what was noted holds for one loaded model only."""
         self._reader = reader
         self._memo = PlanMemo[BinaryPlan]()
+        self._knows_regions = False
         self._last_header = b""
         self._last_id = ""
         self._last_plan: BinaryPlan | None = None
@@ -194,7 +241,9 @@ class InferHandler:
                 if len(body) >= LARGE_JSON_BYTES and (size is None or size == len(body)):
                     self._read_later(exchange, model, body, size, received_ns)
                     return
-                request = self._read(exchange, model, body, None, received_ns, size)
+                known = self._recall(exchange, model, body, received_ns) if self._knows_regions else None
+                _submit(known or self._read(exchange, model, body, None, received_ns, size))
+                return
             else:
                 if body[:size] == self._last_header:
                     plan = self._last_plan
@@ -203,11 +252,16 @@ class InferHandler:
                 if plan is not None and plan.size == len(body) - size:
                     inputs = plan.views(body, size)
                     request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns)
+                elif plan is not None and plan.regions is not None and plan.data_bytes == len(body) - size:
+                    inputs = plan.views(body, size)
+                    _submit(self._with_regions(exchange, model, plan, inputs, self._last_id, received_ns))
+                    return
                 elif size >= LARGE_JSON_BYTES:
                     self._read_later(exchange, model, body, size, received_ns)
                     return
                 else:
-                    request = self._read(exchange, model, body, size, received_ns, size)
+                    _submit(self._read(exchange, model, body, size, received_ns, size))
+                    return
             exchange.owner = request
             model.submit(request)
         except NaiadError as error:
@@ -229,9 +283,7 @@ class InferHandler:
                 if model is not self._model:
                     self._model = model
                     self._begin(RequestReader(model, self._forwarded))
-                request = self._read(exchange, model, body, None, received_ns, json_bytes)
-                exchange.owner = request
-                model.submit(request)
+                _submit(self._read(exchange, model, body, None, received_ns, json_bytes))
             except NaiadError as wrong:
                 _refuse(exchange, wrong)
 
@@ -255,18 +307,58 @@ class InferHandler:
         """Read and check a request in full; keep its plan when its inputs are all binary and ``size`` is not None."""
         _check(model)
         request_id, plan, inputs = self._reader.read(body, header_length)
+        regions = plan.regions
+        if regions is not None and header_length in (None, len(body)) and len(body) <= MAX_PLAN_KEY:
+            # All of it is the description.
+            size = len(body)
         if size is not None and len(plan.inputs) == len(inputs):
             key = split_id(bytes(body[:size]))[1]
             # A second id in what is left would win over the first; with escapes its key can take many forms.
             if b'"id"' not in key and b"\\" not in key:
                 self._memo.keep(key, plan)
                 self._last_header = b""
+                self._knows_regions = self._knows_regions or regions is not None
+        if regions is not None:
+            return self._with_regions(exchange, model, plan, inputs, request_id, received_ns)
         plain_id = not request_id or orjson.dumps(request_id)[1:-1] == request_id.encode()
         kind = HttpInferRequest if plain_id else EscapedIdRequest
         request = kind(exchange, model, plan, inputs, request_id, received_ns)
         # Reading took a while, and was no wait in a queue.
         request.queued_ns = monotonic_ns()
         return request
+
+    def _recall(self, exchange: Exchange, model: LoadedModel, body: Body, received_ns: int) -> RegionRequest | None:
+        """A request that is its description alone and like one that was read before; None when it is not."""
+        if len(body) > MAX_PLAN_KEY:
+            return None
+        request_id, key = split_id(bytes(body))
+        plan = self._memo.get(key)
+        if plan is None or plan.regions is None or plan.data_bytes:
+            return None
+        return self._with_regions(exchange, model, plan, {}, request_id, received_ns)
+
+    def _with_regions(
+        self,
+        exchange: Exchange,
+        model: LoadedModel,
+        plan: BinaryPlan,
+        inputs: dict[str, Array],
+        request_id: str,
+        received_ns: int,
+    ) -> RegionRequest:
+        request = RegionRequest(exchange, model, plan, inputs, request_id, received_ns)
+        request.open(self._engine.regions)
+        # Reading took a while, and was no wait in a queue.
+        request.queued_ns = monotonic_ns()
+        return request
+
+
+def _submit(request: HttpInferRequest) -> None:
+    request.exchange.owner = request
+    if isinstance(request, RegionRequest):
+        request.submit()
+    else:
+        request.model.submit(request)
 
 
 def _check(model: LoadedModel) -> None:
