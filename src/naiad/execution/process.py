@@ -342,6 +342,10 @@ class ProcessInstance:
             self._answered_alike(number, self._reader.read_alike(payload))
         elif kind == RESPONSES:
             responses = self._reader.read(payload)
+            if self._requests.are_answered_by(number, responses):
+                # Each of them has one plain response.
+                self._answered_alike(number, [r.outputs for r in responses if r.outputs is not None])
+                return
             # The child gets its next batch before the callers get their answers.
             self._finish(number)
             for response in responses:

@@ -61,20 +61,23 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: LoadedM
     terms = request.terms.regions
     if terms is None:
         raise InternalError(f"{request_label(request.id)}a request without regions was taken for one with regions")
-    request_id, inputs = request.id, dict(request.inputs)
+    inputs = dict(request.inputs)
     late: list[tuple[RegionInput, RegionPart]] = []
     for given in terms.inputs:
-        part = registry.part(given.ref)
-        in_file = part.region.descriptor >= 0
-        if part.byte_size <= AT_ONCE_BYTES and in_file and part.byte_size < model.regions_from:
-            inputs[given.name] = _read(given, part, model.spec, request_id)
-        elif in_file and not given.dtype.is_bytes and part.byte_size >= model.regions_from:
-            inputs[given.name] = as_array(RegionTensor(part, given.dtype.numpy, given.shape))
+        name, dtype, shape, _, ref = given
+        part = registry.part(ref)
+        size = part.byte_size
+        if part.region.descriptor < 0:
+            late.append((given, part))
+        elif size >= model.regions_from and not dtype.is_bytes:
+            inputs[name] = as_array(RegionTensor(part, dtype.numpy, shape))
+        elif size <= AT_ONCE_BYTES:
+            inputs[name] = _read(given, part, model.spec, request.id)
         else:
             late.append((given, part))
     request.inputs = inputs
     use = RegionUse({name: registry.part(ref) for name, ref in terms.outputs})
-    return Opened(use, Late(late, model.spec, request_id) if late else None)
+    return Opened(use, Late(late, model.spec, request.id) if late else None)
 
 
 def submit_when_read(request: InferRequest, model: LoadedModel, late: Late, is_wanted: Callable[[], bool]) -> None:

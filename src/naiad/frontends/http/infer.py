@@ -180,6 +180,8 @@ class RegionRequest(HttpInferRequest):
     def _answer(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
             send_error(self.exchange, error, TEXT)
+        elif type(outputs) is dict and (answer := self.plan.placed_answer(self.id, outputs)) is not None:
+            self.exchange.send(answer)
         else:
             self._send_any(outputs)
 
@@ -331,8 +333,12 @@ class InferHandler:
         """A request that is its description alone and like one that was read before; None when it is not."""
         if len(body) > MAX_PLAN_KEY:
             return None
-        request_id, key = split_id(bytes(body))
-        plan = self._memo.get(key)
+        raw = bytes(body)
+        if raw == self._last_header:
+            request_id, plan = self._last_id, self._last_plan
+        else:
+            plan = self._look_up(raw)
+            request_id = self._last_id
         if plan is None or plan.regions is None or plan.data_bytes:
             return None
         return self._with_regions(exchange, model, plan, {}, request_id, received_ns)
