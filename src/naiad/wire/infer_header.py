@@ -168,10 +168,9 @@ def _read_input(entry: Any, index: int) -> InputHeader:
     parameters = entry.get("parameters")
     size = _binary_size(parameters) if isinstance(parameters, dict) else None
     data = _array(entry["data"], "data") if "data" in entry else None
-    region = None
-    if isinstance(parameters, dict) and REGION in parameters:
-        region = _region(parameters, f"the parameters of input '{name}'")
-    _check_one_source(data is not None, size is not None, region is not None)
+    in_region = isinstance(parameters, dict) and REGION in parameters
+    _check_one_source(data is not None, size is not None, in_region)
+    region = _region(parameters, f"input '{name}'") if in_region and isinstance(parameters, dict) else None
     elements = count_elements(shape, name)
     return InputHeader(name, dtype, shape, elements, data, size, region)
 
@@ -194,10 +193,10 @@ def _check_one_source(data: bool, binary: bool, region: bool) -> None:
 
 
 def _region(parameters: dict[str, Any], place: str) -> RegionRef:
-    """The part of a region that an input or an output names."""
+    """The part of a region that an input or an output names in its parameters."""
     name = _string(parameters[REGION], REGION)
     offset = _unsigned(parameters.get(REGION_OFFSET, 0), REGION_OFFSET)
-    return RegionRef(name, offset, _unsigned(_required(parameters, REGION_SIZE, place), REGION_SIZE))
+    return RegionRef(name, offset, _unsigned(_required(parameters, REGION_SIZE, f"'parameters' of {place}"), REGION_SIZE))
 
 
 def _binary_size(parameters: dict[str, Any]) -> int | None:
@@ -218,7 +217,7 @@ def _read_output(entry: Any, index: int) -> OutputHeader:
         if "classification" in parameters:
             output.classification = _unsigned(parameters["classification"], "classification")
         if REGION in parameters:
-            output.region = _region(parameters, f"the parameters of output '{output.name}'")
+            output.region = _region(parameters, f"output '{output.name}'")
             other = "classification" if output.classification else "binary_data" if output.binary else ""
             if other:
                 raise InvalidArgumentError(f"Output can't set both 'shared_memory_region' and '{other}'")

@@ -183,11 +183,11 @@ def _read_output(found: Any) -> OutputHeader:
 
 def _region(parameters: Any, tensor: str) -> RegionRef:
     """The part of a region that an input or an output names."""
+    name = _region_value(parameters, REGION, "string_param", tensor)
     if REGION_SIZE not in parameters:
         raise InvalidArgumentError(
             f"'{REGION_SIZE}' must be specified along with '{REGION}' parameter for tensor '{tensor}'"
         )
-    name = _region_value(parameters, REGION, "string_param", tensor)
     offset = _region_value(parameters, REGION_OFFSET, "int64_param", tensor) if REGION_OFFSET in parameters else 0
     return RegionRef(name, offset, _region_value(parameters, REGION_SIZE, "int64_param", tensor))
 
