@@ -300,7 +300,7 @@ class ProcessInstance:
     def _refuse(self, batch: Batch, error: Exception) -> list[Batch]:
         text = f"a batch of model '{self._spec.name}' could not be handed to its process: {error}"
         if isinstance(error, NaiadError):
-            batch.error = error
+            batch.fail(error)
         elif isinstance(error, (OSError, MemoryError)):
             batch.error = UnavailableError(text)
         else:

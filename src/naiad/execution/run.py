@@ -72,7 +72,7 @@ def run_once(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = F
         if in_regions and places:
             place_results(batch, batch.results)
     except NaiadError as error:
-        batch.error = error
+        batch.fail(error)
     except BaseException as error:
         # Whatever a model raises, SystemExit included, ends its batch and nothing else.
         batch.error = BackendError(f"model '{spec.name}' failed: {type(error).__name__}: {error}")
