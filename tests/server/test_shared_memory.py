@@ -321,6 +321,20 @@ def test_an_output_that_does_not_fit(caller: Caller, model: str, columns: int) -
         assert np.array_equal(both.get(np.float32, [1, columns]), x)
 
 
+@pytest.mark.parametrize("model", ["doubles", "thread", "same"])
+def test_a_file_of_holes_takes_no_memory(server: RunningServer, caller: Caller, model: str) -> None:
+    size = 1 << 40
+    names = ("INPUT0", "OUTPUT0") if model == "same" else ("X", "Y")
+    with memory(4096) as shared:
+        os.truncate(shared.path, size)
+        caller.register("in", shared, 0, size)
+        before = server.memory_bytes()
+        given = [caller.input(names[0], "FP32", [1, size // 4], "in", size)]
+        text = refused(caller, model, given, [caller.output(names[1], "in", size)])
+        assert "of which 4096 bytes have been written" in text or "of which 0 bytes have been written" in text
+        assert server.memory_bytes() < before + 50e6
+
+
 def test_parts_outside_of_a_region(caller: Caller) -> None:
     with memory(4096) as shared:
         caller.register("r", shared)

@@ -17,7 +17,7 @@ from naiad.errors import InternalError, NaiadError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.off_loop import run_off_loop
 from naiad.frontends.planning import read_bytes
-from naiad.regions.region import Region, RegionPart
+from naiad.regions.region import SPARSE_BYTES, Region, RegionPart
 from naiad.regions.registry import RegionRegistry
 from naiad.regions.tensor import RegionTensor, RegionUse, as_array
 from naiad.regions.terms import RegionInput
@@ -67,6 +67,8 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: LoadedM
         name, dtype, shape, _, ref = given
         part = registry.part(ref)
         size = part.byte_size
+        if size > SPARSE_BYTES:
+            part.region.check_filled(size)
         if part.region.descriptor < 0:
             late.append((given, part))
         elif size >= model.regions_from and not dtype.is_bytes:

@@ -189,6 +189,9 @@ class CudaRegion:
             opened, device = self._driver, self.device_id
             opened.closing.put(lambda: opened.close(device, address))
 
+    def check_filled(self, size: int) -> None:
+        """As ``Region.check_filled``: memory of a device has no holes."""
+
     def read_into(self, target: memoryview, offset: int) -> None:
         """As ``Region.read_into``."""
         try:

@@ -18,6 +18,8 @@ from naiad.errors import InternalError, InvalidArgumentError, UnavailableError
 FOLDER: Final = "/dev/shm"
 RESERVED: Final = "triton_python_backend_shm_region_"
 MAX_SIZE: Final = 2**63 - 1
+SPARSE_BYTES: Final = 1 << 26
+"""Larger inputs must have been written by their client: reading holes would take memory that nobody ever had."""
 _LONGEST_KEY: Final = 255
 _ONE_CALL: Final = 1 << 30
 _FULL: Final = (errno.EMFILE, errno.ENFILE)
@@ -41,6 +43,13 @@ class Region(Protocol):
     def descriptor(self) -> int: ...
     @property
     def start(self) -> int: ...
+
+    def check_filled(self, size: int) -> None:
+        """Check that an input of ``size`` bytes can be there.
+
+        Raises:
+            NaiadError: it cannot.
+        """
 
     def read_into(self, target: memoryview, offset: int) -> None:
         """Fill ``target`` with the bytes at ``offset``; may be called in any thread.
@@ -130,6 +139,18 @@ class SystemRegion:
         descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def check_filled(self, size: int) -> None:
+        """Check that a large input can be in the file: that it has so many bytes of memory.
+
+        Raises:
+            InvalidArgumentError: it has not.
+        """
+        if size > SPARSE_BYTES and (held := os.fstat(self.descriptor).st_blocks * 512) < size:
+            raise InvalidArgumentError(
+                f"shared memory region '{self.name}' lies in a file of which {held} bytes have been written, expected "
+                f"at least the {size} bytes of the input"
+            )
 
     def read_into(self, target: memoryview, offset: int) -> None:
         """As ``Region.read_into``; InvalidArgumentError when the file has become too small."""

@@ -196,7 +196,9 @@ def _region(parameters: dict[str, Any], place: str) -> RegionRef:
     """The part of a region that an input or an output names in its parameters."""
     name = _string(parameters[REGION], REGION)
     offset = _unsigned(parameters.get(REGION_OFFSET, 0), REGION_OFFSET)
-    return RegionRef(name, offset, _unsigned(_required(parameters, REGION_SIZE, f"'parameters' of {place}"), REGION_SIZE))
+    return RegionRef(
+        name, offset, _unsigned(_required(parameters, REGION_SIZE, f"'parameters' of {place}"), REGION_SIZE)
+    )
 
 
 def _binary_size(parameters: dict[str, Any]) -> int | None:
