@@ -149,9 +149,10 @@ class LoadedModel:
 
     def _find_regions_from(self) -> int:
         """Threads and processes read what they need themselves; what is small travels at less cost."""
-        if all(isinstance(i, ProcessInstance) for i in self._instances):
+        kinds = {type(instance) for instance in self._instances}
+        if kinds and kinds <= {ProcessInstance, HostedInstance}:
             return SEGMENT_BYTES
-        return NEVER if any(isinstance(i, InlineInstance) for i in self._instances) else SMALL_BYTES + 1
+        return SMALL_BYTES + 1 if kinds == {InstanceThread} else NEVER
 
     def _make_instance(self, group: InstanceGroupSpec, index: int) -> AnyInstance:
         name = f"{group.name}_{index}"
