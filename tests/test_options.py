@@ -310,7 +310,7 @@ def test_model_files_stand_for_a_repository(tmp_path: Path) -> None:
     assert got.model_repository == ()
 
 
-@pytest.mark.parametrize("name", ["allow-sagemaker", "allow-vertex-ai", "allow-client-shm"])
+@pytest.mark.parametrize("name", ["allow-sagemaker", "allow-vertex-ai", "model-namespacing"])
 def test_a_feature_that_is_off_here_may_be_switched_off(name: str) -> None:
     assert options(f"--{name}=false") == options()
     assert options(f"--{name}", "0") == options()

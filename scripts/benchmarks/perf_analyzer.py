@@ -51,11 +51,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to ask of a model that gives FP32 INPUT0 back in some form: ``values`` of them over ``protocol``."""
+    """What to ask of a model that gives FP32 INPUT0 back in some form: ``values`` of them over ``protocol``.
+
+    ``in_regions``: both ways through system shared memory, which perf_analyzer alone can do.
+    """
 
     model: str
     values: int
     protocol: Literal["http", "grpc"]
+    in_regions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,8 @@ def observe(tool: Path, server: Server, question: Question, concurrency: int, se
         command = [str(tool), "-m", question.model, "-u", f"127.0.0.1:{server.port}", "-i", question.protocol]
         command += ["--shape", f"INPUT0:{question.values}", "--concurrency-range", str(concurrency), "--verbose-csv"]
         command += ["-p", str(seconds * 1000 // WINDOWS), *UNTIL_STEADY, "-f", str(table)]
+        if question.in_regions:
+            command += ["--shared-memory", "system", "--output-shared-memory-size", str(4 * question.values)]
         if _run(command, limit_s, what) is not None:
             row = _last_row(table, what)
             return Window(float(row["Inferences/Second"]), float(row["p50 latency"]), float(row["p99 latency"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ class Contest:
         values: how many FP32 values a request carries.
         answer: gives the right answer to one.
         wanted: how many times the rate of the reference ours should be, by the number of callers.
+        in_regions: tensors lie in shared memory.
     """
 
     title: str
@@ -35,13 +36,14 @@ class Contest:
     values: int
     answer: Callable[[Array], Array]
     wanted: Mapping[int, float]
+    in_regions: bool = False
 
 
 @contextmanager
-def contenders(settings: Settings, repository: Path) -> Iterator[dict[str, Server]]:
-    """Naiad and, if the run has it, the reference server, both on ``repository``; nothing is pinned."""
+def contenders(settings: Settings, repository: Path, options: Sequence[str] = ()) -> Iterator[dict[str, Server]]:
+    """Naiad with ``options`` and the reference server, if the run has it, both on ``repository``; nothing is pinned."""
     with ExitStack() as stack:
-        servers = {OURS: stack.enter_context(naiad(repository, settings.work, service=GRPC))}
+        servers = {OURS: stack.enter_context(naiad(repository, settings.work, options=options, service=GRPC))}
         if settings.reference is not None:
             servers[THEIRS] = stack.enter_context(reference(settings.reference, repository, settings.work))
         yield servers
@@ -50,7 +52,7 @@ def contenders(settings: Settings, repository: Path) -> Iterator[dict[str, Serve
 def measure(settings: Settings, servers: dict[str, Server], contest: Contest) -> Iterator[Figure]:
     """The figures of a contest over HTTP and over gRPC."""
     for protocol in SERVICES:
-        question = Question(contest.model, contest.values, protocol)
+        question = Question(contest.model, contest.values, protocol, contest.in_regions)
         tool = load_tool(settings, protocol)
         for server in servers.values():
             check(server, question, contest.answer(values(question)))

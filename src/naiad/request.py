@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from naiad.errors import InternalError, NaiadError
+
+if TYPE_CHECKING:
+    from naiad.regions.tensor import RegionUse
+    from naiad.regions.terms import RegionTerms
 
 Array = np.ndarray[Any, Any]
 ParameterValue = bool | int | float | str
@@ -49,9 +53,21 @@ class RequestTerms:
         timeout_us: the caller's own time limit, 0 for none.
         flags: ``SEQUENCE_START`` and ``SEQUENCE_END``, put together with "or".
         correlation_id: the sequence that it belongs to; 0 or "" for none.
+        regions: what it says about regions of clients; None for nothing. Requests with and without are never put
+            together: their ``shape_key`` differs.
     """
 
-    __slots__ = ("correlation_id", "flags", "outputs", "parameters", "priority", "rows", "shape_key", "timeout_us")
+    __slots__ = (
+        "correlation_id",
+        "flags",
+        "outputs",
+        "parameters",
+        "priority",
+        "regions",
+        "rows",
+        "shape_key",
+        "timeout_us",
+    )
 
     def __init__(
         self,
@@ -63,7 +79,9 @@ class RequestTerms:
         timeout_us: int = 0,
         flags: int = 0,
         correlation_id: int | str = 0,
+        regions: RegionTerms | None = None,
     ) -> None:
+        self.regions = regions
         self.outputs = outputs
         self.rows = rows
         self.shape_key = shape_key
@@ -97,17 +115,20 @@ class InferRequest:
 
     Attributes:
         terms: what it asks for.
-        inputs: arrays by name; BYTES as object arrays of ``bytes``.
+        inputs: arrays by name; BYTES as object arrays of ``bytes``. A ``RegionTensor`` may stand for a large one.
         id: the caller's id, "" when none was given.
         received_ns, queued_ns: monotonic times of its arrival and of its being handed to the model.
         held_bytes: what it holds in memory, as far as it counts against the server's bounds.
         can_be_refused: whether those bounds apply. What a request that was accepted has begun goes on.
         carrier: what brought it, as traces name it: "HTTP" or "GRPC"; "" for a request of another model.
+        use: what it has to do with regions of clients; None where its terms say nothing about any.
     """
 
     __slots__ = ("held_bytes", "id", "inputs", "queued_ns", "received_ns", "terms")
     carrier: ClassVar[str] = ""
     can_be_refused: ClassVar[bool] = True
+    # Requests with regions are of classes that have it as an attribute of their own.
+    use: RegionUse | None = None
 
     def __init__(
         self, terms: RequestTerms, inputs: Mapping[str, Array], id: str = "", received_ns: int = 0, queued_ns: int = 0

@@ -30,6 +30,7 @@ from naiad.frontends.renewed import renew_grpc_tls, renew_http_tls, renew_keys, 
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.options import ServerOptions, option_rows
+from naiad.regions.registry import MAX_REGIONS, RegionRegistry
 from naiad.repository.catalog import Catalog
 from naiad.scheduling.budget import RequestBudget
 from naiad.telemetry.host import usable_memory_bytes
@@ -101,7 +102,8 @@ class Server:
         is_explicit = options.model_control_mode == "explicit"
         self._tracing = Tracing.from_options(options)
         self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
-        self._engine = Engine(self._manager, options.id, options.strict_readiness, log, self._tracing)
+        self._regions = RegionRegistry(options.allow_client_shm)
+        self._engine = Engine(self._manager, options.id, options.strict_readiness, log, self._tracing, self._regions)
         self._renewal = Renewal(renewed_paths(options))
         self._gates = gates(options)
         self._listeners: list[Frontend] = []
@@ -138,6 +140,7 @@ class Server:
             self._renewal.close()
             for listener in self._listeners:
                 listener.abort()
+            self._regions.close()
             self._tracing.close(TRACE_FILE_S)
 
     def _watch_signals(self) -> None:
@@ -312,7 +315,8 @@ def run(options: ServerOptions, log: ServerLog) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     grpc = options.grpc_max_connections if options.serves_grpc else 0
     http = options.http_max_connections
-    _allow_open_files(http + grpc + OTHER_FILES, max(http, grpc) + OTHER_FILES)
+    other = OTHER_FILES + (MAX_REGIONS if options.allow_client_shm else 0)
+    _allow_open_files(http + grpc + other, max(http, grpc) + OTHER_FILES)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(options, log))

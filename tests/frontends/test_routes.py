@@ -8,6 +8,7 @@ import pytest
 
 from frontends.http_application import JSON, TEXT, House, Peer, identity_config, play, run, serving, write_model
 from naiad.frontends.http.routes import MAX_HANDLERS
+from naiad.regions.registry import DISABLED
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"))
 INFER = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}
@@ -59,7 +60,12 @@ def repository(tmp_path: Path) -> Path:
         ("POST", "/v2/repository/models/m/load", 503),
         ("POST", "/v2/repository/models/m/unload", 503),
         ("GET", "/v2/repository/models/m/load", 405),
-        ("GET", "/v2/systemsharedmemory/status", 501),
+        ("GET", "/v2/systemsharedmemory/status", 200),
+        ("GET", "/v2/cudasharedmemory/region/r/status", 404),
+        ("POST", "/v2/systemsharedmemory/status", 405),
+        ("GET", "/v2/systemsharedmemory/region/r/other", 404),
+        ("POST", "/v2/systemsharedmemory/register", 404),
+        ("POST", "/v2/systemsharedmemory/unregister", 501),
         ("POST", "/v2/cudasharedmemory/region/r/register", 501),
         ("GET", "/v2/logging", 200),
         ("GET", "/v2/trace/setting", 200),
@@ -73,7 +79,7 @@ def test_paths_and_methods(repository: Path, method: str, target: str, status: i
         if status == 405:
             assert answer.error == "Method Not Allowed"
         if status == 501:
-            assert answer.error == f"{target} is not served by this version of Naiad"
+            assert answer.error == DISABLED
 
     play(repository, scenario)
 

@@ -99,23 +99,26 @@ def test_the_repository_index(service: Any, models: Path) -> None:
     assert {m.state for m in answer.models} == {"READY"}
 
 
-NOT_SERVED = {
-    "SystemSharedMemoryStatus": pb.SystemSharedMemoryStatusRequest(),
+SHARED_MEMORY_IS_OFF = {
     "SystemSharedMemoryRegister": pb.SystemSharedMemoryRegisterRequest(),
     "SystemSharedMemoryUnregister": pb.SystemSharedMemoryUnregisterRequest(),
-    "CudaSharedMemoryStatus": pb.CudaSharedMemoryStatusRequest(),
     "CudaSharedMemoryRegister": pb.CudaSharedMemoryRegisterRequest(),
     "CudaSharedMemoryUnregister": pb.CudaSharedMemoryUnregisterRequest(),
 }
 
 
-@pytest.mark.parametrize("method", NOT_SERVED)
-def test_what_is_not_served_says_so(service: Any, method: str) -> None:
+@pytest.mark.parametrize("method", SHARED_MEMORY_IS_OFF)
+def test_shared_memory_is_off(service: Any, method: str) -> None:
     with pytest.raises(grpc.RpcError) as failure:
-        getattr(service, method)(NOT_SERVED[method], timeout=CALL_S)
+        getattr(service, method)(SHARED_MEMORY_IS_OFF[method], timeout=CALL_S)
     code, text = status_of(failure.value)
     assert code is grpc.StatusCode.UNIMPLEMENTED
-    assert text.endswith("is not served by this version of Naiad")
+    assert text == "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+
+
+def test_no_shared_memory_is_registered(service: Any) -> None:
+    assert not service.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest(), timeout=CALL_S).regions
+    assert not service.CudaSharedMemoryStatus(pb.CudaSharedMemoryStatusRequest(), timeout=CALL_S).regions
 
 
 NOT_ALLOWED = {
@@ -134,8 +137,8 @@ def test_models_are_not_loaded_without_explicit_control(service: Any, method: st
 
 
 def test_every_method_of_the_service_was_called() -> None:
-    called = {*ANSWERS, *NOT_SERVED, *NOT_ALLOWED, "ModelConfig", "ModelStatistics", "RepositoryIndex"}
-    called |= {"LogSettings", "TraceSetting"}
+    called = {*ANSWERS, *SHARED_MEMORY_IS_OFF, *NOT_ALLOWED, "ModelConfig", "ModelStatistics", "RepositoryIndex"}
+    called |= {"LogSettings", "TraceSetting", "SystemSharedMemoryStatus", "CudaSharedMemoryStatus"}
     methods = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name
     assert called | {"ModelInfer", "ModelStreamInfer"} == set(methods)
 

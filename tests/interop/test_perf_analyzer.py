@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from server.running import RunningServer
+from backends.python_models import DOUBLES, write_python_model
+from server.running import RunningServer, serving
 
 REQUESTS = 2000
 RUN_S = 15
@@ -90,3 +91,19 @@ def test_answers_are_what_it_expects(tool: str, server: RunningServer, tmp_path:
     file = tmp_path / "data.json"
     file.write_text(json.dumps(data))
     analyze(tool, server, "fixed", "--input-data", str(file), *WAYS[way])
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_shared_memory(tool: str, tmp_path: Path, protocol: str) -> None:
+    """Its inputs and outputs lie in regions that it registers itself."""
+    write_python_model(tmp_path / "models", "doubles", DOUBLES)
+    options = ("--model-repository", tmp_path / "models", "--allow-client-shm=true")
+    with serving(tmp_path / "log", *options) as server:
+        url = server.grpc_url if protocol == "grpc" else server.url
+        load = ("--request-count", "300", "--concurrency-range", "4", "--shape", "X:30000")
+        shared = ("--shared-memory", "system", "--output-shared-memory-size", "120000")
+        run([tool, "-m", "doubles", "-u", url, "-i", protocol, *load, *shared])
+        found = server.statistics("doubles")
+        assert successes(found) >= 300
+        assert found["inference_stats"]["fail"]["count"] == 0
+        assert server.get("/v2/systemsharedmemory/status").json() == []

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
+from naiad.regions.region import RegionRef
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.wire.infer_header import MAX_ELEMENTS, InferHeader, parse_infer_header
 
@@ -311,11 +312,40 @@ def test_what_is_not_allowed(request_: Any, text: str) -> None:
     "request_",
     [
         with_input(data=..., parameters={"shared_memory_region": "r"}),
-        {"inputs": [], "outputs": [{"name": "X", "parameters": {"shared_memory_region": "r"}}]},
+        {"inputs": [], "outputs": [{"name": "A", "parameters": {"shared_memory_region": "r"}}]},
     ],
 )
-def test_shared_memory_is_not_served(request_: Any) -> None:
-    assert "Client shared memory is not served" in refused(request_, UnsupportedError)
+def test_a_region_needs_a_size(request_: Any) -> None:
+    text = refused(request_, MalformedRequestError)
+    assert re.fullmatch(
+        "Unable to parse 'shared_memory_byte_size': 'parameters' of (in|out)put 'A' has no member "
+        "'shared_memory_byte_size'",
+        text,
+    )
+
+
+@pytest.mark.parametrize(("name", "value"), [("region", 7), ("offset", -1), ("offset", "1"), ("byte_size", 2**64)])
+def test_parts_of_regions_are_read_strictly(name: str, value: object) -> None:
+    part = {"shared_memory_region": "r", "shared_memory_byte_size": 64, f"shared_memory_{name}": value}
+    text = refused(with_input(data=..., parameters=part), MalformedRequestError)
+    assert text.startswith(f"Unable to parse 'shared_memory_{name}': expected ")
+
+
+def test_parts_of_regions() -> None:
+    part = {"shared_memory_region": "r", "shared_memory_byte_size": 64}
+    root = with_input(data=..., parameters=part)
+    root["outputs"] = [{"name": "X", "parameters": {**part, "shared_memory_offset": 8, "binary_data": False}}]
+    header = parse(root)
+    assert header.inputs[0].region == RegionRef("r", 0, 64)
+    assert header.outputs is not None
+    assert header.outputs[0].region == RegionRef("r", 8, 64)
+
+
+@pytest.mark.parametrize("other", [{"classification": 1}, {"binary_data": True}])
+def test_an_output_in_a_region_is_nothing_else(other: dict[str, object]) -> None:
+    part = {"shared_memory_region": "r", "shared_memory_byte_size": 64, **other}
+    text = refused({"inputs": [], "outputs": [{"name": "X", "parameters": part}]}, InvalidArgumentError)
+    assert text == f"Output can't set both 'shared_memory_region' and '{next(iter(other))}'"
 
 
 def test_the_place_of_a_mistake_is_counted() -> None:

@@ -48,6 +48,7 @@ CASES: Mapping[str, Case] = {
     "grpc_growth": grpc_growth.measure,
     "python_identity": python_identity.small,
     "python_600kb": python_identity.image,
+    "python_600kb_shm": python_identity.image_in_regions,
     "python_10mb": python_identity.ten_megabytes,
     "python_chain": python_chain.python_chain,
     "python_round_trip": python_round_trip.python_round_trip,

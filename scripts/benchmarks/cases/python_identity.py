@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from .. import python_models
 from ..figures import Figure
+from ..perf_analyzer import find_tool
 from ..python_contest import Contest, contenders, measure
 from ..settings import Settings
 
@@ -22,6 +23,20 @@ def small(settings: Settings) -> Iterator[Figure]:
 def image(settings: Settings) -> Iterator[Figure]:
     """600 KB each way."""
     return _measure(settings, "python_600kb", IMAGE, {1: 3.0, 4: 3.0, 16: 3.0})
+
+
+def image_in_regions(settings: Settings) -> Iterator[Figure]:
+    """600 KB each way through system shared memory.
+
+    Raises:
+        CaseSkippedError: there is no perf_analyzer, which registers it.
+    """
+    find_tool(settings)
+    title = "python_600kb_shm"
+    repository = settings.work / title
+    python_models.add_python_identity(repository, MODEL)
+    with contenders(settings, repository, ("--allow-client-shm=true",)) as servers:
+        yield from measure(settings, servers, Contest(title, MODEL, IMAGE, lambda x: x, {1: 2.0, 16: 2.0}, True))
 
 
 def ten_megabytes(settings: Settings) -> Iterator[Figure]:

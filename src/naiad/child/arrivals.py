@@ -11,6 +11,7 @@ from .arrays import Place
 from .asks import Question
 from .calls import Call, read_response
 from .forms import Forms, read_form
+from .regions import Regions
 from .segments import ServerSegments
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Arrivals:
         out: Outbound,
         work_arrived: Callable[[], object],
         check_ready: Callable[[int], object],
+        regions: Regions | None = None,
     ) -> None:
         self.forms: Forms = {}
         self.inbox: deque[Work] = deque()
@@ -47,6 +49,7 @@ class Arrivals:
         self._channel = channel
         self._out = out
         self._segments = ServerSegments(out.release)
+        self._regions = regions or Regions()
         self._work_arrived = work_arrived
         self._check_ready = check_ready
         self._handlers: dict[int, Callable[[int, bytearray], object]] = {
@@ -60,6 +63,8 @@ class Arrivals:
             protocol.CALL_RESPONSE: self._call_response,
             protocol.ANSWER: self._answer,
             protocol.CHECK_READY: self._ask_ready,
+            protocol.REGION: self._region,
+            protocol.DROP_REGION: self._drop_region,
         }
 
     def handle(self, kind: int, number: int, payload: bytearray) -> None:
@@ -102,6 +107,12 @@ class Arrivals:
 
     def _drop_segment(self, number: int, payload: bytearray) -> None:
         self._segments.drop(number)
+
+    def _region(self, number: int, payload: bytearray) -> None:
+        self._regions.add(number, payload.decode("utf-8", "replace"), self._channel.take_descriptor())
+
+    def _drop_region(self, number: int, payload: bytearray) -> None:
+        self._regions.drop(number)
 
     def _release(self, number: int, payload: bytearray) -> None:
         self._out.pool.give_back([n for (n,) in protocol.NUMBERS.iter_unpack(payload)])

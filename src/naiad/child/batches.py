@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .arrays import Place
+from .errors import ErrorCode, FailedError
 from .forms import Form, Forms, aligned
-from .protocol import ALIKE, COUNT, EXECUTE, EXECUTE_ALIKE, REQUEST
+from .outbound import error_frame
+from .protocol import ALIKE, COUNT, EXECUTE, EXECUTE_ALIKE, IN_REGION, REQUEST
+from .regions import Parts, RegionError
 from .requests import InferenceRequest, received_request
 
 if TYPE_CHECKING:
@@ -97,8 +101,46 @@ def _read_any(session: Session, number: int, payload: bytearray, forms: Forms) -
         at += id_bytes
     data = aligned(at)
     locate = session.locate
-    requests = [
-        received_request(session, request, form, locate(payload, places, data), request_id)
-        for request, form, places, request_id in described
-    ]
+    requests = []
+    for request, form, places, request_id in described:
+        if form.in_regions:
+            read = _read_from_regions(session, request, form, payload, places, data, request_id)
+            requests += [] if read is None else [read]
+        else:
+            requests.append(received_request(session, request, form, locate(payload, places, data), request_id))
     return Batch(number, requests)
+
+
+def _read_from_regions(
+    session: Session,
+    number: int,
+    form: Form,
+    payload: bytearray,
+    places: tuple[int, ...],
+    data: int,
+    request_id: bytearray,
+) -> InferenceRequest | None:
+    """A request with tensors in regions. None when they cannot be read: then it has been answered."""
+    try:
+        located = [_open(session, payload, places[at : at + 4], data) for at in range(0, 4 * len(form.tensors), 4)]
+    except RegionError as error:
+        session.out.post(error_frame(number, error.answer))
+        return None
+    except (OSError, MemoryError) as problem:
+        text = f"shared memory cannot be read: {type(problem).__name__}: {problem}"
+        session.out.post(error_frame(number, FailedError(text, ErrorCode.UNAVAILABLE)))
+        return None
+    parts: Parts = {}
+    for name, at in zip(form.placed, range(4 * len(form.tensors), len(places), 4)):
+        region, _, offset, size = places[at : at + 4]
+        # Regions are numbered from 1 on; 0 is one that the server writes itself.
+        if region:
+            parts[name] = (region, offset, size)
+    return received_request(session, number, form, tuple(located), request_id, parts or None)
+
+
+def _open(session: Session, payload: bytearray, place: tuple[int, ...], data: int) -> Place:
+    number, kind, offset, size = place
+    if kind != IN_REGION:
+        return session.locate(payload, place, data)[0]
+    return session.regions.read((number, offset, size)), 0, size

@@ -38,6 +38,10 @@ class Executor:
 
     def run(self, batch: Batch) -> None:
         """Execute a batch and answer it."""
+        if not batch.requests:
+            # None of them could be read, and all are answered.
+            self._end(batch)
+            return
         try:
             batch.result = self._execute(batch)
             if inspect.iscoroutine(batch.result):
@@ -49,6 +53,9 @@ class Executor:
 
     async def run_async(self, batch: Batch) -> None:
         """Execute a batch with a coroutine and answer it. In a decoupled model the next may begin meanwhile."""
+        if not batch.requests:
+            self._end(batch)
+            return
         try:
             if self.decoupled:
                 self._end(batch)

@@ -24,6 +24,8 @@ class Form:
     Attributes:
         tensors: name, datatype and shape of every tensor, in the order of the places.
         places: the places of all tensors in one struct, four numbers each.
+        in_regions: its requests may have tensors in regions; ``placed`` names the outputs that are wanted there, whose
+            places come behind those of the inputs.
         outputs: names of the wanted outputs; ``wanted`` has them as a set, None when the form names none.
         parameters_json: the parameters as compact JSON.
         layout: where each tensor begins among those of one request alike, and its bytes; the tensors of the next
@@ -34,9 +36,11 @@ class Form:
         "correlation_id",
         "decoupled",
         "flags",
+        "in_regions",
         "layout",
         "outputs",
         "parameters_json",
+        "placed",
         "places",
         "stride",
         "tensors",
@@ -48,7 +52,9 @@ class Form:
     def __init__(self, content: Mapping[str, Any]) -> None:
         is_request = "inputs" in content
         self.tensors = tuple(_tensor_form(t) for t in content["inputs" if is_request else "outputs"])
-        self.places = struct.Struct("<" + "IIQQ" * len(self.tensors))
+        self.in_regions = "placed" in content
+        self.placed: tuple[str, ...] = tuple(content.get("placed", ()))
+        self.places = struct.Struct("<" + "IIQQ" * (len(self.tensors) + len(self.placed)))
         self.layout, self.stride = _layout(self.tensors)
         self.outputs: tuple[str, ...] = tuple(content.get("outputs", ())) if is_request else ()
         self.wanted: frozenset[str] | None = frozenset(self.outputs) or None

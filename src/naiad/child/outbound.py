@@ -24,6 +24,7 @@ from .protocol import (
     FORGET_FORMS,
     FORM,
     FRAME,
+    IN_REGION,
     LOG,
     NUMBERS,
     PLACE,
@@ -36,6 +37,7 @@ from .protocol import (
     SEGMENT,
     SEGMENT_BYTES,
 )
+from .regions import Parts, RegionError, Regions
 from .requests import InferenceRequest
 from .responses import InferenceResponse
 from .segments import Segment, SegmentPool
@@ -81,7 +83,8 @@ class Outbound:
     """Writes frames, one thread at a time.
 
     ``look`` reads what the server has sent without waiting. It is called before a new segment is made, since the server
-    may have given one back. ``dropped`` is told the outputs of a response of which not all are sent.
+    may have given one back. ``dropped`` is told the outputs of a response of which not all are sent. ``regions`` are
+    those of the server's clients.
     """
 
     def __init__(
@@ -89,7 +92,9 @@ class Outbound:
         connection: socket.socket,
         look: Callable[[], object],
         dropped: Callable[[Sequence[Tensor]], object] | None = None,
+        regions: Regions | None = None,
     ) -> None:
+        self._regions = regions or Regions()
         self.pool = SegmentPool()
         self._connection = connection
         self._look = look
@@ -150,7 +155,7 @@ class Outbound:
         body = Body(COUNT.pack(len(answers), 0))
         for request, response, flags in answers:
             wanted = request._form.wanted if request._form else None
-            self._encode(body, request._number, response, wanted, flags)
+            self._encode(body, request._number, response, wanted, flags, request._parts)
         return body.frame(RESPONSES, batch)
 
     def _alike_frame(self, batch: int, answers: list[Answer], form: Form) -> bytes | None:
@@ -171,16 +176,23 @@ class Outbound:
         response: InferenceResponse | None,
         wanted: Iterable[str] | None,
         flags: int,
+        parts: Parts | None = None,
     ) -> None:
-        """Send one response; None is no response, just its flags."""
+        """Send one response; None is no response, just its flags. ``parts``: where outputs are wanted in regions."""
         with self._lock:
             body = Body()
-            self._encode(body, number, response, wanted, flags)
+            self._encode(body, number, response, wanted, flags, parts)
             self._write(body.frame(RESPONSE, number))
         self._flush()
 
     def _encode(
-        self, body: Body, number: int, response: InferenceResponse | None, wanted: Any | None, flags: int
+        self,
+        body: Body,
+        number: int,
+        response: InferenceResponse | None,
+        wanted: Any | None,
+        flags: int,
+        parts: Parts | None,
     ) -> None:
         if response is None:
             body.heads.append(RESPONSE_HEAD.pack(number, 0, flags | FLAG_EMPTY, 0, 0))
@@ -190,17 +202,44 @@ class Outbound:
             try:
                 tensors = self._pruned(response._tensors, wanted)
                 payloads = [t._payload() for t in tensors]
+                written = self._written(parts, tensors, payloads) if parts is not None else None
+            except RegionError as problem:
+                error = problem.answer
             except Exception as problem:
                 error = FailedError(f"Failed to read the output tensors of a response: {describe(problem)}")
             else:
                 form = self._response_form(tensors, response._parameters)
                 body.heads.append(RESPONSE_HEAD.pack(number, form, flags, 0, 0))
-                self._place(body, payloads)
+                if written is None:
+                    self._place(body, payloads)
+                else:
+                    self._place_others(body, payloads, written)
                 return
         text = error_json(error)
         flags |= FLAG_ERROR if isinstance(error, FailedError) else FLAG_ERROR | FLAG_OWN
         body.heads.append(RESPONSE_HEAD.pack(number, 0, flags, len(text), 0))
         body.heads.append(text)
+
+    def _written(
+        self, parts: Parts, tensors: Sequence[Tensor], payloads: Sequence[tuple[Any, int]]
+    ) -> list[bytes | None]:
+        """Write the outputs to their regions that are wanted there; the place of each, None for those that are not."""
+        places: list[bytes | None] = []
+        for tensor, (data, size) in zip(tensors, payloads):
+            part = parts.get(tensor._name)
+            if part is None:
+                places.append(None)
+                continue
+            self._regions.write(part, tensor._name, data, size)
+            places.append(PLACE.pack(part[0], IN_REGION, part[1], size))
+        return places
+
+    def _place_others(self, body: Body, payloads: Sequence[tuple[Any, int]], written: Sequence[bytes | None]) -> None:
+        for payload, place in zip(payloads, written):
+            if place is None:
+                self._place(body, [payload])
+            else:
+                body.heads.append(place)
 
     def _pruned(self, tensors: list[Tensor], wanted: Any | None) -> list[Tensor]:
         """The tensors that the request asked for."""

@@ -16,7 +16,8 @@ A response's form: ``{"outputs": [[name, datatype, shape], ...], "parameters": {
 Datatypes are the wire names (``FP32``). BF16 and BYTES travel as the protocol's bytes (BYTES: each element with its
 length of four bytes).
 
-**Tensors.** Each tensor of a request or a response has a place: ``u32 segment, u32 reserved, u64 offset, u64 bytes``.
+**Tensors.** Each tensor of a request or a response has a place: ``u32 segment, u32 kind, u64 offset, u64 bytes``.
+The kind is 0, but for ``IN_REGION``.
 Segment 0 is the data part of the frame itself, which comes after all else and begins at a multiple of ``ALIGNMENT``
 from the beginning of the payload; offsets count from there, and tensors are aligned to ``ALIGNMENT`` in it. Small
 tensors travel like this, tensors of ``SEGMENT_BYTES`` and more in a segment.
@@ -25,6 +26,14 @@ tensors travel like this, tensors of ``SEGMENT_BYTES`` and more in a segment.
 introduces it (SCM_RIGHTS on the first byte of that frame). Each side numbers its own segments from 1, and owns them: it
 alone puts tensors there and gives them out again when the other side has released them. A segment holds one tensor at
 a time. ``DROP_SEGMENT`` tells the other side to unmap one for good. A process that dies leaves nothing behind.
+
+**Regions.** A region is shared memory of a client: a file that the server has open, whose descriptor comes with the
+``REGION`` frame (as that of a segment). ``DROP_REGION`` tells the child to close it; no request uses it any more. A
+place of the kind ``IN_REGION`` has the number of a region instead of a segment's, and offset and size in that file. The
+child reads inputs from there, and writes outputs there: a request's form may have ``"placed": [name, ...]``, and then
+each request has one more place for each of these outputs, behind those of its inputs. Such an output is in its region
+when the response is sent, whose place for it is of that kind. Regions are read and written and never mapped, since
+their clients may truncate them at any time.
 
 **A batch.** ``EXECUTE`` (number: the batch) has ``u32 requests, u32 reserved`` and for each request::
 
@@ -79,6 +88,8 @@ RESPONSE_HEAD = struct.Struct("<QIIII")
 ALIKE = struct.Struct("<QIIII")
 NUMBERS = struct.Struct("<I")
 
+IN_REGION = 1
+
 FLAG_FINAL = 1
 FLAG_ERROR = 2
 FLAG_EMPTY = 4
@@ -110,6 +121,10 @@ OPEN = 9
 """To the shared process of a framework's models, instead of orders: the connection of another instance, whose
 descriptor comes along. It is served like a process's own, by a thread of its own."""
 EXECUTE_ALIKE = 10
+REGION = 11
+"""number: the region. Payload: its name. The descriptor comes along."""
+DROP_REGION = 12
+"""number: the region."""
 
 # From the child.
 READY = 33

@@ -10,6 +10,7 @@ from . import calls
 from .arrays import Place
 from .errors import TritonModelException
 from .forms import CorrelationId, Form, checked_parameters
+from .regions import Parts
 from .tensors import Tensor, received
 from .texts import as_text
 
@@ -84,6 +85,7 @@ class InferenceRequest:
         "_terms",
     )
 
+    _parts: Parts | None = None
     _form: Form | None
     _inputs: list[Tensor] | None
     _places: tuple[Place, ...]
@@ -241,11 +243,30 @@ class InferenceRequest:
         return self._session
 
 
+class RegionInferenceRequest(InferenceRequest):
+    """A request whose outputs are wanted in regions; models see no difference."""
+
+    __slots__ = ("_parts",)
+    _parts: Parts | None
+
+
+RegionInferenceRequest.__name__ = InferenceRequest.__name__
+
+
 def received_request(
-    session: Session, number: int, form: Form, places: tuple[Place, ...], request_id: bytearray
+    session: Session,
+    number: int,
+    form: Form,
+    places: tuple[Place, ...],
+    request_id: bytearray,
+    parts: Parts | None = None,
 ) -> InferenceRequest:
-    """A request of a batch."""
-    request = InferenceRequest.__new__(InferenceRequest)
+    """A request of a batch; ``parts``: where its outputs are wanted in regions."""
+    if parts is None:
+        request = InferenceRequest.__new__(InferenceRequest)
+    else:
+        request = placed = RegionInferenceRequest.__new__(RegionInferenceRequest)
+        placed._parts = parts
     request._session = session
     request._number = number
     request._form = form

@@ -20,12 +20,13 @@ class InferenceResponseSender:
     of a model that is not decoupled was sent: no caller waits for ever.
     """
 
-    __slots__ = ("_closed", "_decoupled", "_lock", "_number", "_sent", "_session", "_wanted")
+    __slots__ = ("_closed", "_decoupled", "_lock", "_number", "_parts", "_sent", "_session", "_wanted")
 
     def __init__(self, session: Session, request: InferenceRequest, decoupled: bool) -> None:
         self._session = session
         self._number = request._number
         self._wanted = request._form.wanted if request._form else None
+        self._parts = request._parts
         self._decoupled = decoupled
         self._lock = threading.Lock()
         self._sent = 0
@@ -51,7 +52,7 @@ class InferenceResponseSender:
         with self._lock:
             self.count(response is not None, final)
             try:
-                self._session.respond(self._number, response, self._wanted, final)
+                self._session.respond(self._number, response, self._wanted, final, self._parts)
             except BaseException:
                 # No memory, say. It has not been sent, and the request needs an end still.
                 self._sent -= 1

@@ -24,6 +24,7 @@ from .loading import load_model_class
 from .model_config import ModelConfig
 from .outbound import Outbound, error_frame, json_frame
 from .readiness import ReadinessCheck
+from .regions import Parts, Regions
 from .segments import notice
 from .senders import InferenceResponseSender
 from .strays import Strays
@@ -50,8 +51,9 @@ class Session:
         self.model_directory = ""
         self.channel = Channel(connection, self._handle)
         self._strays = Strays(self.log)
-        self.out = Outbound(connection, self._look, self._strays.look_at)
-        self._arrivals = Arrivals(self.channel, self.out, self._work_arrived, self._check_ready)
+        self.regions = Regions()
+        self.out = Outbound(connection, self._look, self._strays.look_at, self.regions)
+        self._arrivals = Arrivals(self.channel, self.out, self._work_arrived, self._check_ready, self.regions)
         self.inbox = self._arrivals.inbox
         self.locate = self._arrivals.locate
         self._main = Waiter()
@@ -194,6 +196,7 @@ class Session:
             # The next look ends the process then.
             with contextlib.suppress(ServerGoneError):
                 self.out.trim()
+                self.regions.memory.trim()
                 if text := notice.take():
                     self.log("WARNING", text, once="memory")
         # Threads of the model may keep the process alive still. Nobody but the server would end it.
@@ -223,9 +226,11 @@ class Session:
         """A new sender for a request."""
         return InferenceResponseSender(self, request, self.is_decoupled)
 
-    def respond(self, number: int, response: InferenceResponse | None, wanted: Any, final: bool) -> None:
+    def respond(
+        self, number: int, response: InferenceResponse | None, wanted: Any, final: bool, parts: Parts | None = None
+    ) -> None:
         """Send a response, or the end of the responses."""
-        self.out.respond(number, response, wanted, protocol.FLAG_FINAL if final else 0)
+        self.out.respond(number, response, wanted, protocol.FLAG_FINAL if final else 0, parts)
 
     def abandoned(self, number: int, answered: bool) -> None:
         """The model let go of a request without a final response."""

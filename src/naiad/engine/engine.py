@@ -15,6 +15,7 @@ from naiad.lifecycle.asking import Done
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.states import ModelState
+from naiad.regions.registry import RegionRegistry
 from naiad.repository.overrides import Overrides
 from naiad.telemetry.logs import LogSettings, ServerLog
 from naiad.telemetry.statistics import Duration, ModelStatistics
@@ -22,17 +23,19 @@ from naiad.telemetry.trace_settings import read_changes
 from naiad.telemetry.tracing import Tracing
 from naiad.version import __version__
 
+SHARED_MEMORY = ("system_shared_memory", "cuda_shared_memory")
 EXTENSIONS = (
     "classification",
     "model_repository",
     "model_configuration",
+    *SHARED_MEMORY,
     "binary_tensor_data",
     "parameters",
     "statistics",
     "trace",
     "logging",
 )
-"""The protocol extensions that are served, in the order of the reference's list."""
+"""The protocol extensions that are served, in the order of the reference's list; shared memory where it is allowed."""
 
 _MAX_VERSION = 2**63 - 1
 
@@ -56,6 +59,7 @@ class Engine:
 
     Attributes:
         budget: how many requests there may be, and how many bytes they may hold.
+        regions: the clients' shared memory; None for a server that allows none.
     """
 
     def __init__(
@@ -65,8 +69,10 @@ class Engine:
         strict_readiness: bool,
         log: ServerLog | None = None,
         tracing: Tracing | None = None,
+        regions: RegionRegistry | None = None,
     ) -> None:
         self.log = log or ServerLog(LogSettings())
+        self.regions = regions or RegionRegistry()
         self._manager = manager
         self._entries = manager.entries
         self._server_id = server_id
@@ -231,7 +237,9 @@ class Engine:
 
     def server_metadata(self) -> dict[str, Any]:
         """The server metadata object of the protocol."""
-        return {"name": self._server_id, "version": __version__, "extensions": EXTENSIONS}
+        is_allowed = self.regions.is_allowed
+        extensions = [name for name in EXTENSIONS if is_allowed or name not in SHARED_MEMORY]
+        return {"name": self._server_id, "version": __version__, "extensions": extensions}
 
     def model_metadata(self, name: str, version: str | None) -> dict[str, Any]:
         """The model metadata object of the protocol; errors as ``find``."""

@@ -53,6 +53,13 @@ class Batch:
         self.error: NaiadError | None = None
         self.gather_ns = self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
 
+    def fail(self, error: NaiadError) -> None:
+        """Note the error that ended it."""
+        # Where it was raised leads back to this batch, which would stay until the garbage collector comes, and with it
+        # its tensors and the regions of clients.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        self.error = error
+
 
 def _union(some: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
     return some + tuple(name for name in more if name not in some)

@@ -65,6 +65,8 @@ class AlikeForm:
 
 def alike_form(number: int, spec: ModelSpec, request: InferRequest) -> AlikeForm | None:
     """The form of that number, which is the request's; None when its requests cannot travel like this."""
+    if request.terms.regions is not None:
+        return None
     tensors = []
     for name, array in request.inputs.items():
         dtype = spec.inputs[name].dtype

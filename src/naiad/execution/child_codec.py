@@ -20,6 +20,7 @@ from naiad.child.protocol import (
     FORGET_FORMS,
     FORM,
     FRAME,
+    IN_REGION,
     PLACE,
     REQUEST,
     RESPONSE_HEAD,
@@ -31,7 +32,10 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, error_of_code
 from naiad.execution.child_alike import AlikeForm, alike_form
 from naiad.execution.child_misfits import Misfits
+from naiad.execution.child_regions import ChildRegions
 from naiad.execution.reshape import as_clients_get, as_model_sees
+from naiad.regions.region import RegionPart
+from naiad.regions.tensor import PlacedOutput, RegionTensor, as_array
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestTerms
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.strings import decode_bytes, encode_bytes
@@ -56,6 +60,7 @@ class BatchWriter:
 
     Attributes:
         pool: the server's segments for this child.
+        regions: those of clients that it has been given.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -64,6 +69,7 @@ class BatchWriter:
         self._form_bytes = 0
         self._alike: dict[RequestTerms, AlikeForm | None] = {}
         self.pool = SegmentPool()
+        self.regions = ChildRegions()
 
     def write(self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> None:
         """Add the frames of a batch: forms and segments that the child does not know yet, then the batch itself.
@@ -102,7 +108,7 @@ class BatchWriter:
         self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece], taken: list[int]
     ) -> None:
         ids = [request.id.encode() for request in requests]
-        places = sum([len(request.inputs) for request in requests])
+        places = sum([len(r.inputs) + (0 if r.terms.regions is None else len(_placed(r))) for r in requests])
         head_bytes = COUNT.size + len(requests) * REQUEST.size + places * PLACE.size + sum(map(len, ids))
         begin = at = -(-head_bytes // ALIGNMENT) * ALIGNMENT
         parts: list[Any] = [COUNT.pack(len(requests), 0)]
@@ -110,6 +116,9 @@ class BatchWriter:
         for request_number, (request, request_id) in enumerate(zip(requests, ids, strict=True), first):
             parts.append(REQUEST.pack(request_number, self._form_of(request, pieces), len(request_id), 0))
             for name, array in request.inputs.items():
+                if isinstance(array, RegionTensor):
+                    parts.append(self.regions.place(array.part, pieces))
+                    continue
                 raw = self._bytes_of(name, array)
                 size = len(raw)
                 if size >= SEGMENT_BYTES and (segment := self.segment_if_any(size, pieces)) is not None:
@@ -121,6 +130,8 @@ class BatchWriter:
                     padding = -size % ALIGNMENT
                     data += (raw, bytes(padding))
                     at += size + padding
+            if request.terms.regions is not None:
+                parts += [self.regions.place(part, pieces) for part in _placed(request)]
             parts.append(request_id)
         pieces.append((b"".join((FRAME.pack(EXECUTE, at, number), *parts, *data)), -1))
 
@@ -166,6 +177,8 @@ class BatchWriter:
             "trace": None,
             "decoupled": self._spec.decoupled,
         }
+        if terms.regions is not None:
+            described["placed"] = [name for name, _ in terms.regions.outputs]
         return self._add_form(terms, orjson.dumps(described), pieces)
 
     def segment(self, size: int, pieces: list[Piece]) -> Segment:
@@ -189,6 +202,11 @@ class BatchWriter:
         except OSError as error:
             no_segments.give(f"no shared memory for large tensors ({error}): they travel over the socket, at a cost")
             return None
+
+
+def _placed(request: InferRequest) -> Sequence[RegionPart]:
+    """Where a request wants outputs, in the order of its terms."""
+    return [] if request.use is None else list(request.use.outputs.values())
 
 
 class ResponseForm(NamedTuple):
@@ -302,7 +320,10 @@ class ResponseReader:
         request, form, flags, places, said = described
         arrays: dict[str, Array] = {}
         error: NaiadError | None = None
-        for (name, dtype, shape, elements), (segment, _, offset, size) in zip(form.outputs, places, strict=True):
+        for (name, dtype, shape, elements), (segment, kind, offset, size) in zip(form.outputs, places, strict=True):
+            if kind == IN_REGION:
+                arrays[name] = as_array(PlacedOutput(dtype.numpy, shape))
+                continue
             raw = self._open(segment, offset, size) if segment else _inside(payload, data + offset, size)
             if name not in self._spec.outputs:
                 continue

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
+from naiad.child.protocol import FLAG_FINAL
 from naiad.execution.batch import Batch
 from naiad.request import InferRequest
+
+
+class Answer(Protocol):
+    """What is looked at of a response."""
+
+    @property
+    def request(self) -> int: ...
+    @property
+    def outputs(self) -> Any: ...
+    @property
+    def flags(self) -> int: ...
 
 
 class ChildRequests:
@@ -50,6 +63,16 @@ class ChildRequests:
                     self._left[number] = request, batch
                     self._left_numbers[request] = number
         self._slots = []
+
+    def are_answered_by(self, number: int, responses: Sequence[Answer]) -> bool:
+        """Whether the batch of that number is the running one, and each of its requests has one plain response, in
+        their order."""
+        if number != self.number or self._given_up or len(responses) != len(self._slots) or None in self._slots:
+            return False
+        for wanted, response in enumerate(responses, self._first):
+            if response.request != wanted or response.flags != FLAG_FINAL or response.outputs is None:
+                return False
+        return bool(responses)
 
     def end_answered(self, count: int) -> None:
         """The batch is over with one response to each of its requests.

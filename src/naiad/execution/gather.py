@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Final
 
 import numpy as np
 
@@ -13,23 +14,34 @@ from naiad.execution.reshape import as_clients_get, as_model_sees
 from naiad.request import Array
 from naiad.tensor.dtypes import BY_NUMPY
 
-_JOIN_BYTES = 1 << 16
+SMALL_BYTES: Final = 1 << 16
+"""Up to so many bytes a batch is gathered on the event loop."""
 
 
 def is_small(batch: Batch) -> bool:
     """Whether gathering the batch costs less than waking a thread for it does."""
     first = batch.requests[0]
     size = sum([array.nbytes for array in first.inputs.values()])
-    return size * batch.rows <= _JOIN_BYTES * first.terms.rows
+    return size * batch.rows <= SMALL_BYTES * first.terms.rows
 
 
-def gather(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
-    """The inputs of all requests of a batch, each tensor in one aligned array, reshaped as the configuration says."""
+def gather(batch: Batch, spec: ModelSpec, names: Collection[str] | None = None) -> dict[str, Array]:
+    """The inputs of all requests of a batch, each tensor in one aligned array, reshaped as the configuration says.
+
+    ``names``: only these.
+    """
     requests = batch.requests
+    wanted = requests[0].inputs if names is None else names
     if len(requests) == 1:
-        inputs = {name: _aligned(array) for name, array in requests[0].inputs.items()}
+        given = requests[0].inputs
+        inputs = {name: _aligned(given[name]) for name in wanted}
     else:
-        inputs = {name: _joined([r.inputs[name] for r in requests]) for name in requests[0].inputs}
+        inputs = {name: _joined([r.inputs[name] for r in requests]) for name in wanted}
+    return reshaped(inputs, spec)
+
+
+def reshaped(inputs: dict[str, Array], spec: ModelSpec) -> dict[str, Array]:
+    """The inputs in the shapes that the model sees."""
     for name, array in inputs.items():
         tensor = spec.inputs[name]
         if tensor.reshape is not None:
@@ -40,7 +52,7 @@ def gather(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
 def _joined(arrays: list[Array]) -> Array:
     """Arrays that differ in their first dimension only, one behind the other in one new array."""
     first = arrays[0]
-    if not 0 < first.nbytes * len(arrays) <= _JOIN_BYTES or first.dtype.kind not in "biuf":
+    if not 0 < first.nbytes * len(arrays) <= SMALL_BYTES or first.dtype.kind not in "biuf":
         return np.concatenate(arrays)
     # For many small tensors a third of the cost of concatenate.
     memory = bytearray().join(arrays)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from naiad.child.protocol import ALIGNMENT, COUNT, EXECUTE, FRAME, PLACE, REQUES
 from naiad.config.spec import ModelSpec
 from naiad.execution.batch import Batch
 from naiad.execution.child_codec import BatchWriter, Piece
+from naiad.regions.tensor import RegionTensor
 from naiad.request import Array
 from naiad.tensor.strings import encode_bytes
 
@@ -64,6 +65,7 @@ def _frame(
             continue
         heads.append(PLACE.pack(0, 0, at, size))
         padding = -size % ALIGNMENT
+        raw = [r.read() if isinstance(r, RegionTensor) else r for r in raw]
         data += (*raw, PADDING[padding])
         at += size + padding
     length = head_bytes + len(data[0]) + at
@@ -79,11 +81,13 @@ def _tensor(name: str, batch: Batch, spec: ModelSpec) -> _Tensor:
 def _raw(tensor: _Tensor) -> tuple[list[Any], int]:
     """The bytes of a tensor in pieces, and how many they are."""
     raw = [encode_bytes(part) if tensor.is_bytes else _memory(part) for part in tensor.parts]
-    return raw, sum([r.nbytes if isinstance(r, np.ndarray) else len(r) for r in raw])
+    return raw, sum([len(r) if isinstance(r, bytes) else r.nbytes for r in raw])
 
 
 def _memory(array: Array) -> Any:
-    """Something that has the bytes of an array and can be joined."""
+    """Something that has the bytes of an array and can be joined; what lies in a region stays there for now."""
+    if isinstance(array, RegionTensor):
+        return array
     if array.flags.c_contiguous and array.dtype.kind in _PLAIN:
         return array
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else b""
@@ -93,6 +97,10 @@ def _fill(target: Array, tensor: _Tensor, raw: list[Any]) -> None:
     """Copy the bytes of a large tensor to where the child reads them."""
     at = 0
     for part in raw:
+        if isinstance(part, RegionTensor):
+            part.read_into(target[at : at + part.nbytes].data)
+            at += part.nbytes
+            continue
         source = part.reshape(-1).view(np.uint8) if isinstance(part, np.ndarray) else np.frombuffer(part, np.uint8)
         target[at : at + source.size] = source
         at += source.size

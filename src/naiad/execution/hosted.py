@@ -77,6 +77,8 @@ class HostedInstance(ProcessInstance):
         except Exception as error:
             # What was said about forms and segments holds.
             self._send_all(pieces)
+            if isinstance(error, NaiadError) and len(batch.requests) > 1:
+                return self._run_singly(batch)
             return self._refuse(batch, error)
         self._sent[number] = batch
         self._requests.begin_whole(number, batch)
@@ -84,6 +86,15 @@ class HostedInstance(ProcessInstance):
         self._send_all(pieces)
         batch.input_ns = monotonic_ns()
         return None
+
+    def _run_singly(self, batch: Batch) -> list[Batch] | None:
+        """Run the requests of a batch that could not be written: a region that cannot be read costs only its own."""
+        for single in split(batch):
+            self._done_batches += self.run(single) or ()
+        if self._sent:
+            return None
+        done, self._done_batches = self._done_batches, []
+        return done
 
     def _take(self, kind: int, number: int, payload: bytearray) -> None:
         if kind == RESPONSES:

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic, monotonic_ns
+from typing import Final
 
 from naiad.backends.base import Backend
 from naiad.cache.local import LocalCache
-from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE
+from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE, SEGMENT_BYTES
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import (
@@ -30,7 +31,7 @@ from naiad.execution.child_calls import Models
 from naiad.execution.child_codec import Response
 from naiad.execution.counting import count_batch, count_failed_execution, count_one
 from naiad.execution.direct import DirectRunner, may_run_directly
-from naiad.execution.gather import gather, is_small
+from naiad.execution.gather import SMALL_BYTES, gather, is_small
 from naiad.execution.hosted import HostedInstance, HostedSpec
 from naiad.execution.inline import InlineInstance
 from naiad.execution.process import ProcessInstance
@@ -53,6 +54,7 @@ logger = logging.getLogger("naiad")
 
 MAX_ID = 16_383
 """Characters of an id that fit the frames for a process (64 KiB of UTF-8)."""
+NEVER: Final = 1 << 63
 AnyInstance = InstanceThread | InlineInstance | ProcessInstance
 
 
@@ -60,6 +62,10 @@ class LoadedModel:
     """One version of a model, ready to run.
 
     ``start`` and ``close`` are called in a loading thread; everything else on the loop.
+
+    Attributes:
+        regions_from: inputs of so many bytes and more may be a ``RegionTensor`` instead of an array, and such outputs
+            as requests want in regions are written there before they come back; ``NEVER`` where that is not so.
     """
 
     def __init__(
@@ -106,6 +112,7 @@ class LoadedModel:
         # Why no instance will be there for a while.
         self._outage: UnavailableError | None = None
         self._runs_in_processes = False
+        self.regions_from = NEVER
         self._tracer: ModelTracer | None = None
 
     @property
@@ -145,6 +152,7 @@ class LoadedModel:
             self._loop.call_soon_threadsafe(self.detach)
             raise
         self._direct = self._make_direct()
+        self.regions_from = self._find_regions_from()
         # The processes of frameworks do not get to see the requests.
         self._runs_in_processes = any(type(i) is ProcessInstance for i in self._instances)
 
@@ -154,6 +162,16 @@ class LoadedModel:
         if self._batches or self._ordered is not None or self._cache is not None or not may_run_directly(self.spec):
             return None
         return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
+
+    def _find_regions_from(self) -> int:
+        """Threads and processes read what they need themselves; what is small travels at less cost."""
+        if self._cache is not None:
+            # Its inputs are part of the key.
+            return NEVER
+        kinds = {type(instance) for instance in self._instances}
+        if kinds and kinds <= {ProcessInstance, HostedInstance}:
+            return SEGMENT_BYTES
+        return SMALL_BYTES + 1 if kinds == {InstanceThread} else NEVER
 
     def _make_instance(self, group: InstanceGroupSpec, index: int) -> AnyInstance:
         name = f"{group.name}_{index}"

@@ -300,7 +300,7 @@ class ProcessInstance:
     def _refuse(self, batch: Batch, error: Exception) -> list[Batch]:
         text = f"a batch of model '{self._spec.name}' could not be handed to its process: {error}"
         if isinstance(error, NaiadError):
-            batch.error = error
+            batch.fail(error)
         elif isinstance(error, (OSError, MemoryError)):
             batch.error = UnavailableError(text)
         else:
@@ -342,6 +342,10 @@ class ProcessInstance:
             self._answered_alike(number, self._reader.read_alike(payload))
         elif kind == RESPONSES:
             responses = self._reader.read(payload)
+            if self._requests.are_answered_by(number, responses):
+                # Each of them has one plain response.
+                self._answered_alike(number, [r.outputs for r in responses if r.outputs is not None])
+                return
             # The child gets its next batch before the callers get their answers.
             self._finish(number)
             for response in responses:
@@ -468,6 +472,9 @@ class ProcessInstance:
         self._give_back_segments()
         for number in self._writer.pool.trim():
             self._send(frame(DROP_SEGMENT, number))
+        dropped: list[Piece] = []
+        self._writer.regions.drop(dropped)
+        self._send_all(dropped)
         for what, due in (("memory", notice), ("segments", no_segments)):
             if (text := due.take()) and is_first(what):
                 logger.warning("%s", text)

@@ -12,6 +12,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, ModelLoadError, NaiadError
 from naiad.execution.batch import Batch
 from naiad.execution.gather import check_results, gather
+from naiad.execution.region_batch import gather_from_regions, place_results
 
 logger = logging.getLogger("naiad")
 
@@ -32,19 +33,19 @@ def close_instance(instance: Instance, name: str) -> None:
         logger.exception("instance '%s' failed to close", name)
 
 
-def run_batch(instance: Instance, batch: Batch, spec: ModelSpec) -> list[Batch]:
-    """Run a batch; never raises.
+def run_batch(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = False) -> list[Batch]:
+    """Run a batch; never raises. ``places``: outputs are written here that requests want in regions.
 
     Gives back the batch with its results or its error. A batch of several requests that fails is run again request by
     request, so that one poisoned input costs only itself: then the single batches are given back behind it, and it is
     left without requests, as a run that failed and answers nobody.
     """
-    run_once(instance, batch, spec)
+    run_once(instance, batch, spec, places)
     if batch.error is None or len(batch.requests) == 1:
         return [batch]
     singles = split(batch)
     for single in singles:
-        run_once(instance, single, spec)
+        run_once(instance, single, spec, places)
     return [batch, *singles]
 
 
@@ -55,19 +56,23 @@ def split(batch: Batch) -> list[Batch]:
     return singles
 
 
-def run_once(instance: Instance, batch: Batch, spec: ModelSpec) -> None:
-    """Run a batch as it is; never raises: afterwards it has results or an error."""
+def run_once(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = False) -> None:
+    """Run a batch as it is; never raises: afterwards it has results or an error. Arguments as ``run_batch``."""
     batch.start_ns = batch.input_ns = monotonic_ns()
+    # Requests with and without regions are never put together.
+    in_regions = batch.requests[0].terms.regions is not None
     try:
         inputs = batch.inputs
         if inputs is None:
-            inputs = gather(batch, spec)
+            inputs = gather_from_regions(batch, spec) if in_regions else gather(batch, spec)
             batch.input_ns = monotonic_ns()
         results = instance.execute(inputs, batch.outputs)
         batch.infer_ns = monotonic_ns()
         batch.results = check_results(batch, results, spec)
+        if in_regions and places:
+            place_results(batch, batch.results)
     except NaiadError as error:
-        batch.error = error
+        batch.fail(error)
     except BaseException as error:
         # Whatever a model raises, SystemExit included, ends its batch and nothing else.
         batch.error = BackendError(f"model '{spec.name}' failed: {type(error).__name__}: {error}")

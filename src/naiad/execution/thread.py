@@ -77,6 +77,6 @@ class InstanceThread:
             self._created.set()
         get, finished = self._queue.get, self._finished
         while (batch := get()) is not None:
-            finished(self, run_batch(instance, batch, self._spec))
+            finished(self, run_batch(instance, batch, self._spec, places=True))
             del batch
         close_instance(instance, self.name)

@@ -9,6 +9,8 @@ from naiad.config.spec import ModelSpec
 from naiad.engine.checks import check_inputs, check_outputs, check_size
 from naiad.errors import InvalidArgumentError
 from naiad.execution.model import LoadedModel
+from naiad.regions.registry import LONGEST_NAME
+from naiad.regions.terms import RegionInput, RegionTerms
 from naiad.request import Array, request_label
 from naiad.tensor.strings import decode_bytes
 from naiad.wire.infer_classes import Classes, check_classifiable
@@ -47,7 +49,7 @@ class Planner(Generic[_Plan]):
 
     def _keep(self, form: object, plan: _Plan, header: InferHeader) -> None:
         # Inputs were found to be the model's; outputs may be named any number of times.
-        if form is None or len(header.outputs or ()) > len(plan.outputs):
+        if form is None or len(header.outputs or ()) > len(plan.outputs) or _has_long_names(plan.regions):
             return
         if len(self._forms) >= MAX_PLANS:
             self._forms.clear()
@@ -77,6 +79,7 @@ class Planner(Generic[_Plan]):
             if not given.dtype.is_bytes:
                 check_size(spec, given.name, given.elements * given.dtype.itemsize, given.binary_size, header.id)
                 inputs.append(BinaryInput(given.name, given.dtype.numpy, offsets[given.name], given.shape))
+        regions = _regions(spec, header)
         return self._kind(
             spec.name,
             self.model.version,
@@ -86,7 +89,7 @@ class Planner(Generic[_Plan]):
             {n: spec.outputs[n].dtype for n in names},
             {n: asked.get(n, header.binary_default) if asked else header.binary_default for n in names},
             fit.rows,
-            fit.shape_key,
+            fit.shape_key if regions is None else ("regions", fit.shape_key),
             header.parameters,
             header.priority,
             header.timeout_us,
@@ -94,7 +97,29 @@ class Planner(Generic[_Plan]):
             header.sequence_id,
             header.empty_final,
             _classes(spec, {o.name: o.classification for o in wanted if o.classification}),
+            regions,
         )
+
+
+def _regions(spec: ModelSpec, header: InferHeader) -> RegionTerms | None:
+    """What a request says about regions; None for nothing."""
+    inputs = []
+    for given in header.inputs:
+        if given.region is None:
+            continue
+        if not given.dtype.is_bytes:
+            size = given.elements * given.dtype.itemsize
+            check_size(spec, given.name, size, given.region.byte_size, header.id)
+        inputs.append(RegionInput(given.name, given.dtype, given.shape, given.elements, given.region))
+    outputs = {o.name: o.region for o in header.outputs or () if o.region is not None}
+    return RegionTerms(tuple(inputs), tuple(outputs.items())) if inputs or outputs else None
+
+
+def _has_long_names(regions: RegionTerms | None) -> bool:
+    if regions is None:
+        return False
+    named = [i.ref for i in regions.inputs] + [ref for _, ref in regions.outputs]
+    return any(len(ref.region) > LONGEST_NAME for ref in named)
 
 
 def _classes(spec: ModelSpec, counts: Mapping[str, int]) -> Classes | None:
@@ -107,7 +132,7 @@ def _classes(spec: ModelSpec, counts: Mapping[str, int]) -> Classes | None:
     return Classes(counts, labels, spec.max_batch_size > 0, at_once)
 
 
-def read_bytes(given: InputHeader, spec: ModelSpec, raw: bytes | memoryview, request_id: str) -> Array:
+def read_bytes(given: InputHeader | RegionInput, spec: ModelSpec, raw: bytes | memoryview, request_id: str) -> Array:
     """A BYTES input from its serialised form.
 
     Raises:

@@ -9,7 +9,6 @@ SWITCHES = frozenset(
     {
         "allow-sagemaker",
         "allow-vertex-ai",
-        "allow-client-shm",
         "model-namespacing",
     }
 )

@@ -429,6 +429,13 @@ class ServerOptions:
         remark="has no effect: caches are part of naiad",
     )
 
+    allow_client_shm: bool = declare(
+        Group.SHARED_MEMORY,
+        BOOLEAN,
+        False,
+        "Whether clients may register shared memory and put tensors there instead of sending them.",
+    )
+
     strict_model_config: bool = declare(
         Group.DEPRECATED,
         BOOLEAN,

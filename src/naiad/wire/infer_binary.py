@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from naiad.request import Array
-from naiad.wire.infer_plan import InferPlan
-from naiad.wire.infer_response import model_head, output_head
+from naiad.wire.infer_plan import MAX_HEADS, InferPlan
+from naiad.wire.infer_response import answer_head, model_head, output_head
 
 MAX_KEPT_ID = 256
 _ID_OPENING = b'{"id":"'
+_JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _HTTP_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
     b"Content-Length: %d\r\n\r\n"
@@ -46,7 +47,37 @@ class AnswerHead:
 class BinaryPlan(InferPlan[AnswerHead]):
     """A plan for requests with one JSON part."""
 
-    __slots__ = ()
+    __slots__ = ("_placed_answers",)
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        # By the shapes of the outputs: an answer without an id, and what comes behind an id.
+        self._placed_answers: dict[object, tuple[bytes, bytes]] = {}
+
+    def placed_answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | None:
+        """A whole answer whose outputs are all in regions; None where it has something else in it.
+
+        ``outputs`` are of the configured datatypes.
+        """
+        if len(self.placed) != len(self.outputs):
+            return None
+        try:
+            key = tuple([outputs[name].shape for name in self.outputs])
+        except KeyError:
+            return None
+        kept = self._placed_answers.get(key) or self._keep_placed(key)
+        if not request_id:
+            return kept[0]
+        json = b"%s%s" % (answer_head(request_id), kept[1])
+        return _JSON_HEAD % len(json) + json
+
+    def _keep_placed(self, key: Sequence[tuple[int, ...]]) -> tuple[bytes, bytes]:
+        texts = [output_head(n, self.dtypes[n], shape) + b"}" for n, shape in zip(self.outputs, key, strict=True)]
+        rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
+        if len(self._placed_answers) >= MAX_HEADS:
+            self._placed_answers.clear()
+        kept = self._placed_answers[key] = (_JSON_HEAD % (len(rest) + 1) + b"{" + rest, rest)
+        return kept
 
     def answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | list[Any]:
         """A whole ``plain`` answer: in one piece when it is small, else its head and its tensors as they lie.

@@ -7,9 +7,10 @@ model; the result says what the caller wrote, not whether a model accepts it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from naiad.errors import InvalidArgumentError, MalformedRequestError, UnsupportedError
+from naiad.errors import InvalidArgumentError, MalformedRequestError
+from naiad.regions.region import RegionRef
 from naiad.request import SEQUENCE_END, SEQUENCE_START, ParameterValue
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.wire.json_text import kind_of as _kind
@@ -22,15 +23,16 @@ MAX_ENTRIES = 4096
 MAX_RANK = 64
 """How many dimensions an array can have."""
 RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
-NO_INPUT_REGION = "Client shared memory is not served by this version of Naiad: send the tensor itself."
-NO_OUTPUT_REGION = "Client shared memory is not served by this version of Naiad: ask for the tensor itself."
+REGION: Final = "shared_memory_region"
+REGION_OFFSET: Final = "shared_memory_offset"
+REGION_SIZE: Final = "shared_memory_byte_size"
 _WIDEST_BYTES = 8
 _SEQUENCE_KEYS = ("sequence_start", "sequence_end")
 
 
 @dataclass(slots=True)
 class InputHeader:
-    """One entry of ``inputs``. Exactly one of ``data`` and ``binary_size`` (bytes) is set."""
+    """One entry of ``inputs``. Exactly one of ``data``, ``binary_size`` (bytes) and ``region`` is set."""
 
     name: str
     dtype: DataType
@@ -38,15 +40,17 @@ class InputHeader:
     elements: int
     data: list[Any] | None
     binary_size: int | None
+    region: RegionRef | None = None
 
 
 @dataclass(slots=True)
 class OutputHeader:
-    """One entry of ``outputs``; ``classification`` 0 means the tensor itself."""
+    """One entry of ``outputs``; ``classification`` 0 means the tensor itself, ``region`` says where it is wanted."""
 
     name: str
     binary: bool
     classification: int = 0
+    region: RegionRef | None = None
 
 
 @dataclass(slots=True)
@@ -80,8 +84,8 @@ class InferHeader:
         """
         if self.parameters:
             return None
-        inputs = tuple([(i.name, i.dtype.wire, i.shape, i.binary_size) for i in self.inputs])
-        outputs = tuple([(o.name, o.binary, o.classification) for o in self.outputs or ()])
+        inputs = tuple([(i.name, i.dtype.wire, i.shape, i.binary_size, i.region) for i in self.inputs])
+        outputs = tuple([(o.name, o.binary, o.classification, o.region) for o in self.outputs or ()])
         sequence = (self.sequence_id, self.sequence_start, self.sequence_end)
         return inputs, outputs, self.binary_default, self.priority, self.timeout_us, sequence, self.empty_final
 
@@ -92,7 +96,6 @@ def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:
     Raises:
         MalformedRequestError: the JSON is broken, or a field is missing or of the wrong type.
         InvalidArgumentError: a value is of the right type but not allowed.
-        UnsupportedError: the request asks for shared memory, which is not served.
     """
     return header_of(load_json(raw))
 
@@ -194,10 +197,11 @@ def _read_input(entry: Any, index: int) -> InputHeader:
     parameters = entry.get("parameters")
     size = _binary_size(parameters) if isinstance(parameters, dict) else None
     data = _array(entry["data"], "data") if "data" in entry else None
-    region = isinstance(parameters, dict) and "shared_memory_region" in parameters
-    _check_one_source(data is not None, size is not None, region)
+    in_region = isinstance(parameters, dict) and REGION in parameters
+    _check_one_source(data is not None, size is not None, in_region)
+    region = _region(parameters, f"input '{name}'") if in_region and isinstance(parameters, dict) else None
     elements = count_elements(shape, name)
-    return InputHeader(name, dtype, shape, elements, data, size)
+    return InputHeader(name, dtype, shape, elements, data, size, region)
 
 
 def _no_data_in(entry: Any, place: str) -> Any:
@@ -215,8 +219,15 @@ def _check_one_source(data: bool, binary: bool, region: bool) -> None:
             "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
             f"'shared_memory_region' in 'parameters'. But {found}"
         )
-    if region:
-        raise UnsupportedError(NO_INPUT_REGION)
+
+
+def _region(parameters: dict[str, Any], place: str) -> RegionRef:
+    """The part of a region that an input or an output names in its parameters."""
+    name = _string(parameters[REGION], REGION)
+    offset = _unsigned(parameters.get(REGION_OFFSET, 0), REGION_OFFSET)
+    return RegionRef(
+        name, offset, _unsigned(_required(parameters, REGION_SIZE, f"'parameters' of {place}"), REGION_SIZE)
+    )
 
 
 def _binary_size(parameters: dict[str, Any]) -> int | None:
@@ -236,8 +247,11 @@ def _read_output(entry: Any, index: int) -> OutputHeader:
             output.binary = _boolean(parameters["binary_data"], "binary_data")
         if "classification" in parameters:
             output.classification = _unsigned(parameters["classification"], "classification")
-        if "shared_memory_region" in parameters:
-            raise UnsupportedError(NO_OUTPUT_REGION)
+        if REGION in parameters:
+            output.region = _region(parameters, f"output '{output.name}'")
+            other = "classification" if output.classification else "binary_data" if output.binary else ""
+            if other:
+                raise InvalidArgumentError(f"Output can't set both 'shared_memory_region' and '{other}'")
     return output
 
 

@@ -11,12 +11,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from naiad.errors import InvalidArgumentError, UnsupportedError
+from naiad.errors import InvalidArgumentError
+from naiad.regions.region import RegionRef
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.wire.infer_contents import Contents, find_contents
 from naiad.wire.infer_header import (
-    NO_INPUT_REGION,
-    NO_OUTPUT_REGION,
+    REGION,
+    REGION_OFFSET,
+    REGION_SIZE,
     RESERVED_KEY,
     InferHeader,
     InputHeader,
@@ -37,10 +39,10 @@ _BOOL: Final = ("bool_param",)
 
 
 class ReadMessage(NamedTuple):
-    """A request: its ``header``, and for each input its raw bytes or its typed contents."""
+    """A request: its ``header``, and for each input its raw bytes or its typed contents; None for a region."""
 
     header: InferHeader
-    sources: Sequence[Raw | Contents]
+    sources: Sequence[Raw | Contents | None]
 
 
 def read_message(message: Any, raws: Sequence[Raw], model: str) -> ReadMessage:
@@ -53,7 +55,6 @@ def read_message(message: Any, raws: Sequence[Raw], model: str) -> ReadMessage:
 
     Raises:
         InvalidArgumentError: a value is of the wrong type or not allowed, or the data of an input is missing.
-        UnsupportedError: the request asks for shared memory, which is not served.
     """
     for name in ("inputs", "outputs", "parameters"):
         check_number(len(getattr(message, name)), name)
@@ -110,12 +111,15 @@ def _custom(key: str, parameter: Any) -> Any:
     return getattr(parameter, kind)
 
 
-def _read_inputs(header: InferHeader, inputs: Any, raws: Sequence[Raw], model: str) -> list[Raw | Contents]:
-    sources: list[Raw | Contents] = []
-    for position, found in enumerate(inputs):
+def _read_inputs(header: InferHeader, inputs: Any, raws: Sequence[Raw], model: str) -> list[Raw | Contents | None]:
+    sources: list[Raw | Contents | None] = []
+    position = 0
+    for found in inputs:
         given = _describe(found)
         source = _source(found, given, raws, position, model)
-        if not isinstance(source, Contents):
+        # Raw tensors are those of the inputs that are not in a region, in their order.
+        position += source is not None
+        if source is not None and not isinstance(source, Contents):
             given.binary_size = len(source)
         header.inputs.append(given)
         sources.append(source)
@@ -131,10 +135,15 @@ def _describe(found: Any) -> InputHeader:
     return InputHeader(name, BY_WIRE.get(found.datatype, INVALID), shape, elements, None, None)
 
 
-def _source(found: Any, given: InputHeader, raws: Sequence[Raw], position: int, model: str) -> Raw | Contents:
-    if "shared_memory_region" in found.parameters:
-        _value("shared_memory_region", found.parameters["shared_memory_region"], ("string_param",))
-        raise UnsupportedError(NO_INPUT_REGION)
+def _source(found: Any, given: InputHeader, raws: Sequence[Raw], position: int, model: str) -> Raw | Contents | None:
+    if REGION in found.parameters:
+        given.region = _region(found.parameters, given.name)
+        if found.HasField("contents"):
+            raise InvalidArgumentError(
+                f"unexpected 'content' provided when using shared memory for input tensor '{given.name}' for model "
+                f"'{model}'"
+            )
+        return None
     if found.HasField("contents"):
         if raws:
             raise InvalidArgumentError(
@@ -155,7 +164,25 @@ def _read_output(found: Any) -> OutputHeader:
     if "classification" in parameters:
         value = _value("classification", parameters["classification"], _INT64)
         output.classification = _not_negative("classification", value)
-    if "shared_memory_region" in parameters:
-        _value("shared_memory_region", parameters["shared_memory_region"], ("string_param",))
-        raise UnsupportedError(NO_OUTPUT_REGION)
+    if REGION in parameters:
+        output.region = _region(parameters, output.name)
+        if output.classification:
+            raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
     return output
+
+
+def _region(parameters: Any, tensor: str) -> RegionRef:
+    """The part of a region that an input or an output names."""
+    name = _region_value(parameters, REGION, "string_param", tensor)
+    if REGION_SIZE not in parameters:
+        raise InvalidArgumentError(
+            f"'{REGION_SIZE}' must be specified along with '{REGION}' parameter for tensor '{tensor}'"
+        )
+    offset = _region_value(parameters, REGION_OFFSET, "int64_param", tensor) if REGION_OFFSET in parameters else 0
+    return RegionRef(name, offset, _region_value(parameters, REGION_SIZE, "int64_param", tensor))
+
+
+def _region_value(parameters: Any, key: str, kind: str, tensor: str) -> Any:
+    if parameters[key].WhichOneof("parameter_choice") != kind:
+        raise InvalidArgumentError(f"invalid value type for '{key}' parameter for tensor '{tensor}', expected {kind}.")
+    return getattr(parameters[key], kind)

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from naiad.regions.terms import RegionTerms
 from naiad.request import Array, Parameters, RequestTerms
 from naiad.tensor.dtypes import DataType
 from naiad.wire.infer_classes import Classes
@@ -38,10 +39,12 @@ class InferPlan(RequestTerms, Generic[_Head]):
     its own kind that are kept by the shapes of the outputs.
 
     Attributes:
-        inputs: the binary inputs; ``size`` is their bytes together.
+        inputs: the binary inputs; ``data_bytes`` is their bytes together, and ``size`` the same for requests that take
+            the fast way, -1 for those with regions.
         dtypes, binary: of each requested output, its datatype and whether it is wanted as binary data.
         empty_final: the end of the answers is to be told even when no response comes with it (streams of gRPC).
         classes: which outputs are classified; None for none.
+        placed: outputs that are wanted in regions.
         plain: every output is binary and of a type whose memory is its wire form: answers take the fast way.
     """
 
@@ -51,10 +54,12 @@ class InferPlan(RequestTerms, Generic[_Head]):
         "_single",
         "binary",
         "classes",
+        "data_bytes",
         "dtypes",
         "empty_final",
         "inputs",
         "model",
+        "placed",
         "plain",
         "size",
         "version",
@@ -78,18 +83,23 @@ class InferPlan(RequestTerms, Generic[_Head]):
         correlation_id: int | str = 0,
         empty_final: bool = False,
         classes: Classes | None = None,
+        regions: RegionTerms | None = None,
     ) -> None:
-        super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us, flags, correlation_id)
+        super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us, flags, correlation_id, regions)
         self.empty_final = empty_final
         self.classes = classes
         self.model = model
         self.version = version
         self.inputs = tuple(inputs)
-        self.size = size
+        self.data_bytes = size
+        self.size = size if regions is None else -1
         self.dtypes = dtypes
         self.binary = binary
-        self.plain = classes is None and all(
-            binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs
+        self.placed: frozenset[str] = frozenset(name for name, _ in regions.outputs) if regions else frozenset()
+        self.plain = (
+            classes is None
+            and not self.placed
+            and all(binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs)
         )
         self._single = outputs[0] if self.plain and len(outputs) == 1 else None
         self._first = self.inputs[0] if len(self.inputs) == 1 else None

@@ -226,7 +226,9 @@ class ProtoPlan(InferPlan[AnswerHead]):
             outputs = self.classes.apply(outputs)
         said = parameter_fields(parameters_of(outputs))
         found = [(n, outputs[n], datatype_of(outputs[n], self.dtypes[n])) for n in self.outputs if n in outputs]
-        tensors = [tensor_bytes(array, dtype) for _, array, dtype in found]
+        # What is placed in a region is described, and its bytes are none.
+        placed = self.placed
+        tensors = [b"" if name in placed else tensor_bytes(array, dtype) for name, array, dtype in found]
         described = [output_field(name, dtype, array.shape) for name, array, dtype in found]
         return AnswerHead(self._opening(), said + b"".join(described), [len(t) for t in tensors]), tensors
 

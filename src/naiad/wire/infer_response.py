@@ -20,12 +20,18 @@ from naiad.wire.infer_parameters import parameters_json
 
 
 class OutputPart(NamedTuple):
-    """One output to encode: as binary data behind the JSON, or inside it."""
+    """One output to encode: as binary data behind the JSON, or inside it; no data if it is ``placed`` elsewhere."""
 
     name: str
     dtype: DataType
     array: Array
     binary: bool
+    placed: bool = False
+
+    @property
+    def in_json(self) -> bool:
+        """Its data go into the JSON."""
+        return not self.binary and not self.placed
 
 
 class EncodedAnswer(NamedTuple):
@@ -49,14 +55,16 @@ def encode_answer(
     pieces: list[bytes] = []
     for output in outputs:
         text = output_head(output.name, output.dtype, output.array.shape)
-        if output.binary:
+        if output.placed:
+            pieces.append(text + b"}")
+        elif output.binary:
             raw = tensor_bytes(output.array, output.dtype)
             tensors.append(raw)
             pieces.append(b'%s,"parameters":{"binary_data_size":%d}}' % (text, len(raw)))
         else:
             pieces.append(b'%s,"data":%s}' % (text, encode_data(output.array, output.dtype, output.name)))
     json = b"%s%s%s]}" % (answer_head(request_id), model_head(model, version, parameters), b",".join(pieces))
-    return EncodedAnswer(json, tensors, any(o.binary for o in outputs))
+    return EncodedAnswer(json, tensors, bool(tensors))
 
 
 def answer_head(request_id: str) -> bytes:

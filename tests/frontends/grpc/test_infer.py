@@ -12,6 +12,7 @@ import pytest
 from frontends.grpc_infer import MODELS, Request, Services, floats, pair, play, request, tensors
 from naiad.config.messages import message_class
 from naiad.frontends.grpc.infer_read import MAX_FIELDS
+from naiad.regions.registry import DISABLED
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.wire.infer_header import MAX_ENTRIES, MAX_RANK
 from naiad.wire.infer_plan import MAX_PLAN_KEY
@@ -411,19 +412,46 @@ ERRORS: dict[str, tuple[Any, int, str]] = {
         "but only 3 bytes available",
     ),
     "input from a region": (
-        changed("m.inputs[0].parameters['shared_memory_region'].string_param = 'r'"),
+        changed(
+            "p = m.inputs[0].parameters; p['shared_memory_region'].string_param = 'r'; "
+            "p['shared_memory_byte_size'].int64_param = 64"
+        ),
         UNIMPLEMENTED,
-        "Client shared memory is not served by this version of Naiad: send the tensor itself.",
+        DISABLED,
     ),
     "output to a region": (
-        changed("m.outputs.add(name='OUTPUT0').parameters['shared_memory_region'].string_param = 'r'"),
+        changed(
+            "p = m.outputs.add(name='OUTPUT0').parameters; p['shared_memory_region'].string_param = 'r'; "
+            "p['shared_memory_byte_size'].int64_param = 64"
+        ),
         UNIMPLEMENTED,
-        "Client shared memory is not served by this version of Naiad: ask for the tensor itself.",
+        DISABLED,
     ),
     "a region of the wrong type": (
         changed("m.inputs[0].parameters['shared_memory_region'].int64_param = 1"),
         INVALID,
-        "invalid value type for 'shared_memory_region' parameter, expected string_param.",
+        "invalid value type for 'shared_memory_region' parameter for tensor 'INPUT0', expected string_param.",
+    ),
+    "a region without a size": (
+        changed("m.inputs[0].parameters['shared_memory_region'].string_param = 'r'"),
+        INVALID,
+        "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor 'INPUT0'",
+    ),
+    "contents beside a region": (
+        changed(
+            "p = m.inputs[0].parameters; p['shared_memory_region'].string_param = 'r'; "
+            "p['shared_memory_byte_size'].int64_param = 64; m.inputs[0].contents.int_contents.append(1)"
+        ),
+        INVALID,
+        "unexpected 'content' provided when using shared memory for input tensor 'INPUT0' for model 'pair'",
+    ),
+    "classes in a region": (
+        changed(
+            "p = m.outputs.add(name='OUTPUT0').parameters; p['shared_memory_region'].string_param = 'r'; "
+            "p['shared_memory_byte_size'].int64_param = 64; p['classification'].int64_param = 1"
+        ),
+        INVALID,
+        "output can't set both 'shared_memory_region' and 'classification'",
     ),
     "classes of the wrong type": (
         changed("m.outputs.add(name='OUTPUT0').parameters['classification'].string_param = '2'"),

@@ -16,7 +16,8 @@ from frontends.http_application import House, identity_config, run, serving, wri
 from naiad.config.export import config_json
 from naiad.config.messages import message_class, pool
 from naiad.frontends.grpc.call import Methods, Streaming, Unary
-from naiad.frontends.grpc.services import NOT_SERVED, make_methods
+from naiad.frontends.grpc.services import make_methods
+from naiad.regions.registry import DISABLED
 from naiad.version import __version__
 from naiad.wire.grpc.status import Status
 
@@ -250,18 +251,19 @@ def test_bytes_that_are_no_request(repository: Path) -> None:
             if not path.startswith(SERVICE) or isinstance(method, Streaming):
                 continue
             name = path.removeprefix(SERVICE)
-            if name not in NOT_SERVED:
-                call = served.call_raw(name, b"\xff\xff\xff")
-                assert (call.status, call.messages) == ((Status.INTERNAL, "Unable to parse request"), []), name
+            call = served.call_raw(name, b"\xff\xff\xff")
+            assert (call.status, call.messages) == ((Status.INTERNAL, "Unable to parse request"), []), name
 
     play(repository, scenario)
 
 
-@pytest.mark.parametrize("name", NOT_SERVED)
-def test_methods_that_are_not_served_yet(repository: Path, name: str) -> None:
+@pytest.mark.parametrize("kind", ["System", "Cuda"])
+def test_shared_memory_is_off(repository: Path, kind: str) -> None:
     async def scenario(served: Served) -> None:
-        call = served.call(name)
-        text = f"/inference.GRPCInferenceService/{name} is not served by this version of Naiad"
-        assert (call.status, call.messages) == ((Status.UNIMPLEMENTED, text), [])
+        for action in ("Register", "Unregister"):
+            call = served.call(f"{kind}SharedMemory{action}", name="r")
+            assert (call.status, call.messages) == ((Status.UNIMPLEMENTED, DISABLED), [])
+        call = served.call(f"{kind}SharedMemoryStatus")
+        assert (call.status, len(call.messages)) == ((Status.OK, ""), 1)
 
     play(repository, scenario)

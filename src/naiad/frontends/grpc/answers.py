@@ -48,12 +48,3 @@ def protobuf_method(request: str, answer: Callable[[Any], Any], package: str = P
             reply_message(call, found)
 
     return Unary(handle)
-
-
-def not_served(path: str) -> Unary:
-    """A method of the protocol that this version does not have, at ``path``: UNIMPLEMENTED with a text that says so."""
-
-    def handle(call: Call, body: Body) -> None:
-        call.finish(Status.UNIMPLEMENTED, f"{path} is not served by this version of Naiad")
-
-    return Unary(handle)

@@ -54,9 +54,10 @@ class ForwardingDecoder:
 class ForwardingInferHandler:
     """``InferHandler`` for a server that forwards metadata."""
 
-    __slots__ = ("_decoder", "_forwarding", "_known")
+    __slots__ = ("_decoder", "_forwarding", "_known", "_regions")
 
     def __init__(self, engine: Engine, forwarding: HeaderForwarding) -> None:
+        self._regions = engine.regions
         self._decoder = RequestDecoder(engine, serves_decoupled=False)
         self._forwarding = forwarding
         # By the identity of the metadata, which calls with the same head share; it is kept, so that it stays the same.
@@ -70,7 +71,7 @@ class ForwardingInferHandler:
     def _keep(self, metadata: Mapping[str, str]) -> tuple[Mapping[str, str], InferHandler]:
         if len(self._known) >= MAX_KEPT:
             self._known.clear()
-        handler = InferHandler(ForwardingDecoder(self._decoder, self._forwarding, metadata))
+        handler = InferHandler(ForwardingDecoder(self._decoder, self._forwarding, metadata), self._regions)
         kept = self._known[id(metadata)] = metadata, handler
         return kept
 

@@ -7,9 +7,12 @@ from time import monotonic_ns
 
 from naiad.errors import NaiadError
 from naiad.execution.model import LoadedModel
+from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.call import Body, Call, fail
 from naiad.frontends.grpc.infer_read import Decoder
+from naiad.regions.registry import RegionRegistry
+from naiad.regions.tensor import RegionUse
 from naiad.request import Array, InferRequest, memory_of
 from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_proto import ProtoPlan
@@ -63,13 +66,52 @@ class GrpcInferRequest(InferRequest):
         self.model.cancel(self)
 
 
+class RegionRequest(GrpcInferRequest):
+    """A request with tensors in regions of the client."""
+
+    __slots__ = ("_is_given_up", "use")
+    use: RegionUse
+
+    def submit(self, registry: RegionRegistry) -> None:
+        """Look up its regions and hand it to its model, once all is read that the model does not read itself.
+
+        Raises:
+            NaiadError: as ``open_regions`` and ``LoadedModel.submit``.
+        """
+        self._is_given_up = False
+        self.use, late = in_regions.open_regions(self, registry, self.model)
+        self.held_bytes = memory_of(self.inputs)
+        if late is None:
+            self.model.submit(self)
+        else:
+            in_regions.submit_when_read(self, self.model, late, lambda: not self._is_given_up)
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None or in_regions.is_placed(self.use, outputs):
+            super().respond(outputs, error)
+            return
+
+        def done(problem: NaiadError | None) -> None:
+            # Classes may be found later, and then the answer is given once more.
+            self.use.is_placed = True
+            GrpcInferRequest.respond(self, outputs, problem)
+
+        in_regions.place(self.use, outputs, done, self.model.budget)
+
+    def cancel(self) -> None:
+        """The caller gave up."""
+        self._is_given_up = True
+        super().cancel()
+
+
 class InferHandler:
-    """Handles the calls of ``ModelInfer``, whose messages ``decoder`` reads."""
+    """Handles the calls of ``ModelInfer``, which ``decoder`` reads; ``regions`` are those of clients, if any."""
 
-    __slots__ = ("_decoder",)
+    __slots__ = ("_decoder", "_regions")
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, regions: RegionRegistry | None = None) -> None:
         self._decoder = decoder
+        self._regions = regions or RegionRegistry()
 
     def __call__(self, call: Call, message: Body) -> None:
         received_ns = monotonic_ns()
@@ -84,6 +126,11 @@ class InferHandler:
                 request.held_bytes = max(len(message), request.held_bytes)
                 # Reading took a while, and was no wait in a queue.
                 request.queued_ns = monotonic_ns()
+            if plan.regions is not None:
+                with_regions = RegionRequest(call, model, plan, inputs, request_id, received_ns)
+                call.owner = with_regions
+                with_regions.submit(self._regions)
+                return
             call.owner = request
             model.submit(request)
         except NaiadError as error:

@@ -124,15 +124,18 @@ class RequestDecoder:
             raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
         raws: Sequence[Raw] = parsed.raw_input_contents if layout is None else _views(message, layout)
         header, sources = read_message(parsed, raws, spec.name)
+        # Inputs in regions have no field among the raw tensors, and nobody asks for their offsets.
         offsets = raw_offsets([i.binary_size or 0 for i in header.inputs])
         names = [i.name for i in header.inputs]
         plan = self._planner(model).plan(header, dict(zip(names, offsets, strict=True)))
         inputs = {
             given.name: _read_input(given, source, spec, header.id)
             for given, source in zip(header.inputs, sources, strict=True)
+            if source is not None
         }
-        if layout is not None and len(layout.raws) == len(header.inputs) and memo_key_size(layout) <= MAX_PLAN_KEY:
-            like = Remembered(message, layout, model, parsed.model_version, plan, header.inputs)
+        carried = [given for given in header.inputs if given.region is None]
+        if layout is not None and len(layout.raws) == len(carried) and memo_key_size(layout) <= MAX_PLAN_KEY:
+            like = Remembered(message, layout, model, parsed.model_version, plan, carried)
             self._memo.keep(memo_key(message, layout), like)
         return model, plan, inputs, header.id
 

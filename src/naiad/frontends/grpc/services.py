@@ -7,7 +7,7 @@ from typing import Any
 
 from naiad.engine.engine import Engine
 from naiad.frontends.forwarding import HeaderForwarding
-from naiad.frontends.grpc.answers import not_served, protobuf_method
+from naiad.frontends.grpc.answers import protobuf_method
 from naiad.frontends.grpc.call import Body, Call, Method, Streaming, Unary
 from naiad.frontends.grpc.describe import Description
 from naiad.frontends.grpc.forwarding import ForwardingInferHandler, ForwardingStreamService
@@ -17,16 +17,11 @@ from naiad.frontends.grpc.infer_read import RequestDecoder
 from naiad.frontends.grpc.log_settings import LogSettingsMethod
 from naiad.frontends.grpc.reflection import reflection_methods
 from naiad.frontends.grpc.repository import Repository
+from naiad.frontends.grpc.shared_memory import SharedMemory
 from naiad.frontends.grpc.stream import StreamService
 from naiad.frontends.grpc.trace_settings import TraceSettingMethod
 from naiad.options import INT32_MAX
 from naiad.wire.grpc.paths import HEALTH, INFERENCE, path
-
-NOT_SERVED = (
-    *("SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister"),
-    *("CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"),
-)
-"""Methods of the protocol that are answered with UNIMPLEMENTED for now."""
 
 
 def make_methods(
@@ -38,7 +33,7 @@ def make_methods(
     """
     infer: Callable[[Call, Body], None]
     if forwarding is None:
-        infer = InferHandler(RequestDecoder(engine, serves_decoupled=False))
+        infer = InferHandler(RequestDecoder(engine, serves_decoupled=False), engine.regions)
         streams = StreamService(engine, max_waiting)
     else:
         infer = ForwardingInferHandler(engine, forwarding)
@@ -53,8 +48,8 @@ def make_methods(
     methods[path(INFERENCE, "TraceSetting")] = protobuf_method("TraceSettingRequest", TraceSettingMethod(engine))
     for name, method in Repository(engine).methods().items():
         methods[path(INFERENCE, name)] = method
-    for name in NOT_SERVED:
-        methods[path(INFERENCE, name)] = not_served(path(INFERENCE, name))
+    for name, method in SharedMemory(engine).methods().items():
+        methods[path(INFERENCE, name)] = method
     methods.update(HealthService(engine).methods())
     methods.update(reflection_methods((INFERENCE, HEALTH)))
     return methods

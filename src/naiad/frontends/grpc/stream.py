@@ -11,6 +11,7 @@ with its status.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic_ns
@@ -20,12 +21,15 @@ from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model import LoadedModel
+from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.backlog import Backlog
 from naiad.frontends.grpc.call import Body, Call, Receiver, fail
-from naiad.frontends.grpc.infer_read import Decoder, RequestDecoder, UnparsableRequestError
+from naiad.frontends.grpc.infer_read import Decoded, Decoder, RequestDecoder, UnparsableRequestError
 from naiad.options import INT32_MAX
-from naiad.request import Array, InferRequest, RequestTerms, request_label
+from naiad.regions.registry import RegionRegistry
+from naiad.regions.tensor import RegionUse
+from naiad.request import Array, InferRequest, RequestTerms, memory_of, request_label
 from naiad.scheduling.ordering import OrderedRelease
 from naiad.wire.grpc.status import STOPPING, Status
 from naiad.wire.infer_classes import LargeClassesError
@@ -38,8 +42,12 @@ MAX_UNANSWERED: Final = 64
 MAX_DECOUPLED: Final = 1024
 """The same for requests of decoupled models, which may take long and are answered independently."""
 
+MAX_UNPLACED: Final = 1024
+"""So many responses to a request may wait for the one before them to be written to a region."""
+
 ENDS_ON_ERROR: Final = "triton_grpc_error"
 _NO_TERMS: Final = RequestTerms(())
+_Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
 
 
 class StreamService:
@@ -53,6 +61,7 @@ class StreamService:
     def __init__(self, engine: Engine, max_waiting: int = INT32_MAX) -> None:
         self.decoder = RequestDecoder(engine, serves_decoupled=True)
         self._max_waiting = max_waiting
+        self._regions = engine.regions
 
     def open(self, call: Call) -> Receiver:
         """A call has begun: who takes its requests."""
@@ -60,7 +69,7 @@ class StreamService:
 
     def open_with(self, call: Call, decoder: Decoder) -> Receiver:
         """``open``, with messages that ``decoder`` reads."""
-        return _InferStream(call, decoder, self._max_waiting)
+        return _InferStream(call, decoder, self._max_waiting, self._regions)
 
 
 class _StreamRequest(InferRequest):
@@ -86,6 +95,10 @@ class _StreamRequest(InferRequest):
     def headers(self) -> Mapping[str, str]:
         return self.stream.metadata
 
+    def submit(self) -> None:
+        """Hand it to its model; errors as ``LoadedModel.submit``."""
+        self.model.submit(self)
+
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.stream.answer(self, outputs, error)
 
@@ -100,6 +113,88 @@ class _DecoupledRequest(_StreamRequest):
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
         self.stream.answer_part(self, outputs, error, final)
+
+
+class _InRegions(_StreamRequest):
+    """What requests with tensors in regions of the client have in common."""
+
+    __slots__ = ("_late", "use")
+    use: RegionUse
+
+    def open(self, registry: RegionRegistry) -> None:
+        """Look up its regions; errors as ``open_regions``."""
+        self.use, self._late = in_regions.open_regions(self, registry, self.model)
+
+    def submit(self) -> None:
+        """Hand it to its model, once all is read that the model does not read itself."""
+        late, self._late = self._late, None
+        if late is None:
+            self.model.submit(self)
+        else:
+            in_regions.submit_when_read(self, self.model, late, lambda: self.stream.is_running(self))
+
+
+class _RegionRequest(_InRegions):
+    """A request with tensors in regions, and one answer."""
+
+    __slots__ = ()
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None or in_regions.is_placed(self.use, outputs):
+            self.stream.answer(self, outputs, error)
+            return
+
+        def done(problem: NaiadError | None) -> None:
+            self.use.is_placed = True
+            self.stream.answer(self, outputs, problem)
+
+        in_regions.place(self.use, outputs, done, self.model.budget)
+
+
+class _DecoupledRegionRequest(_InRegions, _DecoupledRequest):
+    """A request with tensors in regions that is answered any number of times, in order: while a response is written to
+    its region, those behind it wait."""
+
+    __slots__ = ("_is_busy", "_is_going_on", "_waiting")
+
+    def open(self, registry: RegionRegistry) -> None:
+        self._waiting: deque[_Part] = deque()
+        self._is_busy = self._is_going_on = False
+        super().open(registry)
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        self.respond_part(outputs, error, True)
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        if len(self._waiting) >= MAX_UNPLACED:
+            self._waiting.clear()
+            self.stream.give_up(self)
+            return
+        self._waiting.append((outputs, error, final))
+        if not self._is_busy:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Answer as far as nothing has to be waited for."""
+        self._is_going_on = True
+        while self._waiting and not self._is_busy:
+            outputs, error, final = self._waiting[0]
+            if outputs and error is None and not in_regions.is_placed(self.use, outputs):
+                self._is_busy = True
+                in_regions.place(self.use, outputs, self._placed, self.model.budget)
+            else:
+                self._waiting.popleft()
+                self.stream.answer_part(self, outputs, error, final)
+        self._is_going_on = False
+
+    def _placed(self, problem: NaiadError | None) -> None:
+        if not self._waiting:
+            return
+        outputs, _, final = self._waiting.popleft()
+        self.stream.answer_part(self, None if problem is not None else outputs, problem, final)
+        self._is_busy = False
+        if not self._is_going_on:
+            self._go_on()
 
 
 class _InferStream:
@@ -119,12 +214,14 @@ class _InferStream:
         "_paused",
         "_places",
         "_refused",
+        "_regions",
         "_running",
         "_stops",
     )
 
-    def __init__(self, call: Call, decoder: Decoder, max_waiting: int) -> None:
+    def __init__(self, call: Call, decoder: Decoder, max_waiting: int, regions: RegionRegistry) -> None:
         self._call = call
+        self._regions = regions
         self._backlog = Backlog(call, max_waiting)
         self._decoupled = 0
         self._decoder = decoder
@@ -151,6 +248,9 @@ class _InferStream:
         received_ns = monotonic_ns()
         try:
             found = self._decoder.recall(message) or self._decoder.read(message)
+            if found[1].regions is not None:
+                self._receive_with_regions(found, received_ns, len(message))
+                return
             kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
             request = kind(self, *found, received_ns)
             request.held_bytes = max(len(message), request.held_bytes)
@@ -175,7 +275,7 @@ class _InferStream:
         self._places.expect(request)
         self._running.add(request)
         try:
-            request.model.submit(request)
+            request.submit()
         except NaiadError as error:
             self._running.discard(request)
             self._release(request, partial(self._send_error, error, request.id))
@@ -185,9 +285,26 @@ class _InferStream:
         self._running.add(request)
         self._decoupled += 1
         try:
-            request.model.submit(request)
+            request.submit()
         except NaiadError as error:
             request.respond({}, error)
+
+    def _receive_with_regions(self, found: Decoded, received_ns: int, size: int) -> None:
+        decoupled = found[0].spec.decoupled
+        if decoupled:
+            request = _DecoupledRegionRequest(self, *found, received_ns)
+            request.open(self._regions)
+            request.held_bytes = max(size, memory_of(request.inputs))
+            self._submit_decoupled(request)
+        else:
+            whole = _RegionRequest(self, *found, received_ns)
+            whole.open(self._regions)
+            whole.held_bytes = max(size, memory_of(whole.inputs))
+            self._submit(whole)
+
+    def is_running(self, request: _StreamRequest) -> bool:
+        """Whether somebody waits for answers to a request."""
+        return request in self._running
 
     def _answer_at_once(self, send: Callable[[], None]) -> None:
         """Answer a request that never ran, when those before it are answered."""
@@ -240,7 +357,7 @@ class _InferStream:
         if request not in self._running:
             return
         if self._backlog.is_full and (outputs is not None or error is not None):
-            self._give_up(request)
+            self.give_up(request)
             return
         part = self._part(request, outputs, error, final)
         if final:
@@ -267,8 +384,10 @@ class _InferStream:
                 error = unsendable
         return error if self._ends_on_error else _error_message(error, request.id, plan.model, final)
 
-    def _give_up(self, request: _DecoupledRequest) -> None:
+    def give_up(self, request: _DecoupledRequest) -> None:
         """The caller takes too little of what this request brings."""
+        if request not in self._running:
+            return
         error = ResponseBacklogError(
             f"{request_label(request.id)}the responses come faster than they are taken: too many wait, so the request "
             "was cancelled"

@@ -15,12 +15,15 @@ import orjson
 from naiad.engine.engine import Engine
 from naiad.errors import CancelledError, NaiadError, NotFoundError
 from naiad.execution.model import LoadedModel
+from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.forwarding import AddedParameters
 from naiad.frontends.http.answers import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader
 from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json
 from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.regions.registry import RegionRegistry
+from naiad.regions.tensor import RegionUse
 from naiad.request import Array, InferRequest, Outputs, Parameters, memory_of
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
@@ -84,11 +87,17 @@ class HttpInferRequest(InferRequest):
             self._send_classes(plan.classes, outputs)
             return
         parts = [
-            OutputPart(name, datatype_of(outputs[name], plan.dtypes[name]), outputs[name], plan.binary[name])
+            OutputPart(
+                name,
+                datatype_of(outputs[name], plan.dtypes[name]),
+                outputs[name],
+                plan.binary[name] and name not in plan.placed,
+                name in plan.placed,
+            )
             for name in plan.outputs
             if name in outputs
         ]
-        if sum(part.array.nbytes for part in parts if not part.binary) >= LARGE_OUTPUT_BYTES:
+        if sum(part.array.nbytes for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
             self._send_later(parts, parameters_of(outputs))
             return
         try:
@@ -144,6 +153,45 @@ class EscapedIdRequest(HttpInferRequest):
             self._send_any(outputs)
 
 
+class RegionRequest(HttpInferRequest):
+    """A request with tensors in regions of the client."""
+
+    __slots__ = ("_late", "use")
+    use: RegionUse
+
+    def open(self, registry: RegionRegistry) -> None:
+        """Look up its regions; errors as ``open_regions``."""
+        self.use, self._late = in_regions.open_regions(self, registry, self.model)
+
+    def submit(self) -> None:
+        """Hand it to its model, once all is read that the model does not read itself."""
+        late, self._late = self._late, None
+        if late is None:
+            self.model.submit(self)
+        else:
+            in_regions.submit_when_read(self, self.model, late, lambda: not self.exchange.closed())
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None or in_regions.is_placed(self.use, outputs):
+            self._answer(outputs, error)
+            return
+
+        def done(problem: NaiadError | None) -> None:
+            # Classes may be found later, and then the answer is given once more.
+            self.use.is_placed = True
+            self._answer(outputs, problem)
+
+        in_regions.place(self.use, outputs, done, self.model.budget)
+
+    def _answer(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None:
+            send_error(self.exchange, error, TEXT)
+        elif type(outputs) is dict and (answer := self.plan.placed_answer(self.id, outputs)) is not None:
+            self.exchange.send(answer)
+        else:
+            self._send_any(outputs)
+
+
 class InferHandler:
     """Handles the inference requests for one model name and version.
 
@@ -152,8 +200,8 @@ class InferHandler:
     """
 
     __slots__ = (
-        "__weakref__", "_engine", "_last_header", "_last_id", "_last_plan", "_memo", "_model", "_name",
-        "_reader", "_version",
+        "__weakref__", "_engine", "_knows_regions", "_last_header", "_last_id", "_last_plan", "_memo", "_model",
+        "_name", "_reader", "_version",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, name: str, version: str | None) -> None:
@@ -177,6 +225,7 @@ class InferHandler:
         """Start anew: what was noted holds for one loaded model only."""
         self._reader = reader
         self._memo = PlanMemo[BinaryPlan]()
+        self._knows_regions = False
         self._last_header = b""
         self._last_id = ""
         self._last_plan: BinaryPlan | None = None
@@ -198,7 +247,9 @@ class InferHandler:
                 if (size is None or size == len(body)) and is_large_json(body):
                     self._read_later(exchange, model, body, size, received_ns, added)
                     return
-                request = self._read(exchange, model, body, None, received_ns, size)
+                known = self._recall(exchange, model, body, received_ns) if self._knows_regions else None
+                _submit(known or self._read(exchange, model, body, None, received_ns, size), added)
+                return
             else:
                 if body[:size] == self._last_header:
                     plan = self._last_plan
@@ -209,11 +260,16 @@ class InferHandler:
                 if plan is not None and plan.size == len(body) - size:
                     inputs = plan.views(body, size)
                     request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns)
+                elif plan is not None and plan.regions is not None and plan.data_bytes == len(body) - size:
+                    inputs = plan.views(body, size)
+                    _submit(self._with_regions(exchange, model, plan, inputs, self._last_id, received_ns), added)
+                    return
                 elif size >= MANY_VALUES_BYTES and is_large_json(body[:size]):
                     self._read_later(exchange, model, body, size, received_ns, added)
                     return
                 else:
-                    request = self._read(exchange, model, body, size, received_ns, size)
+                    _submit(self._read(exchange, model, body, size, received_ns, size), added)
+                    return
             if added is not None:
                 request.plan = request.terms = added.added_to(request.plan)
             exchange.owner = request
@@ -244,11 +300,7 @@ class InferHandler:
                 if model is not self._model:
                     self._model = model
                     self._begin(RequestReader(model))
-                request = self._read(exchange, model, body, None, received_ns, json_bytes)
-                if added is not None:
-                    request.plan = request.terms = added.added_to(request.plan)
-                exchange.owner = request
-                model.submit(request)
+                _submit(self._read(exchange, model, body, None, received_ns, json_bytes), added)
             except NaiadError as wrong:
                 _refuse(exchange, wrong)
             except Exception:
@@ -274,12 +326,19 @@ class InferHandler:
         """Read and check a request in full; keep its plan when its inputs are all binary and ``size`` is not None."""
         _check(model)
         request_id, plan, inputs = self._reader.read(body, header_length)
+        regions = plan.regions
+        if regions is not None and header_length in (None, len(body)) and len(body) <= MAX_PLAN_KEY:
+            # All of it is the description.
+            size = len(body)
         if size is not None and len(plan.inputs) == len(inputs):
             key = split_id(bytes(body[:size]))[1]
             # A second id in what is left would win over the first; with escapes its key can take many forms.
             if b'"id"' not in key and b"\\" not in key:
                 self._memo.keep(key, plan)
                 self._last_header = b""
+                self._knows_regions = self._knows_regions or regions is not None
+        if regions is not None:
+            return self._with_regions(exchange, model, plan, inputs, request_id, received_ns)
         plain_id = not request_id or orjson.dumps(request_id)[1:-1] == request_id.encode()
         kind = HttpInferRequest if plain_id else EscapedIdRequest
         request = kind(exchange, model, plan, inputs, request_id, received_ns)
@@ -288,6 +347,46 @@ class InferHandler:
         # Reading took a while, and was no wait in a queue.
         request.queued_ns = monotonic_ns()
         return request
+
+    def _recall(self, exchange: Exchange, model: LoadedModel, body: Body, received_ns: int) -> RegionRequest | None:
+        """A request that is its description alone and like one that was read before; None when it is not."""
+        if len(body) > MAX_PLAN_KEY:
+            return None
+        raw = bytes(body)
+        if raw == self._last_header:
+            request_id, plan = self._last_id, self._last_plan
+        else:
+            plan = self._look_up(raw)
+            request_id = self._last_id
+        if plan is None or plan.regions is None or plan.data_bytes:
+            return None
+        return self._with_regions(exchange, model, plan, {}, request_id, received_ns)
+
+    def _with_regions(
+        self,
+        exchange: Exchange,
+        model: LoadedModel,
+        plan: BinaryPlan,
+        inputs: dict[str, Array],
+        request_id: str,
+        received_ns: int,
+    ) -> RegionRequest:
+        request = RegionRequest(exchange, model, plan, inputs, request_id, received_ns)
+        request.open(self._engine.regions)
+        request.held_bytes = memory_of(request.inputs)
+        # Reading took a while, and was no wait in a queue.
+        request.queued_ns = monotonic_ns()
+        return request
+
+
+def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
+    if added is not None:
+        request.plan = request.terms = added.added_to(request.plan)
+    request.exchange.owner = request
+    if isinstance(request, RegionRequest):
+        request.submit()
+    else:
+        request.model.submit(request)
 
 
 def _check(model: LoadedModel) -> None:

@@ -98,8 +98,10 @@ def _locate(header: InferHeader, spec: ModelSpec, available: int) -> dict[str, i
 def _read_others(
     header: InferHeader, spec: ModelSpec, offsets: Mapping[str, int], body: Body, start: int, inputs: dict[str, Array]
 ) -> None:
-    """The inputs that are not plain views: JSON data and BYTES."""
+    """The inputs that are not plain views: JSON data and BYTES. Those in regions come later."""
     for given in header.inputs:
+        if given.region is not None:
+            continue
         if given.binary_size is None:
             inputs[given.name] = decode_data(given)
         elif given.dtype.is_bytes:

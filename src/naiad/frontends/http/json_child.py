@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 
 from naiad.errors import InternalError, NaiadError
+from naiad.regions.tensor import PlacedOutput, as_array
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.strings import decode_bytes
 from naiad.wire.generate_packed import pack_generate
@@ -53,6 +54,8 @@ def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
             tensors.append(body[at : at + given.binary_size])
             at += given.binary_size
             continue
+        if given.region is not None:
+            continue
         raw = tensor_bytes(decode_data(given), given.dtype)
         del entry["data"]
         parameters = entry.get("parameters")
@@ -72,9 +75,13 @@ def to_json(description: bytes | memoryview, data: memoryview) -> bytes:
     told = orjson.loads(description)
     parts: list[OutputPart] = []
     at = 0
-    for name, wire, shape, is_binary, size in told["outputs"]:
+    for name, wire, shape, is_binary, is_placed, size in told["outputs"]:
         dtype = BY_WIRE[wire]
-        parts.append(OutputPart(name, dtype, _array(data[at : at + size], dtype, shape), is_binary))
+        if is_placed:
+            array = as_array(PlacedOutput(dtype.numpy, tuple(shape)))
+        else:
+            array = _array(data[at : at + size], dtype, shape)
+        parts.append(OutputPart(name, dtype, array, is_binary, is_placed))
         at += size
     return encode_answer(told["model"], told["version"], told["id"], parts, told["parameters"]).json
 

@@ -106,9 +106,10 @@ class JsonWork:
         """Write the JSON part of an answer; arguments and errors as ``encode_answer``."""
 
         def content() -> tuple[int, list[bytes | memoryview]]:
-            data = [tensor_bytes(part.array, part.dtype) for part in parts]
+            data = [b"" if part.placed else tensor_bytes(part.array, part.dtype) for part in parts]
             outputs = [
-                (p.name, p.dtype.wire, p.array.shape, p.binary, len(raw)) for p, raw in zip(parts, data, strict=True)
+                (p.name, p.dtype.wire, p.array.shape, p.binary, p.placed, len(raw))
+                for p, raw in zip(parts, data, strict=True)
             ]
             told = {"model": model, "version": version, "id": request_id, "parameters": dict(parameters)}
             described = orjson.dumps({**told, "outputs": outputs})

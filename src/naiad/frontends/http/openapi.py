@@ -13,8 +13,6 @@ from naiad.frontends.http.path_templates import templates_of
 from naiad.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from naiad.frontends.http.routes import Route
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
@@ -30,10 +28,10 @@ _FAILED: Final = {
 
 @cache
 def document(routes: tuple[Route, ...]) -> dict[str, Any]:
-    """The document for ``routes``, as JSON values; routes that are not served yet are left out."""
+    """The document for ``routes``, as JSON values."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        for path in _paths(route):
+        for path in templates_of(route.pattern.pattern):
             paths.setdefault(path, {})[route.method.lower()] = _operation(route, path)
     return {
         "openapi": "3.1.0",
@@ -46,11 +44,6 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": SCHEMAS, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
-
-
-def _paths(route: Route) -> Iterator[str]:
-    if route.make is not None:
-        yield from templates_of(route.pattern.pattern)
 
 
 def _operation(route: Route, path: str) -> dict[str, Any]:

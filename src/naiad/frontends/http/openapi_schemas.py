@@ -92,7 +92,16 @@ SCHEMAS: Final[dict[str, Any]] = {
     ),
     "IndexRequest": _object(ready={"type": "boolean"}),
     "Index": _list(_object(("name",), name=_TEXT, version=_TEXT, state=_TEXT, reason=_TEXT)),
-    "Regions": _list(_object(("name",), name=_TEXT)),
+    "Regions": _list(
+        _object(("name", "byte_size"), name=_TEXT, key=_TEXT, offset=_COUNT, device_id=_COUNT, byte_size=_COUNT)
+    ),
+    "SystemRegion": _object(("key", "byte_size"), key=_TEXT, offset=_COUNT, byte_size=_COUNT),
+    "CudaRegion": _object(
+        ("raw_handle", "device_id", "byte_size"),
+        raw_handle=_object(("b64",), b64=_TEXT),
+        device_id=_COUNT,
+        byte_size=_COUNT,
+    ),
     "LoadRequest": _object(parameters={"type": "object"}),
     "UnloadRequest": _object(parameters=_object(unload_dependents={"type": "boolean"})),
 }
@@ -102,6 +111,8 @@ _REQUESTS: Final = (
     (r"/v2/repository.*/index", "IndexRequest", False),
     (r"/v2/repository.*/load", "LoadRequest", False),
     (r"/v2/repository.*/unload", "UnloadRequest", False),
+    (r"/v2/systemsharedmemory.*/register", "SystemRegion", True),
+    (r"/v2/cudasharedmemory.*/register", "CudaRegion", True),
 )
 _ANSWERS: Final = (
     (r"/v2/health/.*|.*/ready|/v2/repository.*/(?:un)?load", ""),

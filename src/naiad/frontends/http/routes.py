@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from naiad.engine.engine import Engine
 from naiad.frontends.forwarding import HeaderForwarding
-from naiad.frontends.http import health, log_settings, metadata, openapi, repository, statistics, trace_settings
+from naiad.frontends.http import (
+    health,
+    log_settings,
+    metadata,
+    openapi,
+    repository,
+    shared_memory,
+    statistics,
+    trace_settings,
+)
 from naiad.frontends.http.answers import JSON, TEXT, send_json, send_message
 from naiad.frontends.http.content_coding import ContentCoding
 from naiad.frontends.http.forwarding import forwarding
@@ -22,23 +31,26 @@ from naiad.wire.http1 import RequestHead
 MAX_HANDLERS = 1024
 _MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 _NAME_ONLY = r"/v2/models/(?P<model>[^/]+)"
+_SYSTEM = "/v2/systemsharedmemory"
+_CUDA = "/v2/cudasharedmemory"
+_REGION = "/region/(?P<region>[^/]+)"
+_ANY_REGION = f"(?:{_REGION})?"
 
 
 class Route(NamedTuple):
-    """``make`` gives the handler for a path that matches ``pattern`` in full; a None ``make`` is not served yet.
+    """``make`` gives the handler for a path that matches ``pattern`` in full: of an engine, of the name of the model or
+    the region in the path ("" for none), and of the version.
 
     ``wrong_method_type`` is the content type of the 405 that other methods get.
     """
 
     method: str
     pattern: re.Pattern[str]
-    make: Callable[[Engine, str, str | None], Handler] | None
+    make: Callable[[Engine, str, str | None], Handler]
     wrong_method_type: str = JSON
 
 
-def _route(
-    method: str, pattern: str, make: Callable[[Engine, str, str | None], Handler] | None, type_: str = JSON
-) -> Route:
+def _route(method: str, pattern: str, make: Callable[[Engine, str, str | None], Handler], type_: str = JSON) -> Route:
     return Route(method, re.compile(pattern), make, type_)
 
 
@@ -67,9 +79,12 @@ ROUTES: tuple[Route, ...] = (
     _route("POST", r"/v2/repository/[^/]+/models/[^/]+/(?:load|unload)", repository.named),
     _route("POST", _MODEL + "/generate", GenerateHandler),
     _route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
-    _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", None),
-    _route("POST", r"/v2/(?:system|cuda)sharedmemory/region/[^/]+/register", None),
-    _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/unregister", None),
+    _route("GET", _SYSTEM + _ANY_REGION + "/status", shared_memory.system_status),
+    _route("GET", _CUDA + _ANY_REGION + "/status", shared_memory.cuda_status),
+    _route("POST", _SYSTEM + _REGION + "/register", shared_memory.register_system_region),
+    _route("POST", _CUDA + _REGION + "/register", shared_memory.register_cuda_region),
+    _route("POST", _SYSTEM + _ANY_REGION + "/unregister", shared_memory.unregister_system_region),
+    _route("POST", _CUDA + _ANY_REGION + "/unregister", shared_memory.unregister_cuda_region),
     _route("GET", "/v2/logging", log_settings.show),
     _route("POST", "/v2/logging", log_settings.change),
     _route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.show),
@@ -115,10 +130,8 @@ class Router:
             if match is None:
                 continue
             if route.method == method:
-                if route.make is None:
-                    return _not_served
                 groups = match.groupdict()
-                return route.make(self._engine, groups.get("model") or "", groups.get("version"))
+                return route.make(self._engine, _named(groups), groups.get("version"))
             wrong_method = wrong_method or route
         if wrong_method is None:
             return _not_found
@@ -137,5 +150,5 @@ def _method_not_allowed_text(exchange: Exchange, body: Body) -> None:
     send_message(exchange, 405, "Method Not Allowed", TEXT)
 
 
-def _not_served(exchange: Exchange, body: Body) -> None:
-    send_message(exchange, 501, f"{exchange.head.target} is not served by this version of Naiad")
+def _named(groups: Mapping[str, str | None]) -> str:
+    return groups.get("model") or groups.get("region") or ""

@@ -1,0 +1,155 @@
+"""Requests whose tensors lie in regions of clients: what is read before they reach their model, and what is written
+behind it.
+
+Large tensors of fixed-size elements are left to the model's thread or process, which reads them where it needs them and
+writes its outputs itself. The rest is done here: small tensors at once, others in the loop's thread for what is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from naiad.config.spec import ModelSpec
+from naiad.errors import InternalError, NaiadError
+from naiad.execution.model import LoadedModel
+from naiad.frontends.off_loop import run_off_loop
+from naiad.frontends.planning import read_bytes
+from naiad.regions.region import SPARSE_BYTES, Region, RegionPart
+from naiad.regions.registry import RegionRegistry
+from naiad.regions.tensor import RegionTensor, RegionUse, as_array
+from naiad.regions.terms import RegionInput
+from naiad.request import Array, InferRequest, memory_of, request_label
+from naiad.scheduling.budget import RequestBudget
+
+AT_ONCE_BYTES: Final = 1 << 16
+"""So much is read or written on the event loop itself, which takes some 10 us."""
+_AT_ONCE_STRINGS: Final = 64
+
+
+class Late(NamedTuple):
+    """Inputs of one request that are to be read in a thread before it reaches its model."""
+
+    parts: list[tuple[RegionInput, RegionPart]]
+    spec: ModelSpec
+    request_id: str
+
+    def read(self) -> dict[str, Array]:
+        """All of them.
+
+        Raises:
+            NaiadError: one cannot be read, or is no tensor of its datatype.
+        """
+        return {given.name: _read(given, part, self.spec, self.request_id) for given, part in self.parts}
+
+
+class Opened(NamedTuple):
+    """A request's regions: where its outputs go, and which inputs are still to be read, if any."""
+
+    use: RegionUse
+    late: Late | None
+
+
+def open_regions(request: InferRequest, registry: RegionRegistry, model: LoadedModel) -> Opened:
+    """Look the regions of a request up, and add to its inputs those that need no thread.
+
+    Raises:
+        NaiadError: there is no such region, or a part is not inside it, or what was read is not right.
+    """
+    registry.check_allowed()
+    terms = request.terms.regions
+    if terms is None:
+        raise InternalError(f"{request_label(request.id)}a request without regions was taken for one with regions")
+    inputs = dict(request.inputs)
+    late: list[tuple[RegionInput, RegionPart]] = []
+    for given in terms.inputs:
+        name, dtype, shape, _, ref = given
+        part = registry.part(ref)
+        size = part.byte_size
+        if size > SPARSE_BYTES:
+            part.region.check_filled(size)
+        if part.region.descriptor < 0:
+            late.append((given, part))
+        elif size >= model.regions_from and not dtype.is_bytes:
+            inputs[name] = as_array(RegionTensor(part, dtype.numpy, shape))
+        elif size <= AT_ONCE_BYTES:
+            inputs[name] = _read(given, part, model.spec, request.id)
+        else:
+            late.append((given, part))
+    request.inputs = inputs
+    use = RegionUse({name: registry.part(ref) for name, ref in terms.outputs})
+    return Opened(use, Late(late, model.spec, request.id) if late else None)
+
+
+def submit_when_read(request: InferRequest, model: LoadedModel, late: Late, is_wanted: Callable[[], bool]) -> None:
+    """Read what is late and hand the request to its model; errors go to its ``respond``. A request that is not wanted
+    by then goes nowhere."""
+
+    def submit(found: dict[str, Array]) -> None:
+        request.inputs = {**request.inputs, **found}
+        request.held_bytes = memory_of(request.inputs)
+        if not is_wanted():
+            return
+        try:
+            model.submit(request)
+        except NaiadError as error:
+            fail(error)
+
+    def fail(error: NaiadError) -> None:
+        if is_wanted():
+            request.respond({}, error)
+
+    if request.terms.correlation_id and all(part.region.descriptor >= 0 for _, part in late.parts):
+        # The next request of its sequence must not overtake it.
+        submit(late.read())
+    else:
+        size = sum(part.byte_size for _, part in late.parts)
+        run_off_loop(late.read, submit, fail, model.budget, size)
+
+
+def place(
+    use: RegionUse,
+    outputs: Mapping[str, Array],
+    done: Callable[[NaiadError | None], None],
+    budget: RequestBudget,
+) -> None:
+    """Write those outputs that are not yet where they are wanted; then ``done`` is told, now or later."""
+    if _is_quick(use, outputs):
+        try:
+            use.place(outputs)
+        except NaiadError as error:
+            done(error)
+        else:
+            done(None)
+        return
+    run_off_loop(lambda: use.place(outputs), done, done, budget, use.size(outputs))
+
+
+def is_placed(use: RegionUse, outputs: Mapping[str, Array]) -> bool:
+    """Whether nothing is left to be written."""
+    return use.is_placed or not use.size(outputs)
+
+
+def _is_quick(use: RegionUse, outputs: Mapping[str, Array]) -> bool:
+    size = 0
+    for name, part in use.outputs.items():
+        array = outputs.get(name)
+        if array is None:
+            continue
+        if part.region.descriptor < 0 and array.nbytes:
+            return False
+        # The size of strings is not known; few are not long to look at.
+        is_long = array.dtype == np.object_ and array.nbytes > _AT_ONCE_STRINGS * array.dtype.itemsize
+        size += AT_ONCE_BYTES + 1 if is_long else array.nbytes
+    return size <= AT_ONCE_BYTES
+
+
+def _read(given: RegionInput, part: RegionPart, spec: ModelSpec, request_id: str) -> Array:
+    if not given.dtype.is_bytes:
+        return RegionTensor(part, given.dtype.numpy, given.shape).read()
+    raw: np.ndarray[Any, np.dtype[np.uint8]] = np.empty(part.byte_size, np.uint8)
+    region: Region = part.region
+    region.read_into(raw.data, part.offset)
+    return read_bytes(given, spec, raw.data, request_id)

@@ -1,0 +1,207 @@
+"""Regions in the memory of NVIDIA devices, through the driver's library, which is there wherever a device works.
+
+Source: the driver API's sections on memory management and on unified addressing; ``cudaIpcMemHandle_t`` of the runtime
+and ``CUipcMemHandle`` of the driver are the same 64 bytes. All of it may wait for a device: never on the event loop.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Final
+
+from naiad.errors import InvalidArgumentError, UnavailableError
+
+HANDLE_BYTES: Final = 64
+_LIBRARY: Final = "libcuda.so.1"
+_LAZY_ENABLE_PEER_ACCESS: Final = 1
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_char * HANDLE_BYTES),)
+
+
+class Driver:
+    """The driver's library.
+
+    Raises:
+        OSError: there is none, or no device that works.
+    """
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(_LIBRARY)
+        self._contexts: dict[int, ctypes.c_void_p] = {}
+        self._lock = threading.Lock()
+        self._call("cuInit", ctypes.c_uint(0))
+        count = ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        self.devices = count.value
+        self.closing: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._closer = threading.Thread(target=self._close_all, name="naiad-cuda-close", daemon=True)
+        self._closer.start()
+
+    def open(self, device: int, handle: bytes) -> int:
+        """The address of another process's allocation."""
+        self._use(device)
+        address = ctypes.c_uint64()
+        given = _Handle()
+        ctypes.memmove(ctypes.byref(given), handle, HANDLE_BYTES)
+        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(_LAZY_ENABLE_PEER_ACCESS))
+        return address.value
+
+    def size(self, device: int, address: int) -> int:
+        """The bytes of the allocation at an address."""
+        self._use(device)
+        base, size = ctypes.c_uint64(), ctypes.c_size_t()
+        self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+        return size.value - (address - base.value)
+
+    def close(self, device: int, address: int) -> None:
+        """Let go of an allocation."""
+        self._use(device)
+        self._call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+
+    def read(self, device: int, address: int, target: memoryview) -> None:
+        """Copy from the device."""
+        self._use(device)
+        memory = (ctypes.c_char * len(target)).from_buffer(target)
+        self._call("cuMemcpyDtoH_v2", ctypes.byref(memory), ctypes.c_uint64(address), ctypes.c_size_t(len(target)))
+
+    def write(self, device: int, address: int, data: bytes) -> None:
+        """Copy to the device."""
+        self._use(device)
+        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_char_p(data), ctypes.c_size_t(len(data)))
+
+    def stop(self) -> None:
+        """End the thread that closes."""
+        self.closing.put(None)
+
+    def _use(self, device: int) -> None:
+        """Make the calling thread's calls go to a device."""
+        with self._lock:
+            context = self._contexts.get(device)
+            if context is None:
+                number = ctypes.c_int()
+                self._call("cuDeviceGet", ctypes.byref(number), ctypes.c_int(device))
+                context = ctypes.c_void_p()
+                self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+                self._contexts[device] = context
+        self._call("cuCtxSetCurrent", context)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise OSError(code, f"{name}: {self._text(code)}")
+
+    def _text(self, code: int) -> str:
+        text = ctypes.c_char_p()
+        if self._library.cuGetErrorString(ctypes.c_int(code), ctypes.byref(text)) or not text.value:
+            return f"error {code}"
+        return text.value.decode("ascii", "replace")
+
+    def _close_all(self) -> None:
+        while (close := self.closing.get()) is not None:
+            try:
+                close()
+            except OSError:
+                continue  # The device, or the allocation, is gone.
+
+
+_driver: Driver | None = None
+_driver_lock = threading.Lock()
+
+
+def driver() -> Driver:
+    """The driver's library, loaded when it is first needed.
+
+    Raises:
+        OSError: there is none, or no device that works.
+    """
+    global _driver
+    with _driver_lock:
+        if _driver is None:
+            _driver = Driver()
+        return _driver
+
+
+def stop_driver() -> None:
+    """End what the first region began."""
+    global _driver
+    with _driver_lock:
+        if _driver is not None:
+            _driver.stop()
+            _driver = None
+
+
+def check_handle(handle: bytes) -> bytes:
+    """A handle as a client gave it.
+
+    Raises:
+        InvalidArgumentError: it has another size.
+    """
+    if len(handle) != HANDLE_BYTES:
+        raise InvalidArgumentError("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
+    return handle
+
+
+class CudaRegion:
+    """An allocation of a client on a device. Made in a thread, since the device may take its time.
+
+    Args:
+        name: as registered.
+        handle: the ``cudaIpcMemHandle_t``.
+        device_id: the device.
+        byte_size: of the region, which begins where the allocation does.
+
+    Raises:
+        InvalidArgumentError: there is no device here, the handle is not one of its allocations, or that is smaller.
+    """
+
+    __slots__ = ("__weakref__", "_address", "_driver", "byte_size", "device_id", "name")
+    descriptor: Final = -1
+    start: Final = 0
+
+    def __init__(self, name: str, handle: bytes, device_id: int, byte_size: int) -> None:
+        self.name = name
+        self.device_id = device_id
+        self.byte_size = byte_size
+        self._address = 0
+        failed = f"failed to register CUDA shared memory region: '{name}'"
+        try:
+            self._driver = driver()
+        except OSError:
+            raise InvalidArgumentError(f"{failed}, GPUs not supported") from None
+        if not 0 <= device_id < self._driver.devices:
+            raise InvalidArgumentError(f"{failed}: there is no device {device_id}, only {self._driver.devices} devices")
+        try:
+            self._address = self._driver.open(device_id, check_handle(handle))
+            found = self._driver.size(device_id, self._address)
+        except OSError as error:
+            raise InvalidArgumentError(f"{failed}: {error.strerror}") from None
+        if not 0 < byte_size <= found:
+            raise InvalidArgumentError(f"{failed}: its memory has {found} bytes, found a 'byte_size' of {byte_size}")
+
+    def __del__(self) -> None:
+        address = getattr(self, "_address", 0)
+        if address:
+            opened, device = self._driver, self.device_id
+            opened.closing.put(lambda: opened.close(device, address))
+
+    def check_filled(self, size: int) -> None:
+        """As ``Region.check_filled``: memory of a device has no holes."""
+
+    def read_into(self, target: memoryview, offset: int) -> None:
+        """As ``Region.read_into``."""
+        try:
+            self._driver.read(self.device_id, self._address + offset, target)
+        except OSError as error:
+            raise UnavailableError(f"shared memory region '{self.name}' cannot be read: {error.strerror}") from error
+
+    def write(self, data: memoryview, offset: int) -> None:
+        """As ``Region.write``."""
+        try:
+            self._driver.write(self.device_id, self._address + offset, bytes(data))
+        except OSError as error:
+            raise UnavailableError(f"shared memory region '{self.name}' cannot be written: {error.strerror}") from error

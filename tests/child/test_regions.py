@@ -1,0 +1,104 @@
+"""The regions of clients in the process of a Python model: descriptors, memory that is used again, and errors."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from naiad.child.errors import ErrorCode
+from naiad.child.regions import POOL_BYTES, Memory, RegionError, Regions
+
+SIZE = 100_000
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "region"
+    path.write_bytes(bytes(range(250)) * (SIZE // 250))
+    return path
+
+
+@pytest.fixture
+def regions(file: Path) -> Iterator[Regions]:
+    made = Regions()
+    made.add(1, "r", os.open(file, os.O_RDWR))
+    yield made
+    made.drop(1)
+    # What tests were refused leads to the descriptor.
+    gc.collect()
+
+
+def refused(regions: Regions, act: str, *arguments: object) -> tuple[ErrorCode, str]:
+    with pytest.raises(RegionError) as failure:
+        getattr(regions, act)(*arguments)
+    return failure.value.answer.code(), failure.value.answer.message()
+
+
+def test_reading_and_writing(file: Path, regions: Regions) -> None:
+    assert regions.read((1, 1000, 70_000)).tobytes() == file.read_bytes()[1000:71_000]
+    assert regions.read((1, 5, 0)).size == 0
+    before = file.read_bytes()
+    regions.write((1, 500, 40), "Y", np.arange(8, dtype=np.float32), 32)
+    regions.write((1, 600, 4), "Y", memoryview(b"abcd"), 4)
+    regions.write((1, 700, 0), "Y", np.empty((0, 3), np.int8), 0)
+    after = file.read_bytes()
+    assert after[500:532] == np.arange(8, dtype=np.float32).tobytes()
+    assert after[600:604] == b"abcd"
+    assert (after[:500], after[532:600], after[604:]) == (before[:500], before[532:600], before[604:])
+
+
+def test_what_does_not_fit(file: Path, regions: Regions) -> None:
+    text = "shared memory size specified with the request for output 'Y' (3 bytes) should be at least 4 bytes to hold"
+    code, message = refused(regions, "write", (1, 0, 3), "Y", b"abcd", 4)
+    assert (code, message.startswith(text)) == (ErrorCode.INTERNAL, True)
+    os.truncate(file, 50)
+    for act, arguments in (("read", ((1, 0, 51),)), ("write", ((1, 48, 8), "Y", b"abcd", 4))):
+        code, message = refused(regions, act, *arguments)
+        assert code == ErrorCode.INVALID_ARG
+        assert "region 'r' is not as large as it was" in message
+    assert file.stat().st_size == 50
+    assert "named region 9" in refused(regions, "read", (9, 0, 1))[1]
+
+
+def test_a_dropped_region_is_closed(file: Path) -> None:
+    regions, descriptor = Regions(), os.open(file, os.O_RDWR)
+    regions.add(7, "r", descriptor)
+    regions.drop(7)
+    regions.drop(7)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_memory_is_used_again_when_nobody_refers_to_it() -> None:
+    memory = Memory()
+    first = memory.take(SIZE)
+    address = first.ctypes.data
+    view = first[10:20].view(np.int8)
+    del first
+    # A view of it is enough.
+    second = memory.take(SIZE)
+    assert second.ctypes.data != address
+    del view
+    third = memory.take(SIZE - 10)
+    assert third.ctypes.data == address
+    assert third.nbytes == SIZE - 10
+
+
+def test_free_memory_is_bounded_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory()
+    huge = memory.take(POOL_BYTES + 1)
+    small = memory.take(SIZE)
+    kept = weakref.ref(small.base.obj)
+    gone = weakref.ref(huge.base.obj)
+    del huge, small
+    assert gone() is None
+    assert kept() is not None
+    monkeypatch.setattr("naiad.child.regions.KEEP_FREE_S", -1.0)
+    memory.trim()
+    assert kept() is None
