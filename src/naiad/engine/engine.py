@@ -12,6 +12,7 @@ from naiad.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledInput, Checked
 from naiad.execution.model import LoadedModel
 from naiad.lifecycle.asking import Done
+from naiad.lifecycle.candidate import NoVersionError
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.states import ModelState
@@ -157,6 +158,8 @@ class Engine:
 
     def _find_version(self, name: str, version: str | None) -> VersionEntry:
         entry = self._entries.get(name)
+        if entry is not None and isinstance(entry.problem, NoVersionError):
+            raise NotFoundError(f"Request for unknown model: '{name}' has no available versions")
         if entry is None or not entry.versions:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         if not version:
@@ -231,8 +234,9 @@ class Engine:
 
     def model_metadata(self, name: str, version: str | None) -> dict[str, Any]:
         """The model metadata object of the protocol; errors as ``find``."""
-        spec = self.find(name, version).spec
-        ready = sorted(v.version for v in self._entries[name].versions.values() if v.state is ModelState.READY)
+        model = self.find(name, version)
+        spec = model.spec
+        ready = [model.version] if version else [v.version for v in self._entries[name].ready()]
         return {
             "name": name,
             "versions": [str(v) for v in ready],

@@ -28,7 +28,7 @@ class LogFormatError(InvalidArgumentError):
 
 
 def updated(settings: LogSettings, changes: Mapping[str, Any]) -> LogSettings:
-    """``settings`` with ``changes`` by name: True or False, a level from 0, or the name of a format.
+    """``settings`` with ``changes`` by name: True or False, a level from 0, the name of a format, or None for no change.
 
     Raises:
         UnsupportedError: the log file is to be changed.
@@ -37,7 +37,9 @@ def updated(settings: LogSettings, changes: Mapping[str, Any]) -> LogSettings:
     """
     if "log_file" in changes:
         raise UnsupportedError(FILE_IS_FIXED)
-    return replace(settings, **{name: _checked(name, changes[name]) for name in LOG_SETTINGS if name in changes})
+    return replace(
+        settings, **{name: _checked(name, changes[name]) for name in LOG_SETTINGS if changes.get(name) is not None}
+    )
 
 
 def _checked(name: str, value: Any) -> Any:

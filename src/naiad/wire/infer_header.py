@@ -6,6 +6,7 @@ model; the result says what the caller wrote, not whether a model accepts it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ MAX_ELEMENTS = 2**63 - 1
 RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
 NO_INPUT_REGION = "Client shared memory is not served by this version of Naiad: send the tensor itself."
 NO_OUTPUT_REGION = "Client shared memory is not served by this version of Naiad: ask for the tensor itself."
+MAX_SEQUENCE_NAME = 128
 _WIDEST_BYTES = 8
 _SEQUENCE_KEYS = ("sequence_start", "sequence_end")
 
@@ -110,17 +112,15 @@ def header_of(root: Any) -> InferHeader:
     return header
 
 
-def check_binary_allowed(header: InferHeader) -> None:
-    """Check that a request which is JSON alone has no binary inputs.
+def check_sequence_name(name: str) -> str:
+    """A sequence id that is a text, as it came.
 
     Raises:
-        InvalidArgumentError: it has.
+        UnsupportedError: it is longer than ``MAX_SEQUENCE_NAME`` characters.
     """
-    if any(i.binary_size is not None for i in header.inputs):
-        raise InvalidArgumentError(
-            "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing "
-            "inputs in binary data format"
-        )
+    if len(name.encode(errors="surrogatepass")) > MAX_SEQUENCE_NAME:
+        raise UnsupportedError(f"string correlation ID cannot be longer than {MAX_SEQUENCE_NAME} characters")
+    return name
 
 
 def _read_parameters(header: InferHeader, found: Any) -> None:
@@ -131,7 +131,9 @@ def _read_parameters(header: InferHeader, found: Any) -> None:
     for key, value in found.items():
         if key == "sequence_id":
             header.sequence_id = (
-                value if isinstance(value, str) else _unsigned(value, key, "an unsigned integer or a string")
+                check_sequence_name(value)
+                if isinstance(value, str)
+                else _unsigned(value, key, "an unsigned integer or a string")
             )
         elif key in _SEQUENCE_KEYS:
             setattr(header, key, _boolean(value, key))
@@ -154,7 +156,10 @@ def _read_parameters(header: InferHeader, found: Any) -> None:
 def _read_input(entry: Any, index: int) -> InputHeader:
     place = f"inputs[{index}]"
     if not isinstance(entry, dict):
-        entry = _no_data_in(entry, place)
+        raise _one_source(())
+    parameters = entry.get("parameters")
+    fields = parameters if isinstance(parameters, dict) else {}
+    _check_one_source("data" in entry, "binary_data_size" in fields, "shared_memory_region" in fields)
     name = _string(_required(entry, "name", place), "name")
     dims = _array(_required(entry, "shape", place), "shape")
     shape = tuple([_dim(d, name) for d in dims])
@@ -162,32 +167,40 @@ def _read_input(entry: Any, index: int) -> InputHeader:
     dtype = BY_WIRE.get(wire)
     if dtype is None:
         raise InvalidArgumentError(f"invalid datatype for input {name}")
-    parameters = entry.get("parameters")
-    size = _binary_size(parameters) if isinstance(parameters, dict) else None
+    size = _binary_size(fields)
     data = _array(entry["data"], "data") if "data" in entry else None
-    region = isinstance(parameters, dict) and "shared_memory_region" in parameters
-    _check_one_source(data is not None, size is not None, region)
+    if data is not None:
+        check_in_json(dtype, name)
     elements = count_elements(shape, name)
     return InputHeader(name, dtype, shape, elements, data, size)
 
 
-def _no_data_in(entry: Any, place: str) -> Any:
-    raise InvalidArgumentError(
-        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
-        f"'shared_memory_region' in 'parameters'. But no field is set: {place} must be an object, found {_kind(entry)}"
-    )
+def check_in_json(dtype: DataType, name: str) -> None:
+    """Check that the data of the input ``name`` may come in JSON.
+
+    Raises:
+        InvalidArgumentError: FP16 and BF16 may not.
+    """
+    if not dtype.in_json:
+        raise InvalidArgumentError(
+            f"receiving {dtype.wire} data via JSON is not supported. Please use the binary data format for input {name}"
+        )
 
 
 def _check_one_source(data: bool, binary: bool, region: bool) -> None:
     given = [n for n, on in (("data", data), ("binary_data_size", binary), ("shared_memory_region", region)) if on]
     if len(given) != 1:
-        found = "set " + " ".join(f"'{n}'" for n in given) if given else "no field is set"
-        raise InvalidArgumentError(
-            "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
-            f"'shared_memory_region' in 'parameters'. But {found}"
-        )
+        raise _one_source(given)
     if region:
         raise UnsupportedError(NO_INPUT_REGION)
+
+
+def _one_source(given: Sequence[str]) -> InvalidArgumentError:
+    found = "set " + " ".join(f"'{n}'" for n in given) if given else "no field is set"
+    return InvalidArgumentError(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+        f"'shared_memory_region' in 'parameters'. But {found}"
+    )
 
 
 def _binary_size(parameters: dict[str, Any]) -> int | None:

@@ -191,7 +191,7 @@ class _GenerateHandler:
             planner = self._planner = Planner(model, BinaryPlan)
         header = read_generate(body, model.spec)
         plan = planner.plan(header, {})
-        inputs = {given.name: decode_data(given) for given in header.inputs}
+        inputs = {given.name: decode_data(given, model.spec.name, header.id) for given in header.inputs}
         return self._kind(exchange, model, plan, inputs, header.id, received_ns)
 
 

@@ -12,22 +12,24 @@ from time import monotonic_ns
 import orjson
 
 from naiad.engine.engine import Engine
-from naiad.errors import NaiadError, NotFoundError
+from naiad.errors import NaiadError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.http.answers import JSON, TEXT, send_error
-from naiad.frontends.http.infer_read import NO_HEADERS, Body, DecoupledModelError, RequestReader
+from naiad.frontends.http.infer_read import NO_HEADERS, Body, DecoupledModelError, HeaderSizeError, RequestReader
 from naiad.frontends.http.json_work import LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES
 from naiad.frontends.http.protocol import Exchange
 from naiad.request import Array, InferRequest, Outputs, Parameters
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
-from naiad.wire.infer_classes import Classes, Classified, LargeClassesError
+from naiad.wire.infer_classes import Classes, Classified, LargeClassesError, UnclassifiableError
 from naiad.wire.infer_parameters import parameters_of
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer, tensor_bytes
 
 _IN_ONE_WRITE = 65536
+_AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
+"""Errors that the reference finds outside of its check of the request, and so sends as text."""
 
 
 class HttpInferRequest(InferRequest):
@@ -183,7 +185,7 @@ class InferHandler:
         try:
             model = self._engine.find(self._name, self._version)
         except NaiadError as error:
-            send_error(exchange, error, TEXT if isinstance(error, NotFoundError) else JSON)
+            send_error(exchange, error, TEXT)
             return
         if model is not self._model:
             self._model = model
@@ -276,4 +278,4 @@ def _check(model: LoadedModel) -> None:
 
 
 def _refuse(exchange: Exchange, error: NaiadError) -> None:
-    send_error(exchange, error, TEXT if isinstance(error, DecoupledModelError) else JSON)
+    send_error(exchange, error, TEXT if isinstance(error, _AS_TEXT) else JSON)
