@@ -159,7 +159,8 @@ class Engine:
     def _find_version(self, name: str, version: str | None) -> VersionEntry:
         entry = self._entries.get(name)
         if entry is not None and isinstance(entry.problem, NoVersionError):
-            raise NotFoundError(f"Request for unknown model: '{name}' has no available versions")
+            missing = f"version {_version_number(version)} is not found" if version else "has no available versions"
+            raise NotFoundError(f"Request for unknown model: '{name}' {missing}")
         if entry is None or not entry.versions:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         if not version:
@@ -301,6 +302,10 @@ class Engine:
 
 def _version_number(text: str) -> int:
     # int() takes more than digits: signs, spaces, underscores, other scripts; and no number of 4300 digits.
+    if text.isascii() and text[:1] == "-" and text[1:].isdigit() and len(text) < 20:
+        raise InvalidArgumentError(
+            f"invalid model version specified '{text}' , version should be an integral value > 0"
+        )
     number = int(text) if len(text) < 20 and text.isascii() and text.isdigit() else -1
     if not 0 <= number <= _MAX_VERSION:
         raise InvalidArgumentError(

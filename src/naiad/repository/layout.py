@@ -155,8 +155,7 @@ def choose_versions(config: Any, available: Iterable[int], name: str = "") -> tu
     elif choice == "all":
         chosen = versions
     else:
-        count = policy.latest.num_versions if choice == "latest" else 1
-        chosen = versions[-count:] if count > 0 else []
+        chosen = versions[-max(1, policy.latest.num_versions) :]
     if not chosen:
         raise ModelLoadError(_no_version(config, choice, versions, name or config.name))
     return tuple(chosen)
@@ -166,8 +165,6 @@ def _no_version(config: Any, choice: str | None, versions: Sequence[int], name: 
     text = f"at least one version must be available under the version policy of model '{name}'"
     if choice == "specific" and versions:
         return f"{text}, found {versions}, expected one of {list(config.version_policy.specific.versions)}"
-    if choice == "latest" and versions:
-        return f"{text}, found {versions}, expected more than {config.version_policy.latest.num_versions} of the latest"
     return f"{text}, found no version folder, expected a folder '1' with the model file in it"
 
 

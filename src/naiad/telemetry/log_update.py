@@ -28,7 +28,7 @@ class LogFormatError(InvalidArgumentError):
 
 
 def updated(settings: LogSettings, changes: Mapping[str, Any]) -> LogSettings:
-    """``settings`` with ``changes`` by name: True or False, a level from 0, the name of a format, or None for no change.
+    """``settings`` with ``changes`` by name: True or False, a level from 0, or the name of a format.
 
     Raises:
         UnsupportedError: the log file is to be changed.
@@ -37,9 +37,7 @@ def updated(settings: LogSettings, changes: Mapping[str, Any]) -> LogSettings:
     """
     if "log_file" in changes:
         raise UnsupportedError(FILE_IS_FIXED)
-    return replace(
-        settings, **{name: _checked(name, changes[name]) for name in LOG_SETTINGS if changes.get(name) is not None}
-    )
+    return replace(settings, **{name: _checked(name, changes[name]) for name in LOG_SETTINGS if name in changes})
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -60,7 +58,7 @@ def _level(name: str, value: Any) -> int:
 
 def _format(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise MalformedRequestError(f"expect string for '{name}', one of {', '.join(FORMATS)}")
+        raise MalformedRequestError(f"expect string for '{name}'")
     if value not in FORMATS:
         raise LogFormatError(value)
     return value

@@ -45,8 +45,9 @@ def decode_data(header: InputHeader, model: str = "", request_id: str = "") -> A
         raise _wrong_kind(flat, header, wanted)
     if dtype.is_bytes:
         place = f"inference input '{header.name}'" + (f" for model '{model}'" if model else "")
+        encoded = [_encode_utf8(e, header.name) for e in flat]
         try:
-            strings = string_array([_encode_utf8(e, header.name) for e in flat], header.elements, place)
+            strings = string_array(encoded, header.elements, place)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(request_label(request_id) + str(error)) from None
         return strings.reshape(header.shape)
