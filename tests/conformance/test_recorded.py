@@ -19,7 +19,7 @@ from conformance.replay_http import assert_answer, load, send
 from server.running import RunningServer, serving
 
 HERE = Path(__file__).parent
-GROUPS = ("describe", "paths", "infer", "binary", "bad", "types", "classes", "coding", "metrics")
+GROUPS = ("describe", "paths", "infer", "binary", "bad", "types", "classes", "coding", "wide", "metrics")
 
 CASES = [(group, case) for group in GROUPS for case in load(group)]
 MEANT: dict[str, dict[str, Any]] = json.loads((HERE / "meant.json").read_text(encoding="utf-8"))

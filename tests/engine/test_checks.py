@@ -97,8 +97,8 @@ def test_other_optional_inputs_do_not_go_together() -> None:
 @pytest.mark.parametrize(
     ("model", "given", "text"),
     [
-        (TWO, ["A", "B", "A"], "input 'A' already exists in request"),
-        (TWO, ["B", "A", "A", "B"], "input 'B' already exists in request"),
+        (TWO, ["A", "B", "A"], LABEL + "input 'A' already exists in request"),
+        (TWO, ["B", "A", "A", "B"], LABEL + "input 'B' already exists in request"),
         (
             TWO,
             ["A"],
@@ -197,7 +197,7 @@ def test_the_order_of_the_checks(given: list[Given], first: str) -> None:
 
 def test_many_repeated_names_are_found_quickly() -> None:
     given = [Given(str(i)) for i in range(100_000)]
-    assert refused(ONE, *given, given[-1]) == "input '99999' already exists in request"
+    assert refused(ONE, *given, given[-1]) == LABEL + "input '99999' already exists in request"
 
 
 # Outputs and sizes

@@ -63,6 +63,12 @@ def test_find(repository: Path, version: str | None, found: int) -> None:
         ("nope", "1", NotFoundError, "Request for unknown model: 'nope' is not found"),
         ("many", "2", NotFoundError, "Request for unknown model: 'many' version 2 is not found"),
         ("many", "0", NotFoundError, "Request for unknown model: 'many' version 0 is not found"),
+        (
+            "many",
+            "-1",
+            InvalidArgumentError,
+            "invalid model version specified '-1' , version should be an integral value > 0",
+        ),
         *[
             (
                 "many",
@@ -71,7 +77,7 @@ def test_find(repository: Path, version: str | None, found: int) -> None:
                 f"failed to get model version from specified version string '{text}' (details: stol), version should "
                 "be an integral value > 0",
             )
-            for text in ("x", "-1", "1.0", " 1", "1_0", "٣", "9" * 19, "9" * 5000)
+            for text in ("x", "1.0", "-", "--1", "1-", " 1", "1_0", "٣", "9" * 19, "9" * 5000)
         ],
     ],
 )
@@ -180,7 +186,7 @@ def test_model_metadata(repository: Path) -> None:
     def scenario(house: House) -> None:
         assert house.engine.model_metadata("many", "1") == {
             "name": "many",
-            "versions": ["1", "3"],
+            "versions": ["1"],
             "platform": "identity",
             "inputs": [
                 {"name": "INPUT0", "datatype": "FP32", "shape": (-1, -1)},

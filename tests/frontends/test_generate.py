@@ -111,7 +111,7 @@ def test_what_is_refused_before_it_reaches_the_model(tmp_path: Path) -> None:
         assert "expected 2 inputs but got 1 inputs" in (await refused("texts", {"INPUT0": "a"}))[1]
         assert "expected 2 inputs but got 0 inputs" in (await refused("texts", {"abc": 123}))[1]
         twice = await refused("texts", b'{"INPUT0": "a", "INPUT0": "b", "INPUT1": 1}')
-        assert twice == (400, "input 'INPUT0' already exists in request")
+        assert twice == (400, "[request id: <id_unknown>] input 'INPUT0' already exists in request")
         assert "batch-size must be <= 4" in (await refused("batched", {"INPUT0": list(range(10))}))[1]
         assert "batch-size must be at least 1" in (await refused("batched", {"INPUT0": []}))[1]
         assert "takes strings, found 5 at element 0" in (await refused("texts", {**whole, "INPUT0": 5}))[1]

@@ -340,20 +340,19 @@ def test_raw_requests(repository: Path, model: str, body: bytes, headers: dict, 
         (
             "floats",
             b"abcde",
-            "[request id: <id_unknown>] The shape of the raw input 'INPUT0' can not be deduced: 5 bytes are not a "
-            "multiple of 4",
+            "[request id: <id_unknown>] input byte size mismatch for input 'raw_input' for model 'floats'. Expected 4, "
+            "got 5",
         ),
         (
             "whole",
             raw(1),
-            "[request id: <id_unknown>] input byte size mismatch for input 'INPUT0' for model 'whole'. Expected 24, "
+            "[request id: <id_unknown>] input byte size mismatch for input 'raw_input' for model 'whole'. Expected 24, "
             "got 4",
         ),
         (
             "strings",
             b"abc",
-            "[request id: <id_unknown>] expected 2 string elements for inference input 'INPUT0' for model 'strings', "
-            "got 1",
+            "[request id: <id_unknown>] For BYTE datatype raw input 'INPUT0', the model must have input shape [1]",
         ),
     ],
 )
@@ -386,8 +385,7 @@ def test_a_header_length_outside_the_body(repository: Path, length: int) -> None
             "floats",
             binary(1, 2),
             None,
-            "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing "
-            "inputs in binary data format",
+            "unexpected size for input 'INPUT0', expecting 8 additional bytes for model 'floats'",
         ),
         ("floats", binary(1, 2), raw(1, 2, 3), "unexpected additional input data for model 'floats'"),
         ("floats", floats(1), raw(1), "unexpected additional input data for model 'floats'"),

@@ -32,12 +32,12 @@ def test_the_server(repository: Path) -> None:
 
 def test_a_model(repository: Path) -> None:
     async def scenario(house: House, peer: Peer) -> None:
-        for target in ("many", "many/versions/3"):
+        for target, versions in (("many", ["1", "3", "20"]), ("many/versions/3", ["3"])):
             answer = await peer.ask("GET", f"/v2/models/{target}")
             assert (answer.status, answer.type) == (200, JSON)
             assert answer.json == {
                 "name": "many",
-                "versions": ["1", "3", "20"],
+                "versions": versions,
                 "platform": "identity",
                 "inputs": [
                     {"name": "INPUT0", "datatype": "FP32", "shape": [-1, -1, 4]},

@@ -28,11 +28,13 @@ def tool() -> str:
     return found
 
 
-def analyze(tool: str, server: RunningServer, model: str, *arguments: str) -> None:
-    """Let it send its requests, four at a time; all of them must succeed."""
+def analyze(tool: str, server: RunningServer, model: str, *arguments: str, protocol: str = "grpc") -> None:
+    """Let it send its requests, four at a time where nothing else is said; all of them must succeed."""
     before = server.statistics(model)
-    fixed = ("-m", model, "-u", server.grpc_url, "-i", "grpc", "--request-count", str(REQUESTS))
-    printed = run([tool, *fixed, "--concurrency-range", "4", *arguments])
+    url = server.grpc_url if protocol == "grpc" else server.url
+    fixed = ("-m", model, "-u", url, "-i", protocol, "--request-count", str(REQUESTS))
+    pace = () if "--request-rate-range" in arguments else ("--concurrency-range", "4")
+    printed = run([tool, *fixed, *pace, *arguments])
     counted = REQUEST_COUNT.search(printed)
     assert counted, printed
     assert int(counted[1]) >= REQUESTS, printed
@@ -107,3 +109,33 @@ def test_shared_memory(tool: str, tmp_path: Path, protocol: str) -> None:
         assert successes(found) >= 300
         assert found["inference_stats"]["fail"]["count"] == 0
         assert server.get("/v2/systemsharedmemory/status").json() == []
+
+
+FORMATS = ("binary", "json")
+RATE = ("--request-rate-range", "1000")
+
+
+@pytest.mark.parametrize("inputs", FORMATS)
+@pytest.mark.parametrize("outputs", FORMATS)
+def test_formats_of_tensors_over_http(tool: str, server: RunningServer, inputs: str, outputs: str) -> None:
+    formats = ("--input-tensor-format", inputs, "--output-tensor-format", outputs)
+    analyze(tool, server, "id_FP32", "--shape", "INPUT0:64", "--async", *formats, protocol="http")
+
+
+@pytest.mark.parametrize("inputs", FORMATS)
+def test_strings_over_http(tool: str, server: RunningServer, inputs: str) -> None:
+    given = ("--shape", "INPUT0:3", "--string-length", "20", "--input-tensor-format", inputs)
+    analyze(tool, server, "id_BYTES", *given, "--async", protocol="http")
+
+
+def test_batches_over_http(tool: str, server: RunningServer) -> None:
+    analyze(tool, server, "sum", "-b", "2", "--sync", protocol="http")
+
+
+@pytest.mark.parametrize("way", ["async", "streaming"])
+def test_a_rate_of_requests(tool: str, server: RunningServer, way: str) -> None:
+    analyze(tool, server, "sum", "-b", "1", *RATE, *WAYS[way])
+
+
+def test_a_rate_of_requests_over_http(tool: str, server: RunningServer) -> None:
+    analyze(tool, server, "sum", "-b", "1", *RATE, "--async", protocol="http")

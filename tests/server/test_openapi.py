@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 
 from naiad.frontends.http.openapi import document
 from naiad.frontends.http.routes import ROUTES
 from server.models import identity, write_model
 from server.running import RunningServer, serving
+
+RUN_S = 150
 
 
 @pytest.fixture(scope="module")
@@ -71,46 +75,17 @@ def test_answers_have_what_their_schema_requires(server: RunningServer, path: st
     assert set(document(ROUTES)["components"]["schemas"][schema]["required"]) <= set(found)
 
 
-def test_the_document_is_valid() -> None:
-    validator = pytest.importorskip("openapi_spec_validator", reason="needs pip install --group openapi")
-    validator.validate(json.loads(json.dumps(document(ROUTES))))
-
-
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.timeout(RUN_S + 60)
 def test_the_server_does_what_the_document_says(server: RunningServer) -> None:
-    """Requests made from the document, right and wrong ones, get answers that the document has."""
-    schemathesis = pytest.importorskip("schemathesis", reason="needs pip install --group openapi")
-    openapi_checks = pytest.importorskip("schemathesis.specs.openapi.checks")
-    checks = [
-        openapi_checks.status_code_conformance,
-        openapi_checks.content_type_conformance,
-        openapi_checks.response_schema_conformance,
-    ]
-    schema = schemathesis.openapi.from_dict(server.get("/openapi.json").json())
-    schema.config.update(base_url=f"http://{server.url}")
-    count = 0
-    for found in schema.get_all_operations():
-        _try_out(found.ok(), checks)
-        count += 1
-    assert count == len(operations())
+    """The document is valid; requests made from it, right and wrong ones, get answers that it has."""
+    python = Path(sys.prefix) / "openapi" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"{python} is not there: scripts/test makes it")
+    script = Path(__file__).with_name("openapi_check.py")
+    command = [python, "-I", script, f"http://{server.url}"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert json.loads(finished.stdout) == {"operations": len(operations()), "failures": []}
     assert server.get("/v2/health/live").status == 200
     assert "Traceback" not in server.log
-
-
-def _try_out(operation: Any, checks: list[Any]) -> None:
-    limits = settings(
-        max_examples=25,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-
-    @limits
-    @given(case=operation.as_strategy())
-    def holds(case: Any) -> None:
-        case.call_and_validate(checks=checks)
-
-    holds()

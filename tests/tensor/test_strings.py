@@ -66,7 +66,8 @@ def test_arbitrary_bytes_are_decoded_or_refused(raw: bytes, elements: int) -> No
         (
             b"\1\0\0",
             1,
-            "incomplete string length indicator for {}, expecting 4 bytes but only 3 bytes available",
+            "incomplete string length indicator for {}, expecting 4 bytes but only 3 bytes available. Please make "
+            "sure the string length indicator is in one buffer.",
         ),
         (
             b"\5\0\0\0abc",

@@ -150,7 +150,6 @@ def test_the_request_must_be_an_object(value: Any, shown: str) -> None:
         b'{"inputs":[],}',
         b"{'inputs':[]}",
         b'{"inputs":[]} x',
-        b'\xef\xbb\xbf{"inputs":[]}',
         b'{"id":"\xff","inputs":[]}',
         b'{"id":"\xed\xa0\x80","inputs":[]}',
         b'{"id":"\\ud800","inputs":[]}',
@@ -278,7 +277,7 @@ def test_what_is_malformed(request_: Any, text: str) -> None:
         ),
         (
             {"inputs": ["x"]},
-            ONE_SOURCE + "no field is set: inputs[0] must be an object, found the string 'x'",
+            ONE_SOURCE + "no field is set",
         ),
         (
             {"parameters": {"triton_x": 1}, "inputs": []},
@@ -349,7 +348,7 @@ def test_an_output_in_a_region_is_nothing_else(other: dict[str, object]) -> None
 
 
 def test_the_place_of_a_mistake_is_counted() -> None:
-    text = refused({"inputs": [INPUT, INPUT, {"name": "C"}]}, MalformedRequestError)
+    text = refused({"inputs": [INPUT, INPUT, {"name": "C", "data": []}]}, MalformedRequestError)
     assert text == "Unable to parse 'shape': inputs[2] has no member 'shape'"
 
 
@@ -387,3 +386,18 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
         parse_infer_header(raw)
     except InvalidArgumentError as error:
         str(error).encode()
+
+
+def test_a_byte_order_mark_is_read_over() -> None:
+    assert (
+        parse_infer_header(b"\xef\xbb\xbf" + json.dumps({"inputs": [INPUT]}).encode()).inputs[0].name == INPUT["name"]
+    )
+
+
+@pytest.mark.parametrize("length", [128, 129])
+def test_a_sequence_id_has_up_to_128_characters(length: int) -> None:
+    request = {"inputs": [INPUT], "parameters": {"sequence_id": "x" * length}}
+    if length == 128:
+        assert parse_infer_header(json.dumps(request).encode()).sequence_id == "x" * length
+    else:
+        assert refused(request, UnsupportedError) == "string correlation ID cannot be longer than 128 characters"

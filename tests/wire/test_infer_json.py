@@ -221,7 +221,7 @@ def test_half_size_floats(wire: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         encode_data(np.zeros(1, dtype.numpy), dtype, "X")
     assert str(caught.value) == (
-        f"sending {wire} data via JSON is not supported. Please use the binary data format for output X"
+        f"sending {wire} data via JSON is not supported. Please use the binary data format for output"
     )
 
 

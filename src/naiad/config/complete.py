@@ -97,6 +97,9 @@ def _stated_format(config: Any, folder: Path | None) -> ModelFormat | None:
         if (not config.backend or f.backend == config.backend)
         and (not config.platform or f.platform == config.platform)
     ]
+    if not matching and config.platform not in PLATFORMS:
+        # A platform that is no known one says nothing about the file.
+        matching = [f for f in FORMATS if f.backend == config.backend]
     by_name = format_by_suffix(config.default_model_filename)
     preferred = [f for f in matching if f == by_name] or [f for f in matching if _present(f, folder)] or matching
     return preferred[0] if preferred else None

@@ -49,6 +49,10 @@ def parent(path: str) -> str:
     return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
+class LoadingConfigError(ConfigError):
+    """A problem that the reference finds only while it loads a version: with its instances, inputs or outputs."""
+
+
 class ConfigProblemsError(ConfigError):
     """One or more problems of one configuration, in ``problems``.
 
@@ -59,6 +63,11 @@ class ConfigProblemsError(ConfigError):
         first = problems[0]
         super().__init__(str(first), first.file, first.line)
         self.problems = tuple(problems)
+
+    @property
+    def is_of_loading(self) -> bool:
+        """The first problem is one that only loading a version shows."""
+        return isinstance(self.problems[0], LoadingConfigError)
 
     def located(self) -> str:
         return "\n".join(problem.located() for problem in self.problems)

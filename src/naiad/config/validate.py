@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from naiad.config.problems import Origin
+from naiad.config.problems import LoadingConfigError, Origin
 from naiad.config.rules import batch_tensors, batching, ensemble, general, instances, metrics, sequence, tensors
 from naiad.errors import ConfigError
 
@@ -22,14 +22,19 @@ def validate(
         gpu_count: GPUs that can be used.
     """
     place = origin or Origin()
-    found = [
+    model = [
         *general.violations(config, directory),
-        *batch_tensors.violations(config),
         *batching.violations(config),
         *sequence.violations(config),
         *ensemble.violations(config),
         *metrics.violations(config),
+    ]
+    version = [
+        *batch_tensors.violations(config),
         *instances.violations(config, gpu_count),
         *tensors.violations(config),
     ]
-    return [place.error(violation.message, violation.path) for violation in found]
+    return [
+        *(place.error(violation.message, violation.path) for violation in model),
+        *(LoadingConfigError(found.message, place.file, place.line(found.path)) for found in version),
+    ]

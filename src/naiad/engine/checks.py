@@ -85,7 +85,7 @@ def check_size(spec: ModelSpec, name: str, expected: int, found: int, request_id
 def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> None:
     given = [i.name for i in inputs]
     if len(set(given)) < len(given):
-        raise InvalidArgumentError(f"input '{_first_repeated(given)}' already exists in request")
+        raise InvalidArgumentError(f"{label}input '{_first_repeated(given)}' already exists in request")
     required = [t.name for t in spec.inputs.values() if not t.optional]
     if not len(required) <= len(given) <= len(spec.inputs):
         raise InvalidArgumentError(label + _count_text(spec, given, required))

@@ -12,6 +12,7 @@ from naiad.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledInput, Checked
 from naiad.execution.model import LoadedModel
 from naiad.lifecycle.asking import Done
+from naiad.lifecycle.candidate import NoVersionError
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.states import ModelState
@@ -167,6 +168,9 @@ class Engine:
 
     def _find_version(self, name: str, version: str | None) -> VersionEntry:
         entry = self._entries.get(name)
+        if entry is not None and isinstance(entry.problem, NoVersionError):
+            missing = f"version {_version_number(version)} is not found" if version else "has no available versions"
+            raise NotFoundError(f"Request for unknown model: '{name}' {missing}")
         if entry is None or not entry.versions:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         if not version:
@@ -243,8 +247,9 @@ class Engine:
 
     def model_metadata(self, name: str, version: str | None) -> dict[str, Any]:
         """The model metadata object of the protocol; errors as ``find``."""
-        spec = self.find(name, version).spec
-        ready = sorted(v.version for v in self._entries[name].versions.values() if v.state is ModelState.READY)
+        model = self.find(name, version)
+        spec = model.spec
+        ready = [model.version] if version else [v.version for v in self._entries[name].ready()]
         return {
             "name": name,
             "versions": [str(v) for v in ready],
@@ -309,6 +314,10 @@ class Engine:
 
 def _version_number(text: str) -> int:
     # int() takes more than digits: signs, spaces, underscores, other scripts; and no number of 4300 digits.
+    if text.isascii() and text[:1] == "-" and text[1:].isdigit() and len(text) < 20:
+        raise InvalidArgumentError(
+            f"invalid model version specified '{text}' , version should be an integral value > 0"
+        )
     number = int(text) if len(text) < 20 and text.isascii() and text.isdigit() else -1
     if not 0 <= number <= _MAX_VERSION:
         raise InvalidArgumentError(

@@ -171,7 +171,7 @@ class ChildProcess:
             if kind in (READY, CONFIG):
                 return kind, content
             if kind == FAILED:
-                raise error_of_name(str(content.get("error") or ""), _failure(content))
+                raise error_of_name(str(content.get("error") or ""), _failure(self.name, content))
             if kind == LOG:
                 log_line(self.name, content)
             elif kind == ASK:
@@ -331,9 +331,12 @@ def _cannot_start(name: str, spec: ChildSpec, error: OSError) -> ModelLoadError:
     return ModelLoadError(f"instance '{name}': {spec.python} cannot be started: {error}")
 
 
-def _failure(content: Mapping[str, Any]) -> str:
+def _failure(instance: str, content: Mapping[str, Any]) -> str:
+    """Why the model did not load; its traceback, which says more than callers need, goes to the log."""
     message, traceback = str(content.get("message", "")), str(content.get("traceback", ""))
-    return message if traceback.strip() in message else f"{message}\n{traceback}"
+    if traceback.strip() not in message:
+        logger.error("%s: %s", instance, traceback)
+    return message
 
 
 def _signal_name(number: int) -> str:

@@ -72,12 +72,15 @@ class Planner(Generic[_Plan]):
         asked = {o.name: o.binary for o in wanted}
         inputs: list[BinaryInput] = []
         size = 0
+        # As in ``check_inputs``, the reference meets the inputs in the reverse of the order sent.
+        for given in header.inputs[::-1]:
+            if given.binary_size is not None and not given.dtype.is_bytes:
+                check_size(spec, given.name, given.elements * given.dtype.itemsize, given.binary_size, header.id)
         for given in header.inputs:
             if given.binary_size is None:
                 continue
             size += given.binary_size
             if not given.dtype.is_bytes:
-                check_size(spec, given.name, given.elements * given.dtype.itemsize, given.binary_size, header.id)
                 inputs.append(BinaryInput(given.name, given.dtype.numpy, offsets[given.name], given.shape))
         regions = _regions(spec, header)
         return self._kind(

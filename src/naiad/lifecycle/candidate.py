@@ -82,6 +82,8 @@ def find_candidate(catalog: Catalog, name: str, model_config_name: str, override
 
 
 def _parsed(source: ModelSource, text: str) -> ReadConfig:
+    if not text.strip():
+        raise ConfigError("the parameter 'config' is empty, expected a model configuration as JSON")
     try:
         read = parse_config(text, ConfigFormat.JSON)
     except ConfigError as error:

@@ -9,7 +9,14 @@ import logging
 from collections.abc import Iterable
 
 from naiad.config.problems import ConfigProblemsError
-from naiad.errors import ConfigError, InternalError, ModelLoadError, NaiadError
+from naiad.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    InternalError,
+    InvalidArgumentError,
+    ModelLoadError,
+    NaiadError,
+)
 from naiad.lifecycle.candidate import NoVersionError
 from naiad.lifecycle.entries import UNLOADED, VersionEntry
 from naiad.lifecycle.states import ModelState
@@ -36,6 +43,20 @@ def not_reloaded(problem: NaiadError) -> str:
     return f"serves as before, it could not be loaded again: {problem}"
 
 
+def is_of_the_model(problem: NaiadError) -> bool:
+    """Whether the configuration is wrong in a way that the reference finds before it tries a version."""
+    return isinstance(problem, ConfigProblemsError) and not problem.is_of_loading
+
+
+def reason_of(problem: NaiadError) -> str:
+    """Why a version cannot be loaded, as the protocol shows it: with the name of the error's kind before its text."""
+    if is_of_the_model(problem):
+        return str(problem)
+    is_internal = isinstance(problem, ModelLoadError) and not isinstance(problem, BackendUnavailableError)
+    kind = "Internal" if is_internal or not isinstance(problem, InvalidArgumentError) else "Invalid argument"
+    return f"{kind}: {problem}"
+
+
 def not_found(name: str, problem: NaiadError) -> NaiadError:
     """The answer to a load for which ``problem`` leaves nothing to be tried."""
     if isinstance(problem, UnusableFilesError):
@@ -47,8 +68,7 @@ def not_found(name: str, problem: NaiadError) -> NaiadError:
 
 def load_failed(name: str, versions: Iterable[VersionEntry], problem: NaiadError) -> NaiadError:
     """The answer to a load of which a version failed with ``problem``."""
-    if isinstance(problem, ConfigProblemsError):
-        # The reference finds these before it tries a version.
+    if is_of_the_model(problem):
         return not_found(name, problem)
     failed = (v for v in versions if v.state is ModelState.UNAVAILABLE and v.reason != UNLOADED)
     lines = "".join(f"version {v.version} is at UNAVAILABLE state: {v.reason};\n" for v in failed)

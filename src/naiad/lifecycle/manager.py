@@ -18,7 +18,15 @@ from naiad.execution.model import LoadedModel
 from naiad.lifecycle.asking import Asker, AskingModels, Done
 from naiad.lifecycle.candidate import Candidate, candidate, find_candidate
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
-from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
+from naiad.lifecycle.failures import (
+    as_load_error,
+    is_of_the_model,
+    load_failed,
+    located,
+    not_found,
+    not_reloaded,
+    reason_of,
+)
 from naiad.lifecycle.loading import LoadSettings, load_version
 from naiad.lifecycle.names import Names
 from naiad.lifecycle.operations import Operation, Operations
@@ -268,6 +276,12 @@ class ModelManager:
         problems = await asyncio.gather(*(load(version) for version in fresh))
         problem = next(filter(None, problems), None)
         entry.files = None if problem else found.files
+        if problem and is_of_the_model(problem):
+            # The reference does not come to know the versions of such a model.
+            entry.problem = problem
+            for version in fresh:
+                if version.state is ModelState.UNAVAILABLE:
+                    entry.versions.pop(version.version, None)
         return problem
 
     @staticmethod
@@ -324,7 +338,7 @@ class ModelManager:
             )
         except Exception as error:
             problem = as_load_error(error)
-            version.become(ModelState.UNAVAILABLE, str(problem))
+            version.become(ModelState.UNAVAILABLE, reason_of(problem))
             logger.error("failed to load '%s' version %d: %s", name, version.version, located(problem))
             return problem
         finally:

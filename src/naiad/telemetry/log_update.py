@@ -58,7 +58,7 @@ def _level(name: str, value: Any) -> int:
 
 def _format(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise MalformedRequestError(f"expect string for '{name}', one of {', '.join(FORMATS)}")
+        raise MalformedRequestError(f"expect string for '{name}'")
     if value not in FORMATS:
         raise LogFormatError(value)
     return value

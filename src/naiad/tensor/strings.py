@@ -36,7 +36,7 @@ def decode_bytes(raw: bytes | bytearray | memoryview, elements: int, place: str)
         if size - pos < 4:
             raise InvalidArgumentError(
                 f"incomplete string length indicator for {place}, expecting 4 bytes but only {size - pos} bytes "
-                "available"
+                "available. Please make sure the string length indicator is in one buffer."
             )
         length = unpack(raw, pos)[0]
         pos += 4

@@ -29,6 +29,10 @@ _HALF_BYTES: Final = 2
 _PIECE: Final = 1 << 20
 
 
+class UnclassifiableError(InvalidArgumentError):
+    """Classes are asked for of an output that holds no numbers."""
+
+
 class LargeClassesError(InvalidArgumentError):
     """To classify these outputs takes longer than the event loop may stand still: ``classify`` does it in a thread.
 
@@ -106,10 +110,10 @@ def check_classifiable(dtype: DataType) -> None:
     """Whether outputs of this datatype can be classified: all numbers can.
 
     Raises:
-        InvalidArgumentError: it holds no numbers.
+        UnclassifiableError: it holds no numbers.
     """
     if dtype.is_bytes or dtype.wire == "BOOL":
-        raise InvalidArgumentError(f"class result not available for output due to unsupported type '{dtype.wire}'")
+        raise UnclassifiableError(f"class result not available for output due to unsupported type '{dtype.wire}'")
 
 
 def _best(row: Array, count: int, labels: Sequence[bytes]) -> list[bytes]:

@@ -6,10 +6,11 @@ model; the result says what the caller wrote, not whether a model accepts it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from naiad.errors import InvalidArgumentError, MalformedRequestError
+from naiad.errors import InvalidArgumentError, MalformedRequestError, UnsupportedError
 from naiad.regions.region import RegionRef
 from naiad.request import SEQUENCE_END, SEQUENCE_START, ParameterValue
 from naiad.tensor.dtypes import BY_WIRE, DataType
@@ -26,6 +27,7 @@ RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton u
 REGION: Final = "shared_memory_region"
 REGION_OFFSET: Final = "shared_memory_offset"
 REGION_SIZE: Final = "shared_memory_byte_size"
+MAX_SEQUENCE_NAME: Final = 128
 _WIDEST_BYTES = 8
 _SEQUENCE_KEYS = ("sequence_start", "sequence_end")
 
@@ -140,17 +142,15 @@ def check_rank(found: int, name: str) -> None:
         raise InvalidArgumentError(f"invalid shape for input '{name}': {found} dimensions, expected at most {MAX_RANK}")
 
 
-def check_binary_allowed(header: InferHeader) -> None:
-    """Check that a request which is JSON alone has no binary inputs.
+def check_sequence_name(name: str) -> str:
+    """A sequence id that is a text, as it came.
 
     Raises:
-        InvalidArgumentError: it has.
+        UnsupportedError: it is longer than ``MAX_SEQUENCE_NAME`` characters.
     """
-    if any(i.binary_size is not None for i in header.inputs):
-        raise InvalidArgumentError(
-            "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing "
-            "inputs in binary data format"
-        )
+    if len(name.encode(errors="surrogatepass")) > MAX_SEQUENCE_NAME:
+        raise UnsupportedError(f"string correlation ID cannot be longer than {MAX_SEQUENCE_NAME} characters")
+    return name
 
 
 def _read_parameters(header: InferHeader, found: Any) -> None:
@@ -162,7 +162,9 @@ def _read_parameters(header: InferHeader, found: Any) -> None:
     for key, value in found.items():
         if key == "sequence_id":
             header.sequence_id = (
-                value if isinstance(value, str) else _unsigned(value, key, "an unsigned integer or a string")
+                check_sequence_name(value)
+                if isinstance(value, str)
+                else _unsigned(value, key, "an unsigned integer or a string")
             )
         elif key in _SEQUENCE_KEYS:
             setattr(header, key, _boolean(value, key))
@@ -185,7 +187,10 @@ def _read_parameters(header: InferHeader, found: Any) -> None:
 def _read_input(entry: Any, index: int) -> InputHeader:
     place = f"inputs[{index}]"
     if not isinstance(entry, dict):
-        entry = _no_data_in(entry, place)
+        raise _one_source(())
+    parameters = entry.get("parameters")
+    fields = parameters if isinstance(parameters, dict) else {}
+    _check_one_source("data" in entry, "binary_data_size" in fields, "shared_memory_region" in fields)
     name = _string(_required(entry, "name", place), "name")
     dims = _array(_required(entry, "shape", place), "shape")
     check_rank(len(dims), name)
@@ -194,31 +199,31 @@ def _read_input(entry: Any, index: int) -> InputHeader:
     dtype = BY_WIRE.get(wire)
     if dtype is None:
         raise InvalidArgumentError(f"invalid datatype for input {name}")
-    parameters = entry.get("parameters")
-    size = _binary_size(parameters) if isinstance(parameters, dict) else None
+    size = _binary_size(fields)
     data = _array(entry["data"], "data") if "data" in entry else None
-    in_region = isinstance(parameters, dict) and REGION in parameters
-    _check_one_source(data is not None, size is not None, in_region)
-    region = _region(parameters, f"input '{name}'") if in_region and isinstance(parameters, dict) else None
+    if data is not None:
+        check_in_json(dtype, name)
+    region = _region(fields, f"input '{name}'") if REGION in fields else None
     elements = count_elements(shape, name)
     return InputHeader(name, dtype, shape, elements, data, size, region)
 
 
-def _no_data_in(entry: Any, place: str) -> Any:
-    raise InvalidArgumentError(
-        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
-        f"'shared_memory_region' in 'parameters'. But no field is set: {place} must be an object, found {_kind(entry)}"
-    )
+def check_in_json(dtype: DataType, name: str) -> None:
+    """Check that the data of the input ``name`` may come in JSON.
+
+    Raises:
+        InvalidArgumentError: FP16 and BF16 may not.
+    """
+    if not dtype.in_json:
+        raise InvalidArgumentError(
+            f"receiving {dtype.wire} data via JSON is not supported. Please use the binary data format for input {name}"
+        )
 
 
 def _check_one_source(data: bool, binary: bool, region: bool) -> None:
     given = [n for n, on in (("data", data), ("binary_data_size", binary), ("shared_memory_region", region)) if on]
     if len(given) != 1:
-        found = "set " + " ".join(f"'{n}'" for n in given) if given else "no field is set"
-        raise InvalidArgumentError(
-            "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
-            f"'shared_memory_region' in 'parameters'. But {found}"
-        )
+        raise _one_source(given)
 
 
 def _region(parameters: dict[str, Any], place: str) -> RegionRef:
@@ -227,6 +232,14 @@ def _region(parameters: dict[str, Any], place: str) -> RegionRef:
     offset = _unsigned(parameters.get(REGION_OFFSET, 0), REGION_OFFSET)
     return RegionRef(
         name, offset, _unsigned(_required(parameters, REGION_SIZE, f"'parameters' of {place}"), REGION_SIZE)
+    )
+
+
+def _one_source(given: Sequence[str]) -> InvalidArgumentError:
+    found = "set " + " ".join(f"'{n}'" for n in given) if given else "no field is set"
+    return InvalidArgumentError(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+        f"'shared_memory_region' in 'parameters'. But {found}"
     )
 
 

@@ -13,17 +13,18 @@ import numpy as np
 import orjson
 
 from naiad.errors import InternalError, InvalidArgumentError, MalformedRequestError
-from naiad.request import Array
+from naiad.request import Array, request_label
 from naiad.tensor.dtypes import DataType
-from naiad.wire.infer_header import InputHeader
+from naiad.tensor.strings import string_array
+from naiad.wire.infer_header import InputHeader, check_in_json
 
 MAX_NESTING = 100
 _EXPECTED = {"b": "true or false", "i": "integers", "u": "unsigned integers", "f": "numbers", "O": "strings"}
 _ALLOWED: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str}}
 
 
-def decode_data(header: InputHeader) -> Array:
-    """The ``data`` of one input as an array of its shape.
+def decode_data(header: InputHeader, model: str = "", request_id: str = "") -> Array:
+    """The ``data`` of one input as an array of its shape; ``model`` and ``request_id`` are for errors.
 
     Raises:
         InvalidArgumentError: FP16 and BF16 cannot travel in JSON.
@@ -32,13 +33,9 @@ def decode_data(header: InputHeader) -> Array:
     if header.data is None:
         raise InternalError(f"input '{header.name}' has no JSON data")
     dtype = header.dtype
-    if not dtype.in_json:
-        raise InvalidArgumentError(
-            f"receiving {dtype.wire} data via JSON is not supported. Please use the binary data format for input "
-            f"{header.name}"
-        )
+    check_in_json(dtype, header.name)
     flat, kinds = _flatten(header.data, header.name)
-    if len(flat) != header.elements:
+    if len(flat) != header.elements and not dtype.is_bytes:
         raise MalformedRequestError(
             f"Unable to parse 'data' of input '{header.name}': Shape does not match true shape of 'data' field: shape "
             f"{_dims(header.shape)} has {header.elements} elements, found {len(flat)}"
@@ -46,6 +43,14 @@ def decode_data(header: InputHeader) -> Array:
     wanted = dtype.numpy.kind
     if not kinds <= _ALLOWED[wanted]:
         raise _wrong_kind(flat, header, wanted)
+    if dtype.is_bytes:
+        place = f"inference input '{header.name}'" + (f" for model '{model}'" if model else "")
+        encoded = [_encode_utf8(e, header.name) for e in flat]
+        try:
+            strings = string_array(encoded, header.elements, place)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(request_label(request_id) + str(error)) from None
+        return strings.reshape(header.shape)
     return _to_array(flat, header).reshape(header.shape)
 
 
@@ -102,10 +107,6 @@ def _short(value: Any) -> str:
 
 def _to_array(flat: list[Any], header: InputHeader) -> Array:
     dtype = header.dtype
-    if dtype.is_bytes:
-        array = np.empty(len(flat), np.object_)
-        array[:] = [_encode_utf8(e, header.name) for e in flat]
-        return array
     try:
         if dtype.numpy.kind != "f":
             # Since numpy 2 a Python integer outside the range of the dtype raises instead of wrapping around.
@@ -150,7 +151,7 @@ def encode_data(array: Array, dtype: DataType, name: str) -> bytes:
     """
     if not dtype.in_json:
         raise InvalidArgumentError(
-            f"sending {dtype.wire} data via JSON is not supported. Please use the binary data format for output {name}"
+            f"sending {dtype.wire} data via JSON is not supported. Please use the binary data format for output"
         )
     if dtype.is_bytes:
         return orjson.dumps([_decode_utf8(e, i, name) for i, e in enumerate(array.ravel().tolist())])

@@ -19,12 +19,12 @@ from naiad.wire.infer_header import (
     REGION,
     REGION_OFFSET,
     REGION_SIZE,
-    RESERVED_KEY,
     InferHeader,
     InputHeader,
     OutputHeader,
     check_number,
     check_rank,
+    check_sequence_name,
     count_elements,
 )
 
@@ -33,6 +33,10 @@ INVALID: Final = DataType("<invalid>", "TYPE_INVALID", np.dtype(np.void), 1)
 """Stands for a datatype that is none; it fits no model."""
 
 Raw = bytes | memoryview
+_RESERVED: Final = (
+    "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys starting with "
+    f"'triton_' are allowed: {EMPTY_FINAL}"
+)
 _CUSTOM: Final = ("bool_param", "int64_param", "string_param", "double_param")
 _INT64: Final = ("int64_param",)
 _BOOL: Final = ("bool_param",)
@@ -78,14 +82,14 @@ def _read_parameters(header: InferHeader, found: Mapping[str, Any]) -> None:
         elif key == EMPTY_FINAL:
             header.empty_final = _value(key, parameter, _BOOL)
         elif key.startswith("triton_"):
-            raise InvalidArgumentError(RESERVED_KEY)
+            raise InvalidArgumentError(_RESERVED)
         else:
             header.parameters[key] = _custom(key, parameter)
 
 
 def _sequence_id(value: int | str) -> int | str:
     # The reference takes the 64 bits of a number as an unsigned one.
-    return value if isinstance(value, str) else value % 2**64
+    return check_sequence_name(value) if isinstance(value, str) else value % 2**64
 
 
 def _value(key: str, parameter: Any, kinds: Sequence[str]) -> Any:
@@ -98,7 +102,7 @@ def _value(key: str, parameter: Any, kinds: Sequence[str]) -> Any:
 
 def _not_negative(key: str, value: int) -> int:
     if value < 0:
-        raise InvalidArgumentError(f"invalid value for '{key}' parameter, expected 0 or more, found {value}.")
+        raise InvalidArgumentError(f"invalid value for '{key}', expected value >= 0.")
     return value
 
 
@@ -162,8 +166,12 @@ def _read_output(found: Any) -> OutputHeader:
     parameters = found.parameters
     output = OutputHeader(found.name, True)
     if "classification" in parameters:
-        value = _value("classification", parameters["classification"], _INT64)
-        output.classification = _not_negative("classification", value)
+        chosen = parameters["classification"]
+        if chosen.WhichOneof("parameter_choice") != "int64_param":
+            raise InvalidArgumentError("invalid value type for 'classification' parameter, expected int64_param")
+        if chosen.int64_param < 0:
+            raise InvalidArgumentError("invalid value for 'classification' parameter, expected >= 0")
+        output.classification = chosen.int64_param
     if REGION in parameters:
         output.region = _region(parameters, output.name)
         if output.classification:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from naiad.errors import MalformedRequestError
+
+_MARK: Final = b"\xef\xbb\xbf"
+"""The mark that some editors put before UTF-8; the reference reads on behind it."""
 
 
 def load_json(raw: bytes | bytearray | memoryview) -> Any:
@@ -21,6 +24,8 @@ def load_json(raw: bytes | bytearray | memoryview) -> Any:
     except orjson.JSONDecodeError as error:
         strict = error
     text = bytes(raw)
+    if text.startswith(_MARK):
+        return load_json(text[len(_MARK) :])
     # The reference reads the bare words NaN and Infinity, which strict JSON does not have.
     if b"NaN" in text or b"Infinity" in text:
         try:

@@ -225,11 +225,12 @@ TYPED_ERRORS = {
     ),
     "too few strings": (
         typed("BYTES", "bytes_contents", [b"a"]),
-        "expected 2 string elements for inference input 'IN_BYTES' for model 'types', got 1",
+        UNKNOWN + "expected 2 string elements for inference input 'IN_BYTES' for model 'types', got 1",
     ),
     "too many strings": (
         typed("BYTES", "bytes_contents", [b"a"] * 3),
-        "unexpected number of string elements 3 for inference input 'IN_BYTES' for model 'types', expecting 2",
+        UNKNOWN
+        + "unexpected number of string elements 3 for inference input 'IN_BYTES' for model 'types', expecting 2",
     ),
     "no contents": (
         typed("INT32", "int_contents", []),
@@ -304,7 +305,7 @@ ERRORS: dict[str, tuple[Any, int, str]] = {
     "an input twice": (
         changed("m.inputs[1].name = 'INPUT0'"),
         INVALID,
-        "input 'INPUT0' already exists in request",
+        UNKNOWN + "input 'INPUT0' already exists in request",
     ),
     "missing input": (
         changed("del m.inputs[1]"),
@@ -456,12 +457,12 @@ ERRORS: dict[str, tuple[Any, int, str]] = {
     "classes of the wrong type": (
         changed("m.outputs.add(name='OUTPUT0').parameters['classification'].string_param = '2'"),
         INVALID,
-        "invalid value type for 'classification' parameter, expected int64_param.",
+        "invalid value type for 'classification' parameter, expected int64_param",
     ),
     "a negative number of classes": (
         changed("m.outputs.add(name='OUTPUT0').parameters['classification'].int64_param = -2"),
         INVALID,
-        "invalid value for 'classification' parameter, expected 0 or more, found -2.",
+        "invalid value for 'classification' parameter, expected >= 0",
     ),
     "very many inputs": (
         changed(f"m.inputs.extend(list(m.inputs[:1]) * {MAX_ENTRIES})"),
@@ -493,7 +494,10 @@ def test_every_error_has_its_code_and_text_also_the_second_time(tmp_path: Path) 
 
 TYPE = "invalid value type for '{}' parameter, expected {}."
 CUSTOM = "int64_param, bool_param, or string_param"
-RESERVED = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
+RESERVED = (
+    "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys starting with "
+    "'triton_' are allowed: triton_enable_empty_final_response"
+)
 PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
     ("sequence_id", {"int64_param": -5}, ""),
     ("sequence_id", {"string_param": "s"}, ""),
@@ -504,10 +508,11 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
     ("priority", {"int64_param": 3}, ""),
     ("priority", {"uint64_param": 3}, ""),
     ("priority", {"string_param": "x"}, TYPE.format("priority", "int64_param or uint64_param")),
-    ("priority", {"int64_param": -1}, "invalid value for 'priority' parameter, expected 0 or more, found -1."),
+    ("priority", {"int64_param": -1}, "invalid value for 'priority', expected value >= 0."),
+    ("sequence_id", {"string_param": "x" * 128}, ""),
     ("timeout", {"int64_param": 10**6}, ""),
     ("timeout", {"uint64_param": 1}, TYPE.format("timeout", "int64_param")),
-    ("timeout", {"int64_param": -1}, "invalid value for 'timeout' parameter, expected 0 or more, found -1."),
+    ("timeout", {"int64_param": -1}, "invalid value for 'timeout', expected value >= 0."),
     ("triton_enable_empty_final_response", {"bool_param": True}, ""),
     (
         "triton_enable_empty_final_response",

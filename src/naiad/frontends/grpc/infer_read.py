@@ -18,7 +18,7 @@ from naiad.frontends.grpc.answers import UNPARSABLE
 from naiad.frontends.grpc.call import Body
 from naiad.frontends.grpc.infer_memo import Remembered, memo_key, memo_key_size
 from naiad.frontends.planning import Planner, read_bytes
-from naiad.request import Array
+from naiad.request import Array, request_label
 from naiad.wire.infer_contents import Contents, decode_contents
 from naiad.wire.infer_header import MAX_ENTRIES, InputHeader
 from naiad.wire.infer_message import Raw, read_message
@@ -177,7 +177,13 @@ def _read_input(given: InputHeader, source: Raw | Contents, spec: ModelSpec, req
     if not given.dtype.is_bytes:
         itemsize = given.dtype.itemsize
         check_size(spec, given.name, given.elements * itemsize, source.size * itemsize, request_id)
-    return decode_contents(source, given, f"inference input '{given.name}' for model '{spec.name}'")
+    place = f"inference input '{given.name}' for model '{spec.name}'"
+    if not given.dtype.is_bytes:
+        return decode_contents(source, given, place)
+    try:
+        return decode_contents(source, given, place)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(request_label(request_id) + str(error)) from None
 
 
 def _read_raw(given: InputHeader, raw: Raw, spec: ModelSpec, request_id: str) -> Array:

@@ -66,7 +66,7 @@ class Repository:
 def _value(name: str, parameter: Any, wanted: str) -> Any:
     """The value of a parameter, which must be of the kind ``wanted``."""
     if parameter.WhichOneof("parameter_choice") != wanted:
-        raise InvalidArgumentError(f"invalid value type for '{name}' parameter, expected {wanted}.")
+        raise InvalidArgumentError(f"invalid value type for load parameter '{name}', expected {wanted}.")
     return getattr(parameter, wanted)
 
 

@@ -197,7 +197,7 @@ class _GenerateHandler:
                 return
             header = read_generate(body, model.spec.inputs)
             plan = self._plan(model, header, {})
-            inputs = {given.name: decode_data(given) for given in header.inputs}
+            inputs = {given.name: decode_data(given, model.spec.name, header.id) for given in header.inputs}
             self._submit(exchange, model, plan, inputs, header.id, received_ns, len(body))
         except NaiadError as error:
             send_error(exchange, error)

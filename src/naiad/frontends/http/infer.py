@@ -13,13 +13,13 @@ from time import monotonic_ns
 import orjson
 
 from naiad.engine.engine import Engine
-from naiad.errors import CancelledError, NaiadError, NotFoundError
+from naiad.errors import CancelledError, NaiadError
 from naiad.execution.model import LoadedModel
 from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.forwarding import AddedParameters
 from naiad.frontends.http.answers import JSON, TEXT, handler_failed, send_error
-from naiad.frontends.http.infer_read import Body, DecoupledModelError, RequestReader
+from naiad.frontends.http.infer_read import Body, DecoupledModelError, HeaderSizeError, RequestReader
 from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json
 from naiad.frontends.http.protocol import Exchange, Handler
 from naiad.regions.registry import RegionRegistry
@@ -27,12 +27,14 @@ from naiad.regions.tensor import RegionUse
 from naiad.request import Array, InferRequest, Outputs, Parameters, memory_of
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
-from naiad.wire.infer_classes import Classes, Classified, LargeClassesError
+from naiad.wire.infer_classes import Classes, Classified, LargeClassesError, UnclassifiableError
 from naiad.wire.infer_parameters import parameters_of
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer, tensor_bytes
 
 _IN_ONE_WRITE = 65536
+_AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
+"""Errors that the reference finds outside of its check of the request, and so sends as text."""
 
 
 class HttpInferRequest(InferRequest):
@@ -235,7 +237,7 @@ class InferHandler:
         try:
             model = self._engine.find(self._name, self._version)
         except NaiadError as error:
-            send_error(exchange, error, TEXT if isinstance(error, NotFoundError) else JSON)
+            send_error(exchange, error, TEXT)
             return
         if model is not self._model:
             self._model = model
@@ -396,4 +398,4 @@ def _check(model: LoadedModel) -> None:
 
 
 def _refuse(exchange: Exchange, error: NaiadError) -> None:
-    send_error(exchange, error, TEXT if isinstance(error, DecoupledModelError) else JSON)
+    send_error(exchange, error, TEXT if isinstance(error, _AS_TEXT) else JSON)

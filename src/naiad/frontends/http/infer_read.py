@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from naiad.config.spec import ModelSpec, TensorSpec
+from naiad.engine.checks import check_size
 from naiad.errors import InvalidArgumentError, UnsupportedError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.planning import Planner, read_bytes
 from naiad.request import Array, request_label
 from naiad.wire.infer_binary import BinaryPlan
-from naiad.wire.infer_header import InferHeader, InputHeader, check_binary_allowed, parse_infer_header
+from naiad.wire.infer_header import InferHeader, InputHeader, parse_infer_header
 from naiad.wire.infer_json import decode_data
+
+RAW_INPUT: Final = "raw_input"
+"""What the reference calls a raw tensor in its texts."""
 
 Body = bytes | bytearray | memoryview
 
 
 class DecoupledModelError(UnsupportedError):
     """A model that sends any number of responses, asked in a way that takes one."""
+
+
+class HeaderSizeError(InvalidArgumentError):
+    """The header Inference-Header-Content-Length does not fit the body."""
 
 
 class ReadRequest(NamedTuple):
@@ -69,11 +77,8 @@ def _read_header(body: Body, header_length: int | None) -> tuple[InferHeader, in
     """The JSON part, and where it ends."""
     start = len(body) if header_length is None else header_length
     if not 0 < start <= len(body):
-        raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {start}")
-    header = parse_infer_header(body if start == len(body) else bytes(body[:start]))
-    if header_length is None:
-        check_binary_allowed(header)
-    return header, start
+        raise HeaderSizeError(f"inference header size should be in range (0, {len(body)}), got: {start}")
+    return parse_infer_header(body if start == len(body) else bytes(body[:start])), start
 
 
 def _locate(header: InferHeader, spec: ModelSpec, available: int) -> dict[str, int]:
@@ -103,7 +108,7 @@ def _read_others(
         if given.region is not None:
             continue
         if given.binary_size is None:
-            inputs[given.name] = decode_data(given)
+            inputs[given.name] = decode_data(given, spec.name, header.id)
         elif given.dtype.is_bytes:
             begin = start + offsets[given.name]
             raw = memoryview(body)[begin : begin + given.binary_size]
@@ -124,16 +129,13 @@ def _read_raw(model: LoadedModel, plans: Planner[BinaryPlan], body: Body) -> Rea
     elements = 1
     for dim in shape:
         elements *= dim
+    if not tensor.dtype.is_bytes:
+        check_size(spec, RAW_INPUT, elements * tensor.dtype.itemsize, len(body), "")
     given = InputHeader(tensor.name, tensor.dtype, shape, elements, None, len(body))
     header = InferHeader(binary_default=True, inputs=[given])
     plan = plans.make(header, {tensor.name: 0})
     inputs = plan.views(body, 0)
     if tensor.dtype.is_bytes:
-        if elements != 1:
-            raise InvalidArgumentError(
-                f"{label}expected {elements} string elements for inference input '{tensor.name}' for model "
-                f"'{spec.name}', got 1"
-            )
         inputs[tensor.name] = _one_string(bytes(body)).reshape(shape)
     return ReadRequest("", plan, inputs)
 
@@ -147,6 +149,12 @@ def _one_string(raw: bytes) -> Array:
 def _raw_shape(tensor: TensorSpec, spec: ModelSpec, size: int, label: str) -> tuple[int, ...]:
     """The shape of a raw tensor of ``size`` bytes: batch 1, and the one variable dimension as the size says."""
     dims = tensor.dims
+    if tensor.dtype.is_bytes:
+        if dims != (1,):
+            raise InvalidArgumentError(
+                f"{label}For BYTE datatype raw input '{tensor.name}', the model must have input shape [1]"
+            )
+        return (1, 1) if spec.max_batch_size else (1,)
     variable = sum(dim == -1 for dim in dims)
     if variable > 1:
         raise InvalidArgumentError(
@@ -156,11 +164,6 @@ def _raw_shape(tensor: TensorSpec, spec: ModelSpec, size: int, label: str) -> tu
     known = tensor.dtype.itemsize
     for dim in dims:
         known *= 1 if dim == -1 else dim
-    count = 1 if tensor.dtype.is_bytes else size // known
-    if variable and not tensor.dtype.is_bytes and size % known:
-        raise InvalidArgumentError(
-            f"{label}The shape of the raw input '{tensor.name}' can not be deduced: {size} bytes are not a multiple of "
-            f"{known}"
-        )
+    count = size // known
     shape = tuple(count if dim == -1 else dim for dim in dims)
     return (1, *shape) if spec.max_batch_size else shape

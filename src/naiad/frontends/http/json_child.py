@@ -16,12 +16,12 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from naiad.errors import InternalError, NaiadError
+from naiad.errors import InternalError, InvalidArgumentError, NaiadError
 from naiad.regions.tensor import PlacedOutput, as_array
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.strings import decode_bytes
 from naiad.wire.generate_packed import pack_generate
-from naiad.wire.infer_header import check_binary_allowed, header_of
+from naiad.wire.infer_header import InferHeader, header_of
 from naiad.wire.infer_json import decode_data
 from naiad.wire.infer_response import OutputPart, encode_answer, tensor_bytes
 from naiad.wire.json_text import load_json
@@ -46,7 +46,7 @@ def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
     root = load_json(body[:json_bytes])
     header = header_of(root)
     if is_alone:
-        check_binary_allowed(header)
+        _check_no_binary(header)
     tensors: Parts = []
     at = json_bytes
     for entry, given in zip(root["inputs"], header.inputs, strict=True):
@@ -64,6 +64,15 @@ def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
     # What is too much is found by whoever reads the result.
     described = orjson.dumps(root)
     return [described + b" " * (-len(described) % ALIGNMENT), *tensors, body[at:]]
+
+
+def _check_no_binary(header: InferHeader) -> None:
+    """Nothing follows a body that is JSON alone."""
+    for given in header.inputs:
+        if given.binary_size:
+            raise InvalidArgumentError(
+                f"unexpected size for input '{given.name}', expecting {given.binary_size} additional bytes"
+            )
 
 
 def to_json(description: bytes | memoryview, data: memoryview) -> bytes:

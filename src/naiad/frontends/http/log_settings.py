@@ -33,7 +33,9 @@ def change(engine: Engine, model: str, version: str | None) -> Handler:
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
-            engine.log.change(updated(engine.log.settings, read_settings(body)))
+            # As in the reference, null changes nothing.
+            given = {name: value for name, value in read_settings(body).items() if value is not None}
+            engine.log.change(updated(engine.log.settings, given))
         except LogFormatError as error:
             text = f"invalid argument for --log_format, got: {error.found}"
             exchange.send_status(BAD_FORMAT_STATUS, JSON, orjson.dumps({"error": text}))

@@ -65,9 +65,9 @@ def describe(engine: Engine, model: str, version: str | None) -> Handler:
 
 ROUTES: tuple[Route, ...] = (
     _route("POST", _MODEL + "/infer", InferHandler, TEXT),
-    _route("GET", "/v2/health/live", health.live),
-    _route("GET", "/v2/health/ready", health.ready),
-    _route("GET", _MODEL + "/ready", health.model_ready),
+    _route("GET", "/v2/health/live", health.live, TEXT),
+    _route("GET", "/v2/health/ready", health.ready, TEXT),
+    _route("GET", _MODEL + "/ready", health.model_ready, TEXT),
     _route("GET", "/v2", metadata.server),
     _route("GET", "/v2/models/stats", statistics.all_models),
     _route("GET", _MODEL + "/stats", statistics.one_model),

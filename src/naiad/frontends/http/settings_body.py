@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from naiad.errors import InvalidArgumentError
+from naiad.errors import InvalidArgumentError, MalformedRequestError
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.load_body import read_object
 
@@ -13,7 +13,7 @@ MAX_BYTES: Final = 1 << 16
 
 
 def read_settings(body: Body) -> dict[str, Any]:
-    """The settings by name; none for an empty body.
+    """The settings by name.
 
     Raises:
         InvalidArgumentError: it is larger than ``MAX_BYTES``.
@@ -21,4 +21,8 @@ def read_settings(body: Body) -> dict[str, Any]:
     """
     if len(body) > MAX_BYTES:
         raise InvalidArgumentError(f"the body has {len(body)} bytes: settings are a JSON object of up to {MAX_BYTES}")
+    if not body:
+        raise MalformedRequestError(
+            "failed to parse the request JSON buffer: the body is empty, expected a JSON object"
+        )
     return read_object(body)[0]

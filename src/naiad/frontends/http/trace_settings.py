@@ -31,6 +31,7 @@ def change(engine: Engine, model: str, version: str | None) -> Handler:
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
+            engine.trace_settings(model)
             send_json(exchange, engine.change_trace_settings(model, _texts(read_settings(body))))
         except NaiadError as error:
             send_error(exchange, error)
