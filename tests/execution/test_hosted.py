@@ -378,7 +378,7 @@ def test_a_model_that_does_not_load_says_why_as_in_a_thread(repository: Path, wa
     write_rowdy(repository, "thread", "t", more=parameter("start", told))
 
     async def test(manager: ModelManager) -> None:
-        assert reason(manager) == reason(manager, "t") == text
+        assert reason(manager) == reason(manager, "t") == f"Internal: {text}"
 
     play(repository, test)
 

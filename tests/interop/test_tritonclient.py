@@ -66,7 +66,8 @@ def test_metadata(client: Any) -> None:
         ("INPUT0", "INT32", ["-1", "16"]),
         ("INPUT1", "INT32", ["-1", "16"]),
     ]
-    assert client.get_model_metadata("versions", "7").versions == ["1", "7"]
+    assert client.get_model_metadata("versions").versions == ["1", "7"]
+    assert client.get_model_metadata("versions", "7").versions == ["7"]
 
 
 def test_configuration(client: Any) -> None:

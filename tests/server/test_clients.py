@@ -194,4 +194,4 @@ def test_a_raw_body_is_the_one_input(server: RunningServer) -> None:
 def test_a_raw_body_that_does_not_fit_is_refused(server: RunningServer) -> None:
     answer = server.ask("POST", "/v2/models/raw/infer", b"12345", [("Inference-Header-Content-Length", "0")])
     assert answer.status == 400
-    assert "'INPUT0'" in answer.error
+    assert "input byte size mismatch for input 'raw_input' for model 'raw'. Expected 0, got 5" in answer.error

@@ -220,7 +220,7 @@ def test_wrong_parameters_over_grpc(server: RunningServer) -> None:
         text = service_pb2.ModelRepositoryParameter(string_param="x")
         number = service_pb2.ModelRepositoryParameter(int64_param=5)
         assert load(parameters={"foo": text}) == ("INVALID_ARGUMENT", "unrecognized load parameter 'foo'.")
-        wrong = ("INVALID_ARGUMENT", "invalid value type for 'config' parameter, expected string_param.")
+        wrong = ("INVALID_ARGUMENT", "invalid value type for load parameter 'config', expected string_param.")
         assert load(parameters={"config": number}) == wrong
         wrong = ("INVALID_ARGUMENT", "invalid value type for 'file:x' parameter, expected bytes_param.")
         assert load(parameters={"file:x": text}) == wrong
