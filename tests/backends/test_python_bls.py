@@ -203,7 +203,7 @@ def test_many_calls_are_under_way_at_once(client: Client) -> None:
     [
         ({"model": "nobody"}, "NOT_FOUND", "Request for unknown model: 'nobody' is not found"),
         ({"model": "doubles", "version": "7"}, "NOT_FOUND", "'doubles' version 7 is not found"),
-        ({"model": "doubles", "version": "-5"}, "INVALID_ARGUMENT", "version string '-5'"),
+        ({"model": "doubles", "version": "-5"}, "INVALID_ARGUMENT", "invalid model version specified '-5'"),
         ({"model": "doubles", "input": "Z"}, "INVALID_ARGUMENT", "unexpected inference input 'Z' for model 'doubles'"),
         ({"model": "doubles", "output": "Z"}, "INVALID_ARGUMENT", "unexpected inference output 'Z'"),
         (
