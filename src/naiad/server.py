@@ -81,7 +81,10 @@ class Server:
         self._options = options
         self._log = log
         settings = LoadSettings(
-            options.settings_of, not options.disable_auto_complete_config, options.model_config_name
+            options.settings_of,
+            not options.disable_auto_complete_config,
+            options.model_config_name,
+            auto_warmup=options.auto_warmup,
         )
         self._catalog = Catalog(options.model_repository, options.paths)
         is_explicit = options.model_control_mode == "explicit"
@@ -116,6 +119,7 @@ class Server:
             if not self._stop.is_set():
                 logger.info("Naiad %s is ready: %.2f s", __version__, monotonic() - begun)
                 await self._stop.wait()
+            await self._leave()
             return await self._shut_down()
         finally:
             for listener in self._listeners:
@@ -132,8 +136,18 @@ class Server:
             logger.error("%s again: exiting at once, requests in flight are lost", name)
             _exit_now(1)
         logger.info("%s: waiting up to %d s for requests in flight", name, self._options.exit_timeout_secs)
-        self._engine.exiting = True
+        if self._options.shutdown_delay and self._manager.loaded:
+            self._engine.leaving = True
+        else:
+            self._engine.exiting = True
         self._stop.set()
+
+    async def _leave(self) -> None:
+        """Go on serving for ``--shutdown-delay``, while callers find out that this server is not ready any more."""
+        if self._engine.leaving:
+            logger.info("not ready any more, serving for another %d s", self._options.shutdown_delay)
+            await asyncio.sleep(self._options.shutdown_delay)
+            self._engine.exiting = True
 
     def _scan(self) -> Sequence[ModelSource]:
         """The models to load at the start."""

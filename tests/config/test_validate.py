@@ -270,7 +270,6 @@ REFUSED = {
     "dynamic_batching { priority_levels: 1 }": ["dynamic_batching.priority_levels"],
     "dynamic_batching { default_queue_policy { max_queue_size: 1 } priority_queue_policy { key: 1 value { "
     "max_queue_size: 1 } } }": ["dynamic_batching.default_queue_policy", "dynamic_batching.priority_queue_policy"],
-    "model_warmup { }": ["model_warmup"],
     'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x" } }': [
         'parameters["TRITON_BATCH_STRATEGY_PATH"]'
     ],

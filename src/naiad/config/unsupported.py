@@ -124,7 +124,6 @@ UNSUPPORTED = (
     Unsupported("ragged batches", "remove it to batch requests of equal shape only", _ragged),
     Unsupported("priority levels", "remove it to serve all requests in order of arrival", _priorities),
     Unsupported("queue policies", "remove it to serve without a time or size limit", _queue_policies),
-    Unsupported("model warm-up", "remove it to load the model without", _repeated("model_warmup")),
     Unsupported("custom batchers", "remove it to use the built-in dynamic batcher", _custom_batcher),
     Unsupported("custom operator libraries", "remove it if the model does not need them", _custom_operators),
     Unsupported("repository agents", "remove it to load the model unchecked and unchanged", _agents),

@@ -53,6 +53,10 @@ class Engine:
         strict_readiness: ready only when every model is (``--strict-readiness``).
         log: whose settings can be changed.
         tracing: which requests are traced.
+
+    Attributes:
+        leaving: the server goes on, and tells everybody that it is not ready (``--shutdown-delay``).
+        exiting: it is on its way out.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Engine:
         self._strict_readiness = strict_readiness
         self._followers: WeakSet[Follower] = WeakSet()
         self.exiting = False
+        self.leaving = False
         manager.models = self
         manager.on_unloading = self._let_go
         manager.on_serving = self._trace
@@ -188,7 +193,7 @@ class Engine:
 
     def is_ready(self) -> bool:
         """Requests can be served: with strict readiness, by every model of the repositories."""
-        if self.exiting or not self._manager.loaded:
+        if self.exiting or self.leaving or not self._manager.loaded:
             return False
         return not self._strict_readiness or not self.not_ready()
 
@@ -198,18 +203,24 @@ class Engine:
         return self.not_loaded() + [f"{m.name}:{m.version}: {m.problem}" for m in models if m.problem]
 
     def not_loaded(self) -> list[str]:
-        """Each model or version that is not loaded, as ``name[:version]: reason``."""
+        """Each model or version that is not loaded, as ``name[:version]: reason``.
+
+        One that is loaded while the server serves is no reason to send requests elsewhere.
+        """
         found: list[str] = []
         for entry in self._entries.values():
             missing = [
                 f"{entry.name}:{v.version}: {v.reason or v.state}"
                 for v in entry.versions.values()
-                if v.state is not ModelState.READY and not v.was_unloaded
+                if v.state is not ModelState.READY and not v.was_unloaded and not self._is_one_more(v)
             ]
             if not missing and (entry.problem or not entry.versions):
                 missing = [f"{entry.name}: {entry.problem or 'not loaded'}"]
             found += missing
         return found
+
+    def _is_one_more(self, version: VersionEntry) -> bool:
+        return version.state is ModelState.LOADING and not version.follows_failure and self._manager.loaded
 
     def is_model_ready(self, name: str, version: str | None) -> bool:
         """A model, or one version of it, can serve requests.
@@ -222,6 +233,10 @@ class Engine:
         except (NotFoundError, UnavailableError):
             return False
         return not self.exiting and not found.problem
+
+    def tells_model_ready(self, name: str, version: str | None) -> bool:
+        """``is_model_ready`` as callers from outside are told, who are to go elsewhere while the server is leaving."""
+        return self.is_model_ready(name, version) and not self.leaving
 
     # Descriptions
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic, monotonic_ns
 
-from naiad.backends.base import Backend
+from naiad.backends.base import Backend, Instance
 from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
@@ -24,6 +24,7 @@ from naiad.errors import (
 from naiad.execution.batch import Batch
 from naiad.execution.child_calls import Models
 from naiad.execution.child_codec import Response
+from naiad.execution.child_warmup import WarmProcess
 from naiad.execution.direct import DirectRunner, may_run_directly
 from naiad.execution.gather import gather, is_small
 from naiad.execution.hosted import HostedInstance, HostedSpec
@@ -33,6 +34,7 @@ from naiad.execution.starting import start_one_by_one, start_together
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.execution.tracing import ModelTracer
+from naiad.execution.warmup import NO_WARMUP, Warmup
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
 from naiad.scheduling.ordering import OrderedRelease
@@ -107,23 +109,21 @@ class LoadedModel:
 
     # Loading and unloading
 
-    def start(self) -> None:
-        """Create every instance, each in its own thread or process; blocks until all are there.
+    def start(self, warmup: Warmup = NO_WARMUP) -> None:
+        """Create every instance, each in its own thread or process; blocks until all are there and warm.
 
         Raises:
             NaiadError: an instance could not be created; those that were are closed again.
         """
         try:
             for group in self.spec.instance_groups:
-                made = [self._make_instance(group, index) for index in range(group.count)]
+                made = [self._make_instance(group, index, warmup) for index in range(group.count)]
                 self._instances += made
                 if group.passive:
                     self._passive.update(made)
             # Before any starts: one that dies while others start leaves the list again.
             self._idle = [i for i in self._instances if i not in self._passive]
-            processes = [i for i in self._instances if isinstance(i, ProcessInstance)]
-            start_together(processes, self._backend.context.cores)
-            start_one_by_one([i for i in self._instances if not isinstance(i, ProcessInstance)])
+            self._start_all(self._instances, warmup)
         except BaseException:
             self.close()
             self._loop.call_soon_threadsafe(self.detach)
@@ -132,6 +132,15 @@ class LoadedModel:
         # The processes of frameworks do not get to see the requests.
         self._runs_in_processes = any(type(i) is ProcessInstance for i in self._instances)
 
+    def _start_all(self, instances: Sequence[AnyInstance], warmup: Warmup) -> None:
+        processes = [i for i in instances if isinstance(i, ProcessInstance)]
+        if warmup.samples:
+            warm = [WarmProcess(i, self.spec, warmup, self, self._loop) for i in processes if i not in self._passive]
+            start_together([*warm, *(i for i in processes if i in self._passive)], self._backend.context.cores)
+        else:
+            start_together(processes, self._backend.context.cores)
+        start_one_by_one([i for i in instances if not isinstance(i, ProcessInstance)])
+
     def _make_direct(self) -> DirectRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
         first = self._idle[0] if self._idle else None
@@ -139,14 +148,16 @@ class LoadedModel:
             return None
         return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
 
-    def _make_instance(self, group: InstanceGroupSpec, index: int) -> AnyInstance:
+    def _make_instance(self, group: InstanceGroupSpec, index: int, warmup: Warmup) -> AnyInstance:
         name = f"{group.name}_{index}"
         child = self._backend.child(group, index)
         if isinstance(child, HostedSpec):
             return HostedInstance(name, self.spec, child, self, self._loop)
         if child is not None:
             return ProcessInstance(name, self.spec, child, self, self._loop, self._models, self._metrics)
-        create = partial(self._backend.create_instance, group, index)
+        create: Callable[[], Instance] = partial(self._backend.create_instance, group, index)
+        if not group.passive:
+            create = warmup.creating(name, self.spec, create)
         if self._backend.runs_inline:
             return InlineInstance(name, self.spec, create)
         return InstanceThread(name, self.spec, create, self._finished_in_thread)

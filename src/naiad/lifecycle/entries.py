@@ -28,6 +28,7 @@ class VersionEntry:
         config: its completed configuration message once there is one.
         asker: who it is when it asks for models to be loaded.
         folder: the temporary folder that it was loaded from, if it was.
+        follows_failure: it is loaded in place of one that could not be loaded.
     """
 
     version: int
@@ -37,6 +38,7 @@ class VersionEntry:
     config: Any = None
     asker: Asker | None = None
     folder: TemporaryFolder | None = None
+    follows_failure: bool = False
 
     @property
     def was_unloaded(self) -> bool:
@@ -79,6 +81,12 @@ class ModelEntry:
     def is_empty(self) -> bool:
         """Nothing of it is loaded, or about to be loaded or unloaded."""
         return not self.unloading and all(v.state is ModelState.UNAVAILABLE for v in self.versions.values())
+
+    @property
+    def has_failed(self) -> bool:
+        """It, or a version of it, could not be loaded."""
+        failed = (v.state is ModelState.UNAVAILABLE and v.reason != UNLOADED for v in self.versions.values())
+        return self.problem is not None or any(failed)
 
     def ready(self) -> list[VersionEntry]:
         """The versions that serve, ascending."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from naiad.backends import registry
@@ -20,14 +22,18 @@ from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.shared_process import SharedProcesses
+from naiad.execution.warmup import Warmup
+from naiad.lifecycle.warmup import samples_of
 from naiad.telemetry.custom_metrics import CustomMetrics
+
+logger = logging.getLogger("naiad")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
     """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
 
-    ``shared`` has the processes that models share.
+    ``shared`` has the processes that models share. With ``auto_warmup`` models are warmed up that do not say how.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -35,6 +41,7 @@ class LoadSettings:
     model_config_name: str = ""
     cores: int = 0
     shared: SharedProcesses = field(default_factory=SharedProcesses)
+    auto_warmup: bool = False
 
     @property
     def usable_cores(self) -> int:
@@ -52,10 +59,12 @@ def load_version(
     loop: asyncio.AbstractEventLoop,
     models: Models | None = None,
     metrics: CustomMetrics | None = None,
+    not_wanted: Callable[[], str] = lambda: "",
 ) -> tuple[LoadedModel, Any]:
-    """Load one version and create its instances.
+    """Load one version, create its instances and warm them up.
 
-    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown.
+    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown. ``not_wanted`` says why
+    a warm-up is to end before its time.
 
     Returns:
         The loaded model and its completed configuration message.
@@ -64,9 +73,30 @@ def load_version(
         NaiadError: the version cannot be loaded; nothing of it stays behind.
     """
     prepared, backend, spec = start_backend(source, version, read, settings)
+    try:
+        warmup = make_warmup(spec, source.folder(version), settings, models, not_wanted)
+    except BaseException:
+        backend.close()
+        raise
     model = LoadedModel(spec, version, backend, loop, models=models, metrics=metrics)
-    model.start()
+    model.start(warmup)
     return model, prepared.config
+
+
+def make_warmup(
+    spec: ModelSpec, folder: Path, settings: LoadSettings, models: Models | None, not_wanted: Callable[[], str]
+) -> Warmup:
+    """What new instances of a version run before they get requests; ``folder`` is the model's own.
+
+    Raises:
+        NaiadError: a sample of the configuration cannot be made.
+    """
+    check = None if models is None else models.check
+    samples = samples_of(spec, folder, check, settings.auto_warmup)
+    if samples:
+        runs, instances = sum(sample.count for sample in samples), spec.instance_count
+        logger.info("warming up '%s': %d run(s) on each of %d instance(s)", spec.name, runs, instances)
+    return Warmup(samples, not_wanted)
 
 
 def start_backend(

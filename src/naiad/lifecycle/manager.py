@@ -171,7 +171,7 @@ class ModelManager:
             UnavailableError: the server does not run in explicit mode, or too much is under way.
             ServerStoppingError: it is about to end.
         """
-        async with self._turn(name, asker):
+        async with self._turn(name, asker, undoes=True):
             entry = self.entries.get(name)
             if entry is None:
                 return
@@ -218,13 +218,13 @@ class ModelManager:
             error = InternalError("the operation failed inside the server, see its log")
         done(error)
 
-    def _turn(self, name: str, asker: Asker | None) -> AbstractAsyncContextManager[Operation]:
+    def _turn(self, name: str, asker: Asker | None, undoes: bool = False) -> AbstractAsyncContextManager[Operation]:
         if not self._is_explicit:
             raise UnavailableError(_NOT_EXPLICIT)
         if asker is not None and asker.permit is not None:
             # It does nothing while it waits, and what it waits for may need the permit.
             asker.permit.give_back()
-        return self._operations.turn(name, asker.operation if asker is not None else None)
+        return self._operations.turn(name, asker.operation if asker is not None else None, undoes)
 
     async def _find(self, name: str, overrides: Overrides) -> Candidate:
         try:
@@ -254,8 +254,8 @@ class ModelManager:
         Returns:
             The error of a version that cannot be loaded, if there is one.
         """
+        fresh = [VersionEntry(version, follows_failure=entry.has_failed) for version in found.versions]
         entry.problem = None
-        fresh = _fresh(found)
         self._show(entry, fresh)
 
         async def load(version: VersionEntry) -> NaiadError | None:
@@ -319,6 +319,7 @@ class ModelManager:
                 loop,
                 models,
                 self.custom_metrics,
+                lambda: operation.not_wanted,
             )
         except Exception as error:
             problem = as_load_error(error)

@@ -61,6 +61,13 @@ class ServerOptions:
         30,
         "Seconds that requests in flight get to finish when the server is told to stop; a negative number counts as 0.",
     )
+    shutdown_delay: int = declare(
+        Group.SERVER,
+        integer(0),
+        0,
+        "Seconds that the server, told to stop, goes on serving while it says that it is not ready, so that whoever "
+        "spreads the load stops sending before requests are refused.",
+    )
 
     log_verbose: int = declare(
         Group.LOGGING,
@@ -121,6 +128,13 @@ class ServerOptions:
         (),
         "Name of a model to load at the start with --model-control-mode=explicit; * stands for all.",
         repeatable=True,
+    )
+    auto_warmup: bool = declare(
+        Group.MODEL_REPOSITORY,
+        FLAG,
+        False,
+        "Let models without model_warmup run zeros before they are ready: one row, each preferred batch size and "
+        "the largest batch. A warm-up of this kind that fails is a warning.",
     )
     model_config_name: str = declare(
         Group.MODEL_REPOSITORY,
