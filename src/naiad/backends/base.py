@@ -121,6 +121,18 @@ class Backend(ABC):
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """A new instance; called in the thread that will use it."""
 
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """Take over other instance groups, for instances that are made from now on. Nothing else has changed.
+
+        Args:
+            spec: the specification with these groups.
+            config: the completed configuration message with them.
+
+        Raises:
+            ModelLoadError: instances of such groups cannot be made. The groups from before are then taken over again.
+        """
+        self.config = config
+
     def child(self, group: InstanceGroupSpec, index: int) -> ChildSpec | None:
         """How the process of an instance is started, for a backend whose instances run in processes of their own."""
         return None

@@ -68,6 +68,16 @@ class OnnxRuntimeBackend(Backend):
         self._scalars = _scalars(spec, graph)
         _check_bfloat16(spec)
 
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """New sessions get as many threads as their new number leaves; the others keep theirs."""
+        super().regroup(spec, config)
+        settings = read_settings(self.context, spec.parameters, spec.graph_level, spec.instance_count)
+        self._check_devices(spec)
+        with self._lock:
+            if settings != self._settings:
+                self._sessions.clear()
+            self._settings, self._spec = settings, spec
+
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance on the processor, or on the GPU that is the index-th of a KIND_GPU group."""
         spec, settings = self._started()

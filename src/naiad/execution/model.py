@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from time import monotonic, monotonic_ns
+from time import monotonic_ns
+from typing import Any
 
-from naiad.backends.base import Backend, Instance
+from naiad.backends.base import Backend
 from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE
 from naiad.clock import Clock, SystemClock
-from naiad.config.spec import InstanceGroupSpec, ModelSpec
+from naiad.config.spec import ModelSpec
 from naiad.errors import (
     BackendError,
     CancelledError,
@@ -24,13 +25,14 @@ from naiad.errors import (
 from naiad.execution.batch import Batch
 from naiad.execution.child_calls import Models
 from naiad.execution.child_codec import Response
-from naiad.execution.child_warmup import WarmProcess
 from naiad.execution.direct import DirectRunner, may_run_directly
 from naiad.execution.gather import gather, is_small
-from naiad.execution.hosted import HostedInstance, HostedSpec
+from naiad.execution.hosted import HostedInstance
 from naiad.execution.inline import InlineInstance
+from naiad.execution.instances import AnyInstance, InstanceSet
 from naiad.execution.process import ProcessInstance
-from naiad.execution.starting import start_one_by_one, start_together
+from naiad.execution.regrouping import Regrouping
+from naiad.execution.starting import end_all
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.execution.tracing import ModelTracer
@@ -47,7 +49,6 @@ logger = logging.getLogger("naiad")
 
 MAX_ID = 16_383
 """Characters of an id that fit the frames for a process (64 KiB of UTF-8)."""
-AnyInstance = InstanceThread | InlineInstance | ProcessInstance
 
 
 class LoadedModel:
@@ -73,15 +74,14 @@ class LoadedModel:
         self.in_flight = 0
         self._backend = backend
         self._loop = loop
-        self._models = models
-        self._metrics = metrics or CustomMetrics()
         self._clock = clock or SystemClock()
         self._batcher = _make_batcher(spec)
         self._batches = isinstance(self._batcher, DynamicBatcher)
         self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
-        self._instances: list[AnyInstance] = []
+        self._set = InstanceSet(backend, loop, self, self._finished_in_thread, models, metrics or CustomMetrics())
+        self._instances = self._set.all
+        self._passive = self._set.passive
         self._idle: list[AnyInstance] = []
-        self._passive: set[AnyInstance] = set()
         # Of a model whose instances are processes: responses that are not final yet.
         self._held: dict[InferRequest, Response] = {}
         self._turn_is_set = False
@@ -116,14 +116,10 @@ class LoadedModel:
             NaiadError: an instance could not be created; those that were are closed again.
         """
         try:
-            for group in self.spec.instance_groups:
-                made = [self._make_instance(group, index, warmup) for index in range(group.count)]
-                self._instances += made
-                if group.passive:
-                    self._passive.update(made)
+            self._set.make_all(self.spec, warmup)
             # Before any starts: one that dies while others start leaves the list again.
             self._idle = [i for i in self._instances if i not in self._passive]
-            self._start_all(self._instances, warmup)
+            self._set.start(self._instances, self.spec, warmup)
         except BaseException:
             self.close()
             self._loop.call_soon_threadsafe(self.detach)
@@ -132,15 +128,6 @@ class LoadedModel:
         # The processes of frameworks do not get to see the requests.
         self._runs_in_processes = any(type(i) is ProcessInstance for i in self._instances)
 
-    def _start_all(self, instances: Sequence[AnyInstance], warmup: Warmup) -> None:
-        processes = [i for i in instances if isinstance(i, ProcessInstance)]
-        if warmup.samples:
-            warm = [WarmProcess(i, self.spec, warmup, self, self._loop) for i in processes if i not in self._passive]
-            start_together([*warm, *(i for i in processes if i in self._passive)], self._backend.context.cores)
-        else:
-            start_together(processes, self._backend.context.cores)
-        start_one_by_one([i for i in instances if not isinstance(i, ProcessInstance)])
-
     def _make_direct(self) -> DirectRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
         first = self._idle[0] if self._idle else None
@@ -148,32 +135,15 @@ class LoadedModel:
             return None
         return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
 
-    def _make_instance(self, group: InstanceGroupSpec, index: int, warmup: Warmup) -> AnyInstance:
-        name = f"{group.name}_{index}"
-        child = self._backend.child(group, index)
-        if isinstance(child, HostedSpec):
-            return HostedInstance(name, self.spec, child, self, self._loop)
-        if child is not None:
-            return ProcessInstance(name, self.spec, child, self, self._loop, self._models, self._metrics)
-        create: Callable[[], Instance] = partial(self._backend.create_instance, group, index)
-        if not group.passive:
-            create = warmup.creating(name, self.spec, create)
-        if self._backend.runs_inline:
-            return InlineInstance(name, self.spec, create)
-        return InstanceThread(name, self.spec, create, self._finished_in_thread)
-
     def close(self, timeout: float | None = None) -> bool:
         """End every instance after what it runs and close the backend; False when one did not end in time."""
-        for instance in self._instances:
-            instance.stop()
-        deadline = None if timeout is None else monotonic() + timeout
-        ended = [instance.join(deadline and max(0.0, deadline - monotonic())) for instance in self._instances]
-        if all(ended):
+        ended = end_all(self._instances, timeout)
+        if ended:
             try:
                 self._backend.close()
             except Exception:
                 logger.exception("the backend of model '%s' failed to close", self.name)
-        return all(ended)
+        return ended
 
     def stop_accepting(self) -> None:
         """Refuse new requests; those accepted go on."""
@@ -194,20 +164,58 @@ class LoadedModel:
         if self._timer is not None:
             self._timer.close()
             self._timer = None
-        for instance in self._instances:
-            if isinstance(instance, ProcessInstance):
-                instance.detach()
-        # They know this model. A circle that was there when the collector was told to pass it over would stay for good.
-        self._instances.clear()
+        self._set.clear()
         self._idle.clear()
-        self._passive.clear()
 
     @property
     def problem(self) -> str:
         """What keeps instances from working, "" when nothing does."""
-        processes = [i for i in self._instances if isinstance(i, ProcessInstance)]
-        found = [f"{i.name}: {i.problem}" if i.problem else i.not_ready for i in processes]
-        return "; ".join(filter(None, found))
+        return self._set.problem
+
+    # Other instance groups while it serves
+
+    def regroup(self, spec: ModelSpec, config: Any, warmup: Warmup) -> Regrouping[AnyInstance]:
+        """Make the instances that the groups of ``spec`` ask for beyond those that are there; they serve nobody yet.
+
+        ``config`` is the completed configuration message with these groups; errors as ``Backend.regroup``.
+        """
+        before = self._backend.config
+        try:
+            self._backend.regroup(spec, config)
+            return self._set.regroup(spec, warmup)
+        except BaseException:
+            self._backend.regroup(self.spec, before)
+            raise
+
+    def start_more(self, change: Regrouping[AnyInstance], warmup: Warmup) -> None:
+        """Start the instances that came with ``regroup``; called in a loading thread. Errors as ``start``."""
+        self._set.start(change.coming, self.spec, warmup)
+
+    def serve_by(self, spec: ModelSpec, change: Regrouping[AnyInstance]) -> None:
+        """Let the instances that came serve, and give those that leave nothing more to do."""
+        self.spec = spec
+        fresh = self._set.exchange(change)
+        self._idle = [i for i in self._idle if i not in self._passive] + fresh
+        if fresh:
+            self._outage = None
+        if self._direct is not None:
+            self._direct.settle()
+            self._direct = self._make_direct()
+            if self._tracer is not None and self._direct is not None:
+                self._direct = self._direct.sampled(self._tracer.sampler)
+        self._turn()
+
+    def stay_with(self, config: Any) -> None:
+        """Give up what ``regroup`` began with; ``config`` is the completed message from before."""
+        self._backend.regroup(self.spec, config)
+
+    def may_end(self, instance: AnyInstance) -> bool:
+        """Whether an instance that leaves has nothing more to do."""
+        return self._set.may_end(instance)
+
+    def let_go(self, instances: Sequence[AnyInstance]) -> None:
+        """Forget instances that have ended."""
+        self._set.let_go(instances)
 
     # The way of a request
 
@@ -393,7 +401,7 @@ class LoadedModel:
 
     def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
         """Batches of a framework's process are done."""
-        if is_free:
+        if is_free and instance not in self._passive:
             # It gets its next batch before the callers get their answers.
             self._idle.append(instance)
             self._turn()
@@ -437,7 +445,8 @@ class LoadedModel:
             return
 
     def _finished(self, instance: InstanceThread, batches: list[Batch]) -> None:
-        self._idle.append(instance)
+        if instance not in self._passive:
+            self._idle.append(instance)
         self._turn()
         self._settle(batches)
 

@@ -18,10 +18,10 @@ MAX_ID: Final = 1024
 class ModelTracer:
     """Traces those requests of a model version that ``sampler`` chooses; shown each request once it is answered."""
 
-    __slots__ = ("_model", "_sampler", "_version")
+    __slots__ = ("_model", "_version", "sampler")
 
     def __init__(self, sampler: Sampler, model: str, version: int) -> None:
-        self._sampler = sampler
+        self.sampler = sampler
         self._model = model
         self._version = version
 
@@ -32,9 +32,9 @@ class ModelTracer:
         """
         sent_ns = monotonic_ns()
         for request in requests:
-            if request.carrier and (number := self._sampler.take()):
+            if request.carrier and (number := self.sampler.take()):
                 timestamps = tuple(_timestamps(request, batch, answered_ns, sent_ns))
-                self._sampler.put(Trace(number, self._model, self._version, request.id[:MAX_ID], timestamps))
+                self.sampler.put(Trace(number, self._model, self._version, request.id[:MAX_ID], timestamps))
 
 
 def _timestamps(request: InferRequest, batch: Batch, answered_ns: int, sent_ns: int) -> Iterator[tuple[str, int]]:

@@ -10,6 +10,7 @@ from naiad.execution.model import LoadedModel
 from naiad.lifecycle.states import NEXT, ModelState
 
 if TYPE_CHECKING:
+    from naiad.config.read import ReadConfig
     from naiad.lifecycle.asking import Asker
     from naiad.repository.fingerprint import Fingerprint
     from naiad.repository.temporary import TemporaryFolder
@@ -67,6 +68,7 @@ class ModelEntry:
         problem: why it has no versions.
         serving: answers requests that name no version.
         files: those of the repository that it was loaded from; None when they do not tell whether it is up to date.
+        read: the configuration as written that it was loaded with.
         unloading: how many earlier copies still finish their requests.
     """
 
@@ -75,6 +77,7 @@ class ModelEntry:
     problem: NaiadError | None = None
     serving: LoadedModel | None = None
     files: Fingerprint | None = None
+    read: ReadConfig | None = None
     unloading: int = 0
 
     @property

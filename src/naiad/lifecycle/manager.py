@@ -19,6 +19,7 @@ from naiad.lifecycle.asking import Asker, AskingModels, Done
 from naiad.lifecycle.candidate import Candidate, candidate, find_candidate
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
 from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
+from naiad.lifecycle.in_place import InPlace, only_groups_differ
 from naiad.lifecycle.loading import LoadSettings, load_version
 from naiad.lifecycle.names import Names
 from naiad.lifecycle.operations import Operation, Operations
@@ -77,6 +78,7 @@ class ModelManager:
         self._permits = LoadPermits(load_threads)
         self._operations = Operations()
         self._retirements = Retirements()
+        self._in_place = InPlace(settings, self._permits)
         self._tasks: set[asyncio.Task[None]] = set()
         self._strays: OrderedDict[str, None] = OrderedDict()
         self._content = 0
@@ -138,7 +140,9 @@ class ModelManager:
                         f"{entry.unloading} earlier versions of model '{name}' still finish their requests: load it "
                         "again when they have ended"
                     )
-                if entry.serving:
+                if entry.serving and only_groups_differ(entry, found):
+                    await self._in_place.update(entry, found, operation)
+                elif entry.serving:
                     await self._replace(entry, found, operation)
                 elif problem := await self._load_first(entry, found, operation):
                     raise load_failed(name, entry.versions.values(), problem)
@@ -265,7 +269,7 @@ class ModelManager:
 
         problems = await asyncio.gather(*(load(version) for version in fresh))
         problem = next(filter(None, problems), None)
-        entry.files = None if problem else found.files
+        entry.files, entry.read = None if problem else found.files, found.read
         return problem
 
     @staticmethod
@@ -295,7 +299,7 @@ class ModelManager:
         for version in before:
             self._retire(entry, version)
         entry.choose_serving()
-        entry.files = found.files
+        entry.files, entry.read = found.files, found.read
 
     async def _load_version(
         self, name: str, version: VersionEntry, found: Candidate, operation: Operation
@@ -378,6 +382,7 @@ class ModelManager:
         """
         deadline = monotonic() + timeout
         self._operations.close()
+        self._in_place.close()
         self._retire_all()
         is_idle = await self._operations.wait_idle(timeout)
         # What was still loading is there by now.
