@@ -114,11 +114,15 @@ class WarmupRun:
         if self._is_busy:
             return
         if self._again:
-            requests, self._again = self._again, []
-            # Its next batch: a model that gives a request back for ever must not hold this turn of the loop for ever.
-            asyncio.get_running_loop().call_soon(self._run, Batch(requests))
+            # More of the same frame may follow.
+            self._is_busy = True
+            asyncio.get_running_loop().call_soon(self._run_again)
         elif not self._open:
             self._end()
+
+    def _run_again(self) -> None:
+        requests, self._again = self._again, []
+        self._run(Batch(requests))
 
     # What the process says
 
