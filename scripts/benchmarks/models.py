@@ -149,6 +149,21 @@ def save_graph(
     onnx.save(model, path)
 
 
+def add_table(repository: Path, name: str, rows: int, *fields: str) -> None:
+    """A model that looks rows of FP32 [16] up in a table of ``rows``, which its file holds."""
+    version = add_model(
+        repository,
+        name,
+        'platform: "onnxruntime_onnx"',
+        tensor_field("input", "row", "TYPE_INT64", [-1]),
+        tensor_field("output", "y", "TYPE_FP32", [-1, 16]),
+        one_instance(threads=1),
+        *fields,
+    )
+    table = {"table": np.ones((rows, 16), np.float32)}
+    save_graph(version / "model.onnx", [("row", "INT64", ["rows"])], [("Gather", ["table", "row"], "y")], table, "y")
+
+
 def add_resnet(repository: Path, name: str, threads: int) -> tuple[Path, str, str]:
     """resnet50 with random weights and a fixed batch of one; gives back its file, input name and output name."""
     onnx = _import_onnx()
