@@ -149,8 +149,11 @@ def save_graph(
     onnx.save(model, path)
 
 
-def add_table(repository: Path, name: str, rows: int, *fields: str) -> None:
-    """A model that looks rows of FP32 [16] up in a table of ``rows``, which its file holds."""
+def add_table(repository: Path, name: str, rows: int, *fields: str, like: Path | None = None) -> Path:
+    """A model that looks rows of FP32 [16] up in a table of ``rows``, which its file holds; gives back that file.
+
+    With ``like`` it is one that was made before: a large one takes long to make.
+    """
     version = add_model(
         repository,
         name,
@@ -160,8 +163,13 @@ def add_table(repository: Path, name: str, rows: int, *fields: str) -> None:
         one_instance(threads=1),
         *fields,
     )
+    file = version / "model.onnx"
+    if like is not None:
+        file.hardlink_to(like)
+        return file
     table = {"table": np.ones((rows, 16), np.float32)}
-    save_graph(version / "model.onnx", [("row", "INT64", ["rows"])], [("Gather", ["table", "row"], "y")], table, "y")
+    save_graph(file, [("row", "INT64", ["rows"])], [("Gather", ["table", "row"], "y")], table, "y")
+    return file
 
 
 def add_resnet(repository: Path, name: str, threads: int) -> tuple[Path, str, str]:

@@ -213,6 +213,9 @@ CASES = {
     BASE + "instance_group { kind: KIND_MODEL gpus: 0 }": [
         "instance group m_0 of model m has kind KIND_MODEL but specifies one or more GPUs"
     ],
+    BASE + "instance_group { kind: KIND_CPU count: 5000 }": [
+        "instance group m_0 of model m has count 5000, and a group has at most 4096 instances"
+    ],
     BASE + "instance_group { kind: KIND_CPU passive: true }": [
         "every instance group of m is passive, so that none would run its requests: set passive: false in one of them"
     ],

@@ -17,6 +17,7 @@ from execution.models import run, until
 from execution.process_models import Caller, children
 from lifecycle.explicit_house import CONFIG, GONE, READY, SLOW, House, answered, caller, house
 from lifecycle.test_warmup import LONG, NOTES, notes, sample
+from naiad.errors import NaiadError
 from naiad.execution.model import LoadedModel
 from naiad.repository.overrides import Overrides
 
@@ -228,6 +229,28 @@ def test_an_unload_while_an_instance_leaves(tmp_path: Path) -> None:
                 assert await one.outputs()
             await found.done({"m:1": GONE})
             assert children() == []
+
+    run(test())
+
+
+def test_the_server_ends_while_instances_come(tmp_path: Path) -> None:
+    slow = """
+        def initialize(self, args):
+            if args["model_instance_name"] != "m_0_0":
+                open(FILE, "w").close()
+                time.sleep(30)
+    """
+    methods = slow.replace("FILE", repr(str(tmp_path / "begun")))
+
+    async def test() -> None:
+        echo = textwrap.indent(process_models.ECHO, 4 * " ")
+        async with python_model(tmp_path, methods + echo, "", 1) as (found, model):
+            loading = asyncio.ensure_future(again(found, "", 3))
+            await until(lambda: (tmp_path / "begun").exists())
+            await found.manager.unload_all(10)
+            with pytest.raises(NaiadError):
+                await loading
+            assert names(model) == []
 
     run(test())
 

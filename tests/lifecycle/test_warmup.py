@@ -335,12 +335,15 @@ def test_instances_in_threads_run_samples_where_they_will_serve() -> None:
         model = spec(max_batch_size=8, batching=batching, count=2)
         backend = FunctionBackend(make)
         found = LoadedModel(model, 1, backend, asyncio.get_running_loop())
-        await asyncio.to_thread(found.start, Warmup(automatic_samples(model)))
+        warmup = Warmup(automatic_samples(model))
+        await asyncio.to_thread(found.start, warmup)
         try:
             sizes = [len(values) for name, values in seen if name == "naiad-m_0"]
             assert sizes == [1, 2, 4, 8]
             assert [len(values) for name, values in seen if name == "naiad-m_1"] == sizes
             assert found.statistics.execution_count == 0
+            # Samples may be large, and are needed no more.
+            assert warmup.samples == ()
         finally:
             assert found.close(10)
             found.detach()

@@ -73,6 +73,7 @@ def test_one_more_model_that_loads_is_no_reason(tmp_path: Path) -> None:
         until(lambda: readiness(server, client) == [True] * 4, 10, "all is well")
 
 
+@pytest.mark.slow
 def test_a_model_that_crashes_again_and_again(tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "first", identity())

@@ -28,10 +28,10 @@ def measure(settings: Settings) -> Iterator[Figure]:
     repository = settings.work / "load-beside"
     models.add_mlp(repository)
     rows = QUICK_ROWS if settings.quick else ROWS
+    file = None
     for way in WAYS:
-        models.add_table(
-            repository, f"large_{way}", rows, f'parameters {{ key: "execution" value {{ string_value: "{way}" }} }}'
-        )
+        execution = f'parameters {{ key: "execution" value {{ string_value: "{way}" }} }}'
+        file = models.add_table(repository, f"large_{way}", rows, execution, like=file)
     options = (EXPLICIT, "--load-model=mlp")
     with naiad(repository, settings.work, machine.server_core(), options) as server:
         check_answer(server.port, our_request(), "y", models.mlp_by_hand(input_row()))

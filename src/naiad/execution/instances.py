@@ -74,6 +74,12 @@ class InstanceSet:
         Raises:
             NaiadError: one could not be started; the caller ends them all.
         """
+        try:
+            self._start(instances, spec, warmup)
+        finally:
+            warmup.forget()
+
+    def _start(self, instances: Sequence[AnyInstance], spec: ModelSpec, warmup: Warmup) -> None:
         processes = [i for i in instances if isinstance(i, ProcessInstance)]
         cores = self._backend.context.cores
         if warmup.samples:
@@ -130,10 +136,21 @@ class InstanceSet:
         """Make what the groups of ``spec`` ask for beyond what is there. Nothing is started, and nothing serves yet."""
         staying = {instance: place for instance, place in self._places.items() if instance not in self._leaving}
         leaving, places = regroup(staying, spec.instance_groups, {place.name for place in self._places.values()})
-        coming = [self._make(place, spec, warmup) for place in places]
+        coming: list[AnyInstance] = []
+        try:
+            for place in places:
+                coming.append(self._make(place, spec, warmup))
+        except BaseException:
+            self.let_go(coming)
+            raise
         # One that dies and comes back meanwhile must not be given a batch.
         self.passive.update(coming)
         return Regrouping(coming, leaving)
+
+    @property
+    def leaving(self) -> int:
+        """How many instances leave that have not ended."""
+        return len(self._leaving)
 
     def exchange(self, change: Regrouping[AnyInstance]) -> list[AnyInstance]:
         """Let those serve that came, and those that leave no more; gives those that can take a batch at once."""

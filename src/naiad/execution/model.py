@@ -209,6 +209,11 @@ class LoadedModel:
         """Give up what ``regroup`` began with; ``config`` is the completed message from before."""
         self._backend.regroup(self.spec, config)
 
+    @property
+    def leaving(self) -> int:
+        """How many instances leave that have not ended."""
+        return self._set.leaving
+
     def may_end(self, instance: AnyInstance) -> bool:
         """Whether an instance that leaves has nothing more to do."""
         return self._set.may_end(instance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,8 +56,7 @@ def regroup(
         alike = free[_kind(group)]
         staying = min(group.count, len(alike))
         del alike[:staying]
-        for _ in range(group.count - staying):
-            coming.append(_next_place(group, names))
+        coming += _places(group, group.count - staying, names)
     return [instance for alike in free.values() for instance in alike], coming
 
 
@@ -64,9 +64,9 @@ def _kind(group: InstanceGroupSpec) -> object:
     return group.kind, group.gpus, group.passive
 
 
-def _next_place(group: InstanceGroupSpec, names: set[str]) -> Place:
-    index = 0
-    while (place := Place(group, index)).name in names:
-        index += 1
-    names.add(place.name)
-    return place
+def _places(group: InstanceGroupSpec, count: int, names: set[str]) -> list[Place]:
+    """So many places in a group, under names that are not among ``names`` and are added to them."""
+    free = (place for index in itertools.count() if (place := Place(group, index)).name not in names)
+    found = list(itertools.islice(free, count))
+    names.update(place.name for place in found)
+    return found

@@ -104,6 +104,10 @@ class Warmup:
                     _failed(name, sample, errors)
                     break
 
+    def forget(self) -> None:
+        """Let go of the samples, which may be large: instances remember how they were created."""
+        self.samples = ()
+
     def check(self) -> None:
         """Check that the warm-up is still wanted.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.config.resolve import finish, prepare
 from naiad.config.spec import ModelSpec
-from naiad.errors import InternalError, NaiadError
+from naiad.errors import InternalError, ModelLoadError, NaiadError, UnavailableError
 from naiad.execution.instances import AnyInstance, end
 from naiad.execution.model import LoadedModel
 from naiad.execution.regrouping import Regrouping
@@ -35,6 +35,8 @@ logger = logging.getLogger("naiad")
 
 LOOK_S: Final = 0.05
 """How soon an instance that leaves is ended when nothing is open in it any more."""
+MAX_LEAVING: Final = 64
+"""How many instances of a version may still finish their requests when others are to come or go."""
 
 
 def only_groups_differ(entry: ModelEntry, found: Candidate) -> bool:
@@ -92,6 +94,7 @@ class InPlace:
         try:
             for version in entry.ready():
                 await self._prepare(version, found, operation, changes)
+            _check_wanted(operation)
         except Exception as error:
             for change in changes:
                 await self._undo(change)
@@ -111,12 +114,18 @@ class InPlace:
         model = version.model
         if model is None:
             raise InternalError(f"version {version.version} serves without a model")
+        if model.leaving >= MAX_LEAVING:
+            raise UnavailableError(
+                f"{model.leaving} earlier instances of model '{model.name}' still finish their requests: load it again "
+                "when they have ended"
+            )
         permit = await self._permits.take()
         if version.asker is not None:
             # Its new processes may ask for models while they start, which this operation then waits for.
             version.asker.operation, version.asker.permit = operation, permit
         try:
             config, spec, warmup = await in_thread(_read, version, model, found, self._settings, operation)
+            _check_wanted(operation)
             change = _Change(version, model, spec, version.config, config, model.regroup(spec, config, warmup))
             changes.append(change)
             await in_thread(model.start_more, change.regrouping, warmup)
@@ -173,6 +182,16 @@ def _read(
     spec = replace(model.spec, instance_groups=finish(prepared).instance_groups)
     folder = found.source.folder(version.version)
     return config, spec, make_warmup(spec, folder, settings, None, lambda: operation.not_wanted)
+
+
+def _check_wanted(operation: Operation) -> None:
+    """Check that the version was not given up meanwhile; its model may be gone then.
+
+    Raises:
+        ModelLoadError: it was.
+    """
+    if operation.not_wanted:
+        raise ModelLoadError(f"the change of its instances was given up: {operation.not_wanted}")
 
 
 def _failed(entry: ModelEntry, problem: NaiadError) -> NaiadError:
