@@ -33,7 +33,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
         execution = f'parameters {{ key: "execution" value {{ string_value: "{way}" }} }}'
         file = models.add_table(repository, f"large_{way}", rows, execution, like=file)
     options = (EXPLICIT, "--load-model=mlp")
-    with naiad(repository, settings.work, machine.server_core(), options) as server:
+    with naiad(repository, settings.work, options=options) as server:
         check_answer(server.port, our_request(), "y", models.mlp_by_hand(input_row()))
         for way in WAYS:
             yield from _beside(settings, server, way, rows * 64 / machine.MIB)
@@ -44,7 +44,7 @@ def _beside(settings: Settings, server: Server, way: str, size_mib: float) -> It
 
     def take(is_loading: bool) -> float:
         with loading(server, f"large_{way}", loads) if is_loading else nullcontext():
-            return measure_load(server, our_request(), CONNECTIONS, settings.seconds, settings.work).p99_us
+            return measure_load(server, our_request(), CONNECTIONS, settings.seconds, settings.work, pin=False).p99_us
 
     take(False)
     found = alternate(settings.rounds, {"alone": lambda: take(False), "beside": lambda: take(True)})
