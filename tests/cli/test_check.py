@@ -70,6 +70,14 @@ def test_every_problem_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert shown.endswith("3 models checked: 1 ok, 2 with problems (4 problems)\n")
 
 
+def test_a_warm_up_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = "data_type: TYPE_FP32 dims: [ 2, 2, 2 ] zero_data: true"
+    model(tmp_path, "m", IDENTITY + f'model_warmup {{ batch_size: 1 inputs {{ key: "A" value {{ {data} }} }} }}\n')
+    assert check(tmp_path) == 1
+    shown = capsys.readouterr().out
+    assert "m: 1 problem\n  [request id: <id_unknown>] unexpected shape for input 'A' for model 'm'" in shown
+
+
 def test_problems_are_shown_also_when_the_backend_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

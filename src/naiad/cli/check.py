@@ -12,9 +12,11 @@ from naiad.config.problems import ConfigProblemsError
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import prepare, problems
 from naiad.config.source import ModelSource
+from naiad.engine.engine import Engine
 from naiad.errors import ConfigError, NaiadError
 from naiad.lifecycle.candidate import candidate
 from naiad.lifecycle.loading import LoadSettings, start_backend
+from naiad.lifecycle.warmup import configured_samples
 from naiad.repository.discover import discover
 from naiad.repository.layout import Listing
 
@@ -101,13 +103,17 @@ def _check_version(
 ) -> tuple[Any, list[tuple[bool, str]]]:
     """The completed configuration, or None, and the problems, each with whether it is one of the configuration."""
     try:
-        prepared, backend, _ = start_backend(source, version, read, settings)
+        prepared, backend, spec = start_backend(source, version, read, settings)
     except NaiadError as error:
         lines = [(isinstance(error, ConfigError), line) for line in _lines(error)]
         if not isinstance(error, ConfigProblemsError):
             lines += [(True, line) for line in _static_problems(source, version, read)]
         return None, lines
     backend.close()
+    try:
+        configured_samples(spec, source.folder(version), Engine.check)
+    except NaiadError as error:
+        return None, [(True, str(error))]
     return prepared.config, []
 
 

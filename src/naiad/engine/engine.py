@@ -174,7 +174,8 @@ class Engine:
             raise UnavailableError(f"Request for unknown model: '{name}' version {number} is not at ready state")
         return found
 
-    def check(self, spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
+    @staticmethod
+    def check(spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
         """Check the request of a model that calls another; errors as ``check_inputs`` and ``check_outputs``."""
         fit = check_inputs(spec, inputs, request_id)
         return Checked(check_outputs(spec, outputs), fit.rows, fit.shape_key)
