@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from time import monotonic
@@ -106,7 +106,8 @@ class ModelManager:
             except Exception as error:
                 self.refuse(source.name, as_load_error(error))
                 return
-            await self._load_first(self._entry(source.name), found, operation)
+            async with self._trying(self._entry(source.name), found) as entry:
+                await self._load_first(entry, found, operation)
 
     def _entry(self, name: str) -> ModelEntry:
         return self.entries.setdefault(name, ModelEntry(name))
@@ -127,25 +128,65 @@ class ModelManager:
             ModelLoadError: a version cannot be loaded.
         """
         async with self._holding(name, overrides), self._turn(name, asker) as operation:
-            found = await self._find(name, overrides)
-            try:
-                entry = self._entry(name)
+            find = partial(find_candidate, self._catalog, name, self._settings.model_config_name, overrides)
+            found = await self._find(name, find)
+            async with self._trying(self._entry(name), found) as entry:
                 if found.files is not None and found.files == entry.files and entry.serving and not overrides:
                     _note(entry.ready(), "")
                     return
-                if entry.unloading >= MAX_UNLOADING * len(found.versions):
-                    raise UnavailableError(
-                        f"{entry.unloading} earlier versions of model '{name}' still finish their requests: load it "
-                        "again when they have ended"
-                    )
-                if entry.serving:
-                    await self._replace(entry, found, operation)
-                elif problem := await self._load_first(entry, found, operation):
-                    raise load_failed(name, entry.versions.values(), problem)
-            finally:
-                if found.folder is not None:
-                    await in_thread(found.folder.release)
-                self._note_stray(name)
+                await self._take_up(entry, found, operation)
+
+    async def follow(self, name: str, source: ModelSource | None, unchanged: frozenset[int] = frozenset()) -> bool:
+        """Bring a model to what a look at the repositories found: load it from ``source``, or unload it.
+
+        Versions that are ``unchanged`` and serve go on as they are.
+
+        Returns:
+            Whether versions serve that come from there. When not, what served before goes on.
+
+        Raises:
+            UnavailableError: too much is under way, or the server is about to end.
+        """
+        async with self._operations.turn(name) as operation:
+            if source is None:
+                self._unload(name)
+                return False
+            entry = self.entries.get(name)
+            before = entry.serving if entry is not None else None
+            try:
+                found = await self._find(name, partial(candidate, source, self._settings.model_config_name))
+                async with self._trying(self._entry(name), found) as entry:
+                    await self._take_up(entry, found, operation, unchanged)
+            except UnavailableError:
+                raise
+            except NaiadError:
+                # Of a model that served nothing, those versions serve that could be loaded.
+                return before is None and self._entry(name).serving is not None
+            return True
+
+    @asynccontextmanager
+    async def _trying(self, entry: ModelEntry, found: Candidate) -> AsyncIterator[ModelEntry]:
+        """Give back what a candidate holds once it was tried."""
+        try:
+            yield entry
+        finally:
+            if found.folder is not None:
+                await in_thread(found.folder.release)
+            self._note_stray(entry.name)
+
+    async def _take_up(
+        self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int] = frozenset()
+    ) -> None:
+        """Load what was found, beside what serves and in place of it; errors as ``load_model``."""
+        if entry.unloading >= MAX_UNLOADING * len(found.versions):
+            raise UnavailableError(
+                f"{entry.unloading} earlier versions of model '{entry.name}' still finish their requests: load it "
+                "again when they have ended"
+            )
+        if entry.serving:
+            await self._replace(entry, found, operation, unchanged)
+        elif problem := await self._load_first(entry, found, operation):
+            raise load_failed(entry.name, entry.versions.values(), problem)
 
     @asynccontextmanager
     async def _holding(self, name: str, overrides: Overrides) -> AsyncIterator[None]:
@@ -172,20 +213,23 @@ class ModelManager:
             ServerStoppingError: it is about to end.
         """
         async with self._turn(name, asker):
-            entry = self.entries.get(name)
-            if entry is None:
-                return
-            entry.problem = None
-            entry.files = None
-            for version in entry.versions.values():
-                if version.state is ModelState.READY:
-                    self._retire(entry, version)
-                elif version.state is ModelState.UNAVAILABLE:
-                    version.reason = UNLOADED
-            entry.choose_serving()
-            if not entry.versions:
-                del self.entries[name]
-            self._note_stray(name)
+            self._unload(name)
+
+    def _unload(self, name: str) -> None:
+        entry = self.entries.get(name)
+        if entry is None:
+            return
+        entry.problem = None
+        entry.files = None
+        for version in entry.versions.values():
+            if version.state is ModelState.READY:
+                self._retire(entry, version)
+            elif version.state is ModelState.UNAVAILABLE:
+                version.reason = UNLOADED
+        entry.choose_serving()
+        if not entry.versions:
+            del self.entries[name]
+        self._note_stray(name)
 
     def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None:
         """Start ``load_model``; ``done`` gets the error that it ends with, or None."""
@@ -226,15 +270,22 @@ class ModelManager:
             asker.permit.give_back()
         return self._operations.turn(name, asker.operation if asker is not None else None)
 
-    async def _find(self, name: str, overrides: Overrides) -> Candidate:
+    async def _find(self, name: str, find: Callable[[], Candidate]) -> Candidate:
         try:
-            return await in_thread(find_candidate, self._catalog, name, self._settings.model_config_name, overrides)
+            return await in_thread(find)
         except Exception as error:
             problem = as_load_error(error)
-            self._note_problem(name, problem)
+            self.note_problem(name, problem)
             raise not_found(name, problem) from error
 
-    def _note_problem(self, name: str, problem: NaiadError) -> None:
+    def is_settled(self, name: str) -> bool:
+        """Whether a model serves as it was tried last, with every version that was wanted then."""
+        entry = self.entries.get(name)
+        if entry is None or entry.problem is not None or entry.serving is None:
+            return False
+        return all(v.was_unloaded or (v.state is ModelState.READY and not v.reason) for v in entry.versions.values())
+
+    def note_problem(self, name: str, problem: NaiadError) -> None:
         """A model that serves goes on; otherwise it shows why there is none, if it is a model at all."""
         logger.error("failed to load '%s': %s", name, located(problem))
         entry = self.entries.get(name)
@@ -276,21 +327,26 @@ class ModelManager:
         _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
         entry.forget_gone()
 
-    async def _replace(self, entry: ModelEntry, found: Candidate, operation: Operation) -> None:
+    async def _replace(
+        self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int]
+    ) -> None:
         """Load a model beside its copy that serves, and put it in its place once all of it is there.
 
         Raises:
             NaiadError: a version cannot be loaded; what serves goes on.
         """
-        fresh = _fresh(found)
+        kept = {v.version for v in entry.ready()} & unchanged & set(found.versions)
+        fresh = _fresh(found, kept)
         failures = await asyncio.gather(*(self._load_version(entry.name, v, found, operation) for v in fresh))
         if problem := next(filter(None, failures), None):
             for version in fresh:
                 if version.state is ModelState.READY:
                     self._retire(entry, version)
             _note(entry.ready(), not_reloaded(problem))
+            _note_again(entry, fresh)
             raise load_failed(entry.name, fresh, problem)
-        before = entry.ready()
+        before = [v for v in entry.ready() if v.version not in kept]
+        _note((entry.versions[number] for number in kept), "")
         self._show(entry, fresh)
         for version in before:
             self._retire(entry, version)
@@ -390,11 +446,19 @@ class ModelManager:
             entry.choose_serving()
 
 
-def _fresh(found: Candidate) -> list[VersionEntry]:
-    return [VersionEntry(version) for version in found.versions]
+def _fresh(found: Candidate, kept: Collection[int] = ()) -> list[VersionEntry]:
+    return [VersionEntry(version) for version in found.versions if version not in kept]
 
 
 def _note(versions: Iterable[VersionEntry], reason: str) -> None:
     """Change the reason of versions whose state stays as it is."""
     for version in versions:
         version.reason = reason
+
+
+def _note_again(entry: ModelEntry, fresh: Iterable[VersionEntry]) -> None:
+    """Say of versions that had failed before why they have failed now."""
+    for version in fresh:
+        shown = entry.versions.get(version.version)
+        if shown is not None and shown.state is version.state is ModelState.UNAVAILABLE and not shown.was_unloaded:
+            shown.reason = version.reason

@@ -17,7 +17,6 @@ SWITCHES = frozenset(
 
 OTHERS = frozenset(
     {
-        "repository-poll-secs",
         "model-load-retry-count",
         "enable-peer-access",
         "sagemaker-port",

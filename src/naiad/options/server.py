@@ -110,10 +110,16 @@ class ServerOptions:
     )
     model_control_mode: str = declare(
         Group.MODEL_REPOSITORY,
-        choice("none", "explicit", ignore_case=True, not_yet=("poll",)),
+        choice("none", "poll", "explicit", ignore_case=True),
         "none",
-        "How models come and go: with none all are loaded at the start and stay; with explicit those of --load-model, "
-        "and models are loaded and unloaded over the API.",
+        "How models come and go: with none all are loaded at the start and stay; with poll the repositories are looked "
+        "at again and again; with explicit those of --load-model are loaded, and others over the API.",
+    )
+    repository_poll_secs: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0),
+        15,
+        "Seconds between two looks at the repositories with --model-control-mode=poll; 0 for never.",
     )
     load_model: tuple[str, ...] = declare(
         Group.MODEL_REPOSITORY,
@@ -477,6 +483,11 @@ class ServerOptions:
         if self.model_control_mode != "explicit" or self.load_model == ("*",):
             return set(known)
         return set(self.load_model)
+
+    @property
+    def polls(self) -> bool:
+        """Whether the repositories are looked at again and again."""
+        return self.model_control_mode == "poll" and self.repository_poll_secs > 0
 
     @property
     def counter_latencies(self) -> bool:

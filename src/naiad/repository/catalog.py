@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from naiad.errors import ModelLoadError
+from naiad.errors import ModelLoadError, NaiadError
 from naiad.repository.discover import discover
-from naiad.repository.layout import Listing, check_model_name
+from naiad.repository.layout import Listing, check_model_name, scan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +27,26 @@ class Catalog:
     def listing(self) -> Listing:
         """All models; errors as ``discover``."""
         return discover(self.repositories, self.paths)
+
+    def places(self) -> Iterator[tuple[Path, Listing | None, str]]:
+        """Each repository and path for itself, so that one that cannot be read leaves the others alone.
+
+        Yields:
+            The place, its models, and in place of them why it cannot be read.
+        """
+        seen: set[str] = set()
+        for place in (*self.repositories, *self.paths):
+            real = os.path.realpath(place)
+            if real in seen:
+                continue
+            seen.add(real)
+            try:
+                yield place, self._listing_of(place), ""
+            except (NaiadError, OSError) as error:
+                yield place, None, str(error)
+
+    def _listing_of(self, place: Path) -> Listing:
+        return scan((place,)) if place in self.repositories else discover((), (place,))
 
     def names(self) -> frozenset[str]:
         """The names of all models, also of those that cannot be loaded; errors as ``discover``."""
