@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,6 +29,7 @@ from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.polling import Polling
 from naiad.options import ServerOptions, option_rows
+from naiad.repository.agents import AgentDirectory
 from naiad.repository.catalog import Catalog
 from naiad.repository.watch import Watch
 from naiad.telemetry.logs import LogSettings, ServerLog, table_log
@@ -83,7 +85,11 @@ class Server:
         self._options = options
         self._log = log
         settings = LoadSettings(
-            options.settings_of, not options.disable_auto_complete_config, options.model_config_name
+            options.settings_of,
+            not options.disable_auto_complete_config,
+            options.model_config_name,
+            retries=options.model_load_retry_count,
+            agents=AgentDirectory(Path(options.repoagent_directory)),
         )
         self._catalog = Catalog(options.model_repository, options.paths)
         is_explicit = options.model_control_mode == "explicit"

@@ -12,7 +12,7 @@ from naiad.lifecycle.states import NEXT, ModelState
 if TYPE_CHECKING:
     from naiad.lifecycle.asking import Asker
     from naiad.repository.fingerprint import Fingerprint
-    from naiad.repository.temporary import TemporaryFolder
+    from naiad.repository.temporary import ModelFolder
 
 UNLOADED = "unloaded"
 """The reason of a version that was unloaded because somebody wanted so."""
@@ -27,7 +27,7 @@ class VersionEntry:
     Attributes:
         config: its completed configuration message once there is one.
         asker: who it is when it asks for models to be loaded.
-        folder: the temporary folder that it was loaded from, if it was.
+        folder: what it was loaded from and has to be given back, if anything.
     """
 
     version: int
@@ -36,7 +36,7 @@ class VersionEntry:
     model: LoadedModel | None = None
     config: Any = None
     asker: Asker | None = None
-    folder: TemporaryFolder | None = None
+    folder: ModelFolder | None = None
 
     @property
     def was_unloaded(self) -> bool:

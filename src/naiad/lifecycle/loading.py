@@ -20,6 +20,8 @@ from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.shared_process import SharedProcesses
+from naiad.lifecycle.candidate import Finder
+from naiad.repository.agents import AgentDirectory
 from naiad.telemetry.custom_metrics import CustomMetrics
 
 
@@ -27,14 +29,22 @@ from naiad.telemetry.custom_metrics import CustomMetrics
 class LoadSettings:
     """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
 
-    ``shared`` has the processes that models share.
+    ``retries`` says how often a failed load is tried again, ``shared`` has the processes that models share,
+    ``agents`` finds repository agents.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
     auto_complete: bool = True
     model_config_name: str = ""
     cores: int = 0
+    retries: int = 0
     shared: SharedProcesses = field(default_factory=SharedProcesses)
+    agents: AgentDirectory = field(default_factory=AgentDirectory)
+
+    @property
+    def finder(self) -> Finder:
+        """Who finds what is to be loaded."""
+        return Finder(self.model_config_name, self.agents)
 
     @property
     def usable_cores(self) -> int:

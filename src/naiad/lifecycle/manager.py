@@ -16,13 +16,14 @@ from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.lifecycle.asking import Asker, AskingModels, Done
-from naiad.lifecycle.candidate import Candidate, candidate, find_candidate
+from naiad.lifecycle.candidate import Candidate
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
 from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
 from naiad.lifecycle.loading import LoadSettings, load_version
 from naiad.lifecycle.names import Names
 from naiad.lifecycle.operations import Operation, Operations
 from naiad.lifecycle.retiring import Retirements
+from naiad.lifecycle.retrying import with_retries
 from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import LoadPermits, in_thread
 from naiad.repository.catalog import Catalog
@@ -102,7 +103,7 @@ class ModelManager:
             if self._entry(source.name).serving:
                 return
             try:
-                found = await in_thread(candidate, source, self._settings.model_config_name)
+                found = await in_thread(self._settings.finder.candidate, source)
             except Exception as error:
                 self.refuse(source.name, as_load_error(error))
                 return
@@ -128,10 +129,12 @@ class ModelManager:
             ModelLoadError: a version cannot be loaded.
         """
         async with self._holding(name, overrides), self._turn(name, asker) as operation:
-            find = partial(find_candidate, self._catalog, name, self._settings.model_config_name, overrides)
+            before = self.entries.get(name)
+            known = before.files if before is not None and before.serving and not overrides else None
+            find = partial(self._settings.finder.find, self._catalog, name, overrides, known)
             found = await self._find(name, find)
             async with self._trying(self._entry(name), found) as entry:
-                if found.files is not None and found.files == entry.files and entry.serving and not overrides:
+                if found.files is not None and found.files == known:
                     _note(entry.ready(), "")
                     return
                 await self._take_up(entry, found, operation)
@@ -154,7 +157,7 @@ class ModelManager:
             entry = self.entries.get(name)
             before = entry.serving if entry is not None else None
             try:
-                found = await self._find(name, partial(candidate, source, self._settings.model_config_name))
+                found = await self._find(name, partial(self._settings.finder.candidate, source))
                 async with self._trying(self._entry(name), found) as entry:
                     await self._take_up(entry, found, operation, unchanged)
             except UnavailableError:
@@ -170,8 +173,8 @@ class ModelManager:
         try:
             yield entry
         finally:
-            if found.folder is not None:
-                await in_thread(found.folder.release)
+            if (folder := found.folder) is not None:
+                await in_thread(folder.tried, any(v.folder is folder for v in entry.ready()))
             self._note_stray(entry.name)
 
     async def _take_up(
@@ -184,7 +187,8 @@ class ModelManager:
                 "again when they have ended"
             )
         if entry.serving:
-            await self._replace(entry, found, operation, unchanged)
+            # Agents look after the versions of one load together.
+            await self._replace(entry, found, operation, unchanged if found.folder is None else frozenset())
         elif problem := await self._load_first(entry, found, operation):
             raise load_failed(entry.name, entry.versions.values(), problem)
 
@@ -364,9 +368,10 @@ class ModelManager:
         begun = monotonic()
         models = None if self.models is None else AskingModels(self.models, self, asker)
         loop = asyncio.get_running_loop()
-        try:
+
+        async def load() -> tuple[LoadedModel, Any]:
             self._operations.check_open(name)
-            model, config = await in_thread(
+            return await in_thread(
                 load_version,
                 found.source,
                 version.version,
@@ -376,6 +381,9 @@ class ModelManager:
                 models,
                 self.custom_metrics,
             )
+
+        try:
+            model, config = await with_retries(f"'{name}' version {version.version}", self._settings.retries, load)
         except Exception as error:
             problem = as_load_error(error)
             version.become(ModelState.UNAVAILABLE, str(problem))

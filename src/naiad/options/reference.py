@@ -17,7 +17,6 @@ SWITCHES = frozenset(
 
 OTHERS = frozenset(
     {
-        "model-load-retry-count",
         "enable-peer-access",
         "sagemaker-port",
         "sagemaker-safe-port-range",
@@ -36,7 +35,6 @@ OTHERS = frozenset(
         "buffer-manager-thread-count",
         "host-policy",
         "model-load-gpu-limit",
-        "repoagent-directory",
         "response-cache-byte-size",
     }
 )

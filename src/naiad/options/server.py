@@ -14,6 +14,7 @@ from naiad.options.kinds import (
     ADDRESS,
     BACKEND_SETTING,
     BOOLEAN,
+    CONFIG_NAME,
     FILE_NAME,
     FLAG,
     FOLDER,
@@ -22,7 +23,6 @@ from naiad.options.kinds import (
     INT32_MAX,
     INT64_MAX,
     LEVEL,
-    NAME,
     PORT,
     TEXT,
     BackendSetting,
@@ -130,12 +130,18 @@ class ServerOptions:
     )
     model_config_name: str = declare(
         Group.MODEL_REPOSITORY,
-        NAME,
+        CONFIG_NAME,
         "",
         "Use configs/<name>.pbtxt of each model that has it, in place of its config.pbtxt.",
     )
     model_load_thread_count: int = declare(
         Group.MODEL_REPOSITORY, integer(1), 4, "How many models are loaded at the same time."
+    )
+    model_load_retry_count: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0),
+        0,
+        "How often the load of a version that failed is tried again, after pauses that grow from 0.1 to 2 seconds.",
     )
 
     allow_http: bool = declare(Group.HTTP, BOOLEAN, True, "Whether the server listens for HTTP requests.")
@@ -380,6 +386,13 @@ class ServerOptions:
         repeatable=True,
     )
 
+    repoagent_directory: str = declare(
+        Group.MODEL_REPOSITORY,
+        FOLDER_NAME,
+        "/opt/tritonserver/repoagents",
+        "Folder of repository agents: the file NAME/agent.py in it is the agent NAME.",
+    )
+
     backend_directory: str = declare(
         Group.BACKEND,
         FOLDER_NAME,
@@ -449,6 +462,8 @@ class ServerOptions:
         """Settle the values that follow from others."""
         set_field = object.__setattr__
         set_field(self, "exit_timeout_secs", max(0, self.exit_timeout_secs))
+        if self.model_control_mode != "poll":
+            set_field(self, "repository_poll_secs", 0)
         set_field(self, "metrics_address", self.metrics_address or self.http_address)
         set_field(self, "allow_cpu_metrics", self.allow_cpu_metrics and self.allow_metrics)
         set_field(self, "allow_gpu_metrics", self.allow_gpu_metrics and self.allow_metrics)
@@ -487,7 +502,7 @@ class ServerOptions:
     @property
     def polls(self) -> bool:
         """Whether the repositories are looked at again and again."""
-        return self.model_control_mode == "poll" and self.repository_poll_secs > 0
+        return self.repository_poll_secs > 0
 
     @property
     def counter_latencies(self) -> bool:

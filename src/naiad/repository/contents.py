@@ -119,11 +119,11 @@ def unchanged_versions(before: Content | None, now: Content, source: ModelSource
     return frozenset(v for v in source.versions if earlier.get(v) == later.get(v))
 
 
-def _by_version(content: Content, source: ModelSource) -> dict[int | None, Content]:
+def _by_version(content: Content, source: ModelSource) -> Mapping[int | None, Content]:
     """The content by the version in whose folder it lies; None for all else."""
     parts: dict[int | None, dict[str, bytes | FileState]] = {}
     start = f"{source.directory}{os.sep}"
     for path, found in content.items():
         version = version_number(path[len(start) :].split(os.sep)[0]) if path.startswith(start) else None
         parts.setdefault(version, {})[path] = found
-    return {version: part for version, part in parts.items()}
+    return parts
