@@ -88,6 +88,11 @@ class Polling:
             self._begin(name, None, frozenset())
         return findings.is_moving
 
+    @property
+    def is_busy(self) -> bool:
+        """Something that a look has begun is not over."""
+        return bool(self._busy)
+
     async def wait(self) -> None:
         """Wait until what the looks have begun is over."""
         while self._busy:

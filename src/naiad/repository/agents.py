@@ -11,11 +11,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, Final, Protocol
+from types import ModuleType
+from typing import Final, Protocol
 
 from naiad.errors import ModelLoadError, first_line
 from naiad.repository.checksum import ChecksumAgent
@@ -103,26 +102,26 @@ class AgentDirectory:
         if not name or name.startswith(".") or any(mark in name for mark in "/\\\0"):
             raise ModelLoadError(f"'{name}' cannot be the name of a repository agent, expected that of a folder")
         file = self.directory / name / AGENT_FILE
-        spec = spec_from_file_location(f"naiad_repository_agent_{name}", file)
-        if spec is None or spec.loader is None or not file.is_file():
+        if not file.is_file():
             raise ModelLoadError(
                 f"there is no repository agent '{name}': it is none of {sorted(_BUILT_IN)}, no installed package "
                 f"offers it as an entry point in '{ENTRY_POINTS}', and there is no file '{name}/{AGENT_FILE}' in the "
                 "folder of --repoagent-directory"
             )
         try:
-            kind: Callable[[], Agent] = getattr(_run(spec), AGENT_CLASS)
+            kind: Callable[[], Agent] = getattr(_run(name, file), AGENT_CLASS)
         except Exception as error:
             raise _unusable(name, error) from error
         return kind
 
 
-def _run(spec: ModuleSpec) -> Any:
-    module = module_from_spec(spec)
+def _run(name: str, file: Path) -> ModuleType:
+    """The module that the file makes now; what Python kept of an earlier one beside it may be out of date."""
+    module = ModuleType(f"naiad_repository_agent_{name}")
+    module.__file__ = str(file)
     # Dataclasses and pickles look for the module of a class there.
-    sys.modules[spec.name] = module
-    assert spec.loader is not None
-    spec.loader.exec_module(module)
+    sys.modules[module.__name__] = module
+    exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
     return module
 
 
