@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -367,3 +368,20 @@ def test_agents_are_asked_when_models_are_checked(tmp_path: Path, capsys: pytest
     assert problems() == 1
     assert "this agent says no" in capsys.readouterr().out
     shutil.rmtree(found.repository)
+
+
+def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "model-repository.md").read_text()
+    (example,) = re.findall(r"```python\n(import zipfile.*?)```", page, re.DOTALL)
+
+    async def test() -> None:
+        async with house(tmp_path, example) as found:
+            inside = tmp_path / "inside"
+            (inside / "2").mkdir(parents=True)
+            (inside / "config.pbtxt").write_text(CONFIG)
+            found.write("m", engage("mine", archive="all.zip"))
+            shutil.make_archive(str(found.repository / "m" / "all"), "zip", inside)
+            await found.manager.load_model("m")
+            assert found.index() == {"m:2": READY}
+
+    run(test())
