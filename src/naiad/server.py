@@ -91,7 +91,7 @@ class Server:
             retries=options.model_load_retry_count,
             agents=AgentDirectory(Path(options.repoagent_directory)),
         )
-        self._catalog = Catalog(options.model_repository, options.paths)
+        self._catalog = Catalog(options.model_repository, options.paths, options.model_namespacing)
         is_explicit = options.model_control_mode == "explicit"
         self._tracing = Tracing.from_options(options)
         self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)

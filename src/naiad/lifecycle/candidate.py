@@ -13,6 +13,7 @@ from naiad.errors import ConfigError, InvalidArgumentError, ModelLoadError
 from naiad.repository.agents import AgentDirectory
 from naiad.repository.fingerprint import Fingerprint, fingerprint
 from naiad.repository.layout import choose_versions, model_directory
+from naiad.repository.namespaces import namespace_of, short_name
 from naiad.repository.overrides import NO_OVERRIDES, Overrides, write_files
 from naiad.repository.tended import tend
 
@@ -103,10 +104,12 @@ class Finder:
             return self.candidate(catalog.find(name), overrides, known)
         if overrides.config is None:
             raise InvalidArgumentError("Load parameter 'config' must be specified for model file override")
-        folder = write_files(name, overrides.files)
+        short = short_name(name) if catalog.has_namespaces else name
+        folder = write_files(short, overrides.files)
         try:
-            listing = model_directory(folder.path)
-            found = self.candidate(listing.models[name], overrides, folder=folder)
+            source = model_directory(folder.path).models[short]
+            source = replace(source, namespace=namespace_of(name) if catalog.has_namespaces else "")
+            found = self.candidate(source, overrides, folder=folder)
         except BaseException:
             folder.release()
             raise
@@ -131,7 +134,7 @@ def _moved(source: ModelSource, path: Path) -> ModelSource:
     if not listing.models:
         raise ModelLoadError(next(iter(listing.unavailable.values()), f"'{path}' holds no model"))
     (found,) = listing.models.values()
-    return replace(found, name=source.name)
+    return replace(found, name=source.name, namespace=source.namespace)
 
 
 def _parsed(source: ModelSource, text: str) -> ReadConfig:

@@ -21,6 +21,7 @@ from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
 from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
 from naiad.lifecycle.loading import LoadSettings, load_version
 from naiad.lifecycle.names import Names
+from naiad.lifecycle.namespaces import NamespacedEntries, ambiguous
 from naiad.lifecycle.operations import Operation, Operations
 from naiad.lifecycle.retiring import Retirements
 from naiad.lifecycle.retrying import with_retries
@@ -65,7 +66,6 @@ class ModelManager:
     def __init__(
         self, settings: LoadSettings, load_threads: int, catalog: Catalog | None = None, is_explicit: bool = False
     ) -> None:
-        self.entries: dict[str, ModelEntry] = {}
         self.loaded = False
         self.models: Models | None = None
         self.on_serving: Callable[[LoadedModel], None] = lambda model: None
@@ -73,6 +73,7 @@ class ModelManager:
         self.custom_metrics = CustomMetrics()
         self._settings = settings
         self._catalog = catalog or Catalog()
+        self.entries: dict[str, ModelEntry] = NamespacedEntries() if self._catalog.has_namespaces else {}
         self.names = Names(self._catalog)
         self._is_explicit = is_explicit
         self._permits = LoadPermits(load_threads)
@@ -88,7 +89,7 @@ class ModelManager:
         """Try to load every model; what became of each stands in ``entries`` and in the log."""
         found = list(sources)
         for source in found:
-            self._entry(source.name)
+            self._entry(source.key)
         await asyncio.gather(*(self._load_source(source) for source in found))
         self.loaded = True
 
@@ -98,25 +99,30 @@ class ModelManager:
         logger.error("failed to load '%s': %s", name, located(problem))
 
     async def _load_source(self, source: ModelSource) -> None:
-        async with self._operations.turn(source.name) as operation:
+        async with self._operations.turn(source.key) as operation:
             # Somebody may have been quicker, over the API, and may have unloaded it again.
-            if self._entry(source.name).serving:
+            if self._entry(source.key).serving:
                 return
             try:
                 found = await in_thread(self._settings.finder.candidate, source)
             except Exception as error:
-                self.refuse(source.name, as_load_error(error))
+                self.refuse(source.key, as_load_error(error))
                 return
-            async with self._trying(self._entry(source.name), found) as entry:
+            async with self._trying(self._entry(source.key), found) as entry:
                 await self._load_first(entry, found, operation)
 
     def _entry(self, name: str) -> ModelEntry:
-        return self.entries.setdefault(name, ModelEntry(name))
+        found = self.entries.get(name)
+        if found is None:
+            found = self.entries[name] = ModelEntry(name)
+        return found
 
     # While serving
 
     async def load_model(self, name: str, overrides: Overrides = NO_OVERRIDES, asker: Asker | None = None) -> None:
         """Load a model as its repository has it now, with what ``overrides`` brings in place of it.
+
+        Where namespaces let names repeat, all models of the name are loaded, and ``overrides`` needs a single one.
 
         One that serves goes on serving until the new versions are there, and for good when they cannot be loaded.
         Nothing happens when it serves, its files are the same and nothing is overridden.
@@ -128,6 +134,22 @@ class ModelManager:
             UnusableFilesError: the files of ``overrides`` cannot be those of a model.
             ModelLoadError: a version cannot be loaded.
         """
+        for key in await self._keys(name, overrides):
+            await self._load_one(key, overrides, asker)
+
+    async def _keys(self, name: str, overrides: Overrides) -> list[str]:
+        if not self._catalog.has_namespaces or "/" in name:
+            return [name]
+        self._check_explicit()
+        try:
+            keys = await in_thread(self._catalog.keys, name)
+        except NaiadError as error:
+            raise not_found(name, error) from error
+        if overrides and len(keys) > 1:
+            raise ambiguous(name, len(keys))
+        return keys or [name]
+
+    async def _load_one(self, name: str, overrides: Overrides, asker: Asker | None) -> None:
         async with self._holding(name, overrides), self._turn(name, asker) as operation:
             before = self.entries.get(name)
             known = before.files if before is not None and before.serving and not overrides else None
@@ -216,8 +238,10 @@ class ModelManager:
             UnavailableError: the server does not run in explicit mode, or too much is under way.
             ServerStoppingError: it is about to end.
         """
-        async with self._turn(name, asker):
-            self._unload(name)
+        keys = self.entries.keys_of(name) if isinstance(self.entries, NamespacedEntries) else ()
+        for key in keys or (name,):
+            async with self._turn(key, asker):
+                self._unload(key)
 
     def _unload(self, name: str) -> None:
         entry = self.entries.get(name)
@@ -266,9 +290,12 @@ class ModelManager:
             error = InternalError("the operation failed inside the server, see its log")
         done(error)
 
-    def _turn(self, name: str, asker: Asker | None) -> AbstractAsyncContextManager[Operation]:
+    def _check_explicit(self) -> None:
         if not self._is_explicit:
             raise UnavailableError(_NOT_EXPLICIT)
+
+    def _turn(self, name: str, asker: Asker | None) -> AbstractAsyncContextManager[Operation]:
+        self._check_explicit()
         if asker is not None and asker.permit is not None:
             # It does nothing while it waits, and what it waits for may need the permit.
             asker.permit.give_back()
@@ -401,6 +428,7 @@ class ModelManager:
         name: str, version: VersionEntry, found: Candidate, model: LoadedModel, config: Any, seconds: float
     ) -> None:
         model.statistics.load_seconds = seconds
+        model.namespace = found.source.namespace
         version.model, version.config, version.folder = model, config, found.folder
         if found.folder is not None:
             found.folder.hold()

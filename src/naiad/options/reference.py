@@ -10,7 +10,6 @@ SWITCHES = frozenset(
         "allow-sagemaker",
         "allow-vertex-ai",
         "allow-client-shm",
-        "model-namespacing",
     }
 )
 """Booleans whose feature is off here: they may be given as false."""

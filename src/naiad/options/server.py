@@ -134,6 +134,12 @@ class ServerOptions:
         "",
         "Use configs/<name>.pbtxt of each model that has it, in place of its config.pbtxt.",
     )
+    model_namespacing: bool = declare(
+        Group.MODEL_REPOSITORY,
+        BOOLEAN,
+        False,
+        "Whether models of one name may lie in several repositories: each repository is a namespace then.",
+    )
     model_load_thread_count: int = declare(
         Group.MODEL_REPOSITORY, integer(1), 4, "How many models are loaded at the same time."
     )
@@ -494,10 +500,16 @@ class ServerOptions:
         return self.allow_grpc or self.http_port_serves_grpc
 
     def wanted_models(self, known: Collection[str]) -> set[str]:
-        """The names of the models to load at the start, out of those that are ``known``; others may be among them."""
+        """The names of the models to load at the start, out of those that are ``known``; others may be among them.
+
+        With namespaces they are keys, and a name stands for all keys that end with it.
+        """
         if self.model_control_mode != "explicit" or self.load_model == ("*",):
             return set(known)
-        return set(self.load_model)
+        if not self.model_namespacing:
+            return set(self.load_model)
+        found = {name: {key for key in known if key.rpartition("/")[2] == name} for name in self.load_model}
+        return {key for name, keys in found.items() for key in keys or {name}}
 
     @property
     def polls(self) -> bool:
