@@ -65,7 +65,7 @@ def test_names_that_repeat_are_served_apart(repositories: tuple[Path, Path], tmp
                 client.get_model_metadata("both")
             assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
             assert client.is_model_ready(f"{repositories[0]}/both")
-            with pytest.raises(InferenceServerException, match="only_first/. is not found"):
+            with pytest.raises(InferenceServerException, match=r"only_first/. is not found"):
                 client.is_model_ready("only_first/")
 
 

@@ -134,17 +134,18 @@ class ModelManager:
             UnusableFilesError: the files of ``overrides`` cannot be those of a model.
             ModelLoadError: a version cannot be loaded.
         """
-        for key in await self._keys(name, overrides):
+        for key in await self._keys(name, overrides, asker):
             await self._load_one(key, overrides, asker)
 
-    async def _keys(self, name: str, overrides: Overrides) -> list[str]:
+    async def _keys(self, name: str, overrides: Overrides, asker: Asker | None) -> list[str]:
         if not self._catalog.has_namespaces or "/" in name:
             return [name]
-        self._check_explicit()
-        try:
-            keys = await in_thread(self._catalog.keys, name)
-        except NaiadError as error:
-            raise not_found(name, error) from error
+        # An operation too, so that not any number of threads looks.
+        async with self._turn(name, asker):
+            try:
+                keys = await in_thread(self._catalog.keys, name)
+            except NaiadError as error:
+                raise not_found(name, error) from error
         if overrides and len(keys) > 1:
             raise ambiguous(name, len(keys))
         return keys or [name]
@@ -186,7 +187,8 @@ class ModelManager:
                 raise
             except NaiadError:
                 # Of a model that served nothing, those versions serve that could be loaded.
-                return before is None and self._entry(name).serving is not None
+                entry = self.entries.get(name)
+                return before is None and entry is not None and entry.serving is not None
             return True
 
     @asynccontextmanager
@@ -290,12 +292,9 @@ class ModelManager:
             error = InternalError("the operation failed inside the server, see its log")
         done(error)
 
-    def _check_explicit(self) -> None:
+    def _turn(self, name: str, asker: Asker | None) -> AbstractAsyncContextManager[Operation]:
         if not self._is_explicit:
             raise UnavailableError(_NOT_EXPLICIT)
-
-    def _turn(self, name: str, asker: Asker | None) -> AbstractAsyncContextManager[Operation]:
-        self._check_explicit()
         if asker is not None and asker.permit is not None:
             # It does nothing while it waits, and what it waits for may need the permit.
             asker.permit.give_back()
