@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,8 +27,11 @@ from naiad.frontends.http.routes import Router
 from naiad.frontends.http.settings import http_tls, surrounded
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.polling import Polling
 from naiad.options import ServerOptions, option_rows
+from naiad.repository.agents import AgentDirectory
 from naiad.repository.catalog import Catalog
+from naiad.repository.watch import Watch
 from naiad.telemetry.logs import LogSettings, ServerLog, table_log
 from naiad.telemetry.tables import format_table
 from naiad.telemetry.tracing import Tracing
@@ -85,11 +89,14 @@ class Server:
             not options.disable_auto_complete_config,
             options.model_config_name,
             auto_warmup=options.auto_warmup,
+            retries=options.model_load_retry_count,
+            agents=AgentDirectory(Path(options.repoagent_directory)),
         )
-        self._catalog = Catalog(options.model_repository, options.paths)
+        self._catalog = Catalog(options.model_repository, options.paths, options.model_namespacing)
         is_explicit = options.model_control_mode == "explicit"
         self._tracing = Tracing.from_options(options)
         self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
+        self._watch = Watch(self._catalog) if options.polls else None
         self._engine = Engine(self._manager, options.id, options.strict_readiness, log, self._tracing)
         self._gates = gates(options)
         self._listeners: list[Frontend] = []
@@ -118,13 +125,24 @@ class Server:
                 return 1
             if not self._stop.is_set():
                 logger.info("Naiad %s is ready: %.2f s", __version__, monotonic() - begun)
-                await self._stop.wait()
+                await self._serve_until_stopped()
             await self._leave()
             return await self._shut_down()
         finally:
             for listener in self._listeners:
                 listener.abort()
             self._tracing.close(TRACE_FILE_S)
+
+    async def _serve_until_stopped(self) -> None:
+        if self._watch is None:
+            await self._stop.wait()
+            return
+        polling = Polling(self._manager, self._watch, self._options.repository_poll_secs)
+        polling.start()
+        try:
+            await self._stop.wait()
+        finally:
+            await polling.stop()
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -155,6 +173,8 @@ class Server:
         for problem in listing.problems:
             if not problem.fatal:
                 logger.warning("%s", problem.located())
+        if self._watch is not None:
+            self._watch.begin(listing)
         known = listing.models.keys() | listing.unavailable.keys()
         self._manager.names.known = frozenset(known)
         wanted = self._options.wanted_models(known)

@@ -277,7 +277,6 @@ REFUSED = {
         'parameters["TRITON_BATCH_STRATEGY_PATH"]'
     ],
     'model_operations { op_library_filename: "x.so" }': ["model_operations.op_library_filename"],
-    'model_repository_agents { agents { name: "checksum" } }': ["model_repository_agents.agents"],
     'runtime: "libtriton_other.so"': ["runtime"],
     'backend: "pytorch" runtime: "model.py"': ["runtime"],
     "instance_group { secondary_devices { } }": ["instance_group[0].secondary_devices"],

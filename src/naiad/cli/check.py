@@ -14,9 +14,10 @@ from naiad.config.resolve import prepare, problems
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ConfigError, NaiadError
-from naiad.lifecycle.candidate import candidate
+from naiad.lifecycle.candidate import Candidate
 from naiad.lifecycle.loading import LoadSettings, start_backend
 from naiad.lifecycle.warmup import configured_samples
+from naiad.repository.agents import AgentDirectory
 from naiad.repository.discover import discover
 from naiad.repository.layout import Listing
 
@@ -37,6 +38,7 @@ def run(
     disable_auto_complete: bool,
     model_config_name: str,
     backend_config: Mapping[str, Mapping[str, str]],
+    repoagent_directory: str = "",
 ) -> int:
     """Check every model of ``paths`` (repositories, folders of one model, model files) and print what was found.
 
@@ -44,6 +46,7 @@ def run(
 
     Args:
         backend_config: ``--backend-config`` settings by backend, those of all backends under "".
+        repoagent_directory: where repository agents lie.
 
     Returns:
         The exit code: 0 when every model would load, 1 when there is any problem.
@@ -52,6 +55,7 @@ def run(
         lambda backend: {**backend_config.get("", {}), **backend_config.get(backend, {})},
         auto_complete=not disable_auto_complete,
         model_config_name=model_config_name,
+        agents=AgentDirectory(Path(repoagent_directory)),
     )
     try:
         listing = discover((), paths)
@@ -84,18 +88,25 @@ def _reports(listing: Listing, settings: LoadSettings) -> Iterator[ModelReport]:
 def check_model(source: ModelSource, settings: LoadSettings) -> ModelReport:
     """Load every version of ``source`` that a server would load, and let it go again."""
     try:
-        found = candidate(source, settings.model_config_name)
+        found = settings.finder.candidate(source)
     except NaiadError as error:
         return ModelReport(source.name, problems=tuple(_lines(error)))
+    report = _report(found, settings)
+    if found.folder is not None:
+        found.folder.tried(not report.problems)
+    return report
+
+
+def _report(found: Candidate, settings: LoadSettings) -> ModelReport:
     wrong: dict[str, None] = {}
     pbtxt = ""
     for version in found.versions:
-        config, lines = _check_version(source, version, found.read, settings)
+        config, lines = _check_version(found.source, version, found.read, settings)
         prefix = f"version {version}: " if len(found.versions) > 1 else ""
         # A problem of the configuration is the same in every version and is said once.
         wrong.update((line if is_config else prefix + line, None) for is_config, line in lines)
         pbtxt = pbtxt or ("" if config is None else config_pbtxt(config))
-    return ModelReport(source.name, found.versions, tuple(wrong), "" if wrong else pbtxt)
+    return ModelReport(found.source.name, found.versions, tuple(wrong), "" if wrong else pbtxt)
 
 
 def _check_version(

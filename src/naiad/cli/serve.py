@@ -55,4 +55,5 @@ def _check(options: ServerOptions) -> int:
         disable_auto_complete=options.disable_auto_complete_config,
         model_config_name=options.model_config_name,
         backend_config=options.backend_settings,
+        repoagent_directory=options.repoagent_directory,
     )

@@ -89,11 +89,6 @@ def _custom_operators(config: Any) -> Iterator[str]:
         yield "model_operations.op_library_filename"
 
 
-def _agents(config: Any) -> Iterator[str]:
-    if config.model_repository_agents.agents:
-        yield "model_repository_agents.agents"
-
-
 def _runtime(config: Any) -> Iterator[str]:
     if config.runtime not in ("", f"libtriton_{config.backend}.so", PYTHON_RUNTIME):
         yield "runtime"
@@ -126,7 +121,6 @@ UNSUPPORTED = (
     Unsupported("queue policies", "remove it to serve without a time or size limit", _queue_policies),
     Unsupported("custom batchers", "remove it to use the built-in dynamic batcher", _custom_batcher),
     Unsupported("custom operator libraries", "remove it if the model does not need them", _custom_operators),
-    Unsupported("repository agents", "remove it to load the model unchecked and unchanged", _agents),
     Unsupported("backends from shared libraries", "remove it and set 'backend'", _runtime),
     Unsupported(
         "a Python-based backend in the place of one of Naiad's own",

@@ -14,7 +14,9 @@ from naiad.execution.model import LoadedModel
 from naiad.lifecycle.asking import Done
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.namespaces import NamespacedEntries, resolve
 from naiad.lifecycle.states import ModelState
+from naiad.repository.namespaces import namespace_of, short_name
 from naiad.repository.overrides import Overrides
 from naiad.telemetry.logs import LogSettings, ServerLog
 from naiad.telemetry.statistics import Duration, ModelStatistics
@@ -161,7 +163,7 @@ class Engine:
         return found
 
     def _find_version(self, name: str, version: str | None) -> VersionEntry:
-        entry = self._entries.get(name)
+        entry = resolve(self._entries, name)
         if entry is None or not entry.versions:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         if not version:
@@ -248,7 +250,8 @@ class Engine:
     def model_metadata(self, name: str, version: str | None) -> dict[str, Any]:
         """The model metadata object of the protocol; errors as ``find``."""
         spec = self.find(name, version).spec
-        ready = sorted(v.version for v in self._entries[name].versions.values() if v.state is ModelState.READY)
+        entry = resolve(self._entries, name)
+        ready = [v.version for v in entry.ready()] if entry is not None else []
         return {
             "name": name,
             "versions": [str(v) for v in ready],
@@ -270,14 +273,20 @@ class Engine:
         for name in sorted(self._entries.keys() | self._manager.names.known):
             entry = self._entries.get(name)
             if entry is None:
-                rows += [] if ready_only else [{"name": name}]
+                rows += [] if ready_only else [self._index_name(name)]
                 continue
             if not entry.versions and not ready_only:
-                rows.append(_index_row(entry.name, None, ModelState.UNAVAILABLE, str(entry.problem or "")))
+                row = _index_row(None, ModelState.UNAVAILABLE, str(entry.problem or ""))
+                rows.append(self._index_name(name) | row)
             for found in sorted(entry.versions.values(), key=lambda v: v.version):
                 if found.state is ModelState.READY or not ready_only:
-                    rows.append(_index_row(entry.name, found.version, found.state, found.reason))
+                    rows.append(self._index_name(name) | _index_row(found.version, found.state, found.reason))
         return rows
+
+    def _index_name(self, key: str) -> dict[str, str]:
+        if not isinstance(self._entries, NamespacedEntries):
+            return {"name": key}
+        return {"name": short_name(key), "namespace": namespace_of(key)}
 
     def statistics(self, name: str | None, version: str | None) -> dict[str, Any]:
         """The statistics object of the protocol, for one model, one version or all.
@@ -300,7 +309,8 @@ class Engine:
         return [m for name in sorted(self._entries) for m in self._versions_of(self._entries[name])]
 
     def _loaded_versions(self, name: str) -> list[LoadedModel]:
-        models = self._versions_of(self._entries[name]) if name in self._entries else []
+        entry = resolve(self._entries, name)
+        models = self._versions_of(entry) if entry is not None else []
         if not models:
             raise InvalidArgumentError(f"requested model '{name}' is not available")
         return models
@@ -326,8 +336,8 @@ def _tensor_metadata(tensor: TensorSpec) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.dtype.wire, "shape": tensor.shape}
 
 
-def _index_row(name: str, version: int | None, state: ModelState, reason: str) -> dict[str, str]:
-    row = {"name": name}
+def _index_row(version: int | None, state: ModelState, reason: str) -> dict[str, str]:
+    row: dict[str, str] = {}
     if version is not None:
         row["version"] = str(version)
     if state:

@@ -70,6 +70,7 @@ class LoadedModel:
         self.spec = spec
         self.name = spec.name
         self.version = version
+        self.namespace = ""
         self._statistics = ModelStatistics()
         self.in_flight = 0
         self._backend = backend

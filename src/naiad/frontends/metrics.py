@@ -33,7 +33,8 @@ class MetricsApplication:
 
     def _scrape(self, exchange: Exchange, body: Body) -> None:
         series = [
-            ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics) for m in self._engine.loaded_models()
+            ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics, m.namespace)
+            for m in self._engine.loaded_models()
         ]
         page = render(
             series, cpu=self._cpu, latencies=self._latencies, interval_ms=self._interval_ms, custom=self._custom

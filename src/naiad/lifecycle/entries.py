@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from naiad.config.read import ReadConfig
     from naiad.lifecycle.asking import Asker
     from naiad.repository.fingerprint import Fingerprint
-    from naiad.repository.temporary import TemporaryFolder
+    from naiad.repository.temporary import ModelFolder
 
 UNLOADED = "unloaded"
 """The reason of a version that was unloaded because somebody wanted so."""
@@ -28,8 +28,7 @@ class VersionEntry:
     Attributes:
         config: its completed configuration message once there is one.
         asker: who it is when it asks for models to be loaded.
-        folder: the temporary folder that it was loaded from, if it was.
-        follows_failure: it is loaded in place of one that could not be loaded.
+        folder: what it was loaded from and has to be given back, if anything.
     """
 
     version: int
@@ -38,7 +37,7 @@ class VersionEntry:
     model: LoadedModel | None = None
     config: Any = None
     asker: Asker | None = None
-    folder: TemporaryFolder | None = None
+    folder: ModelFolder | None = None
     follows_failure: bool = False
 
     @property

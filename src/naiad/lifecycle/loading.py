@@ -23,7 +23,9 @@ from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.shared_process import SharedProcesses
 from naiad.execution.warmup import Warmup
+from naiad.lifecycle.candidate import Finder
 from naiad.lifecycle.warmup import samples_of
+from naiad.repository.agents import AgentDirectory
 from naiad.telemetry.custom_metrics import CustomMetrics
 
 logger = logging.getLogger("naiad")
@@ -33,15 +35,23 @@ logger = logging.getLogger("naiad")
 class LoadSettings:
     """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
 
-    ``shared`` has the processes that models share. With ``auto_warmup`` models are warmed up that do not say how.
+    ``retries`` says how often a failed load is tried again, ``shared`` has the processes that models share,
+    ``agents`` finds repository agents. With ``auto_warmup`` models are warmed up that do not say how.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
     auto_complete: bool = True
     model_config_name: str = ""
     cores: int = 0
+    retries: int = 0
     shared: SharedProcesses = field(default_factory=SharedProcesses)
     auto_warmup: bool = False
+    agents: AgentDirectory = field(default_factory=AgentDirectory)
+
+    @property
+    def finder(self) -> Finder:
+        """Who finds what is to be loaded."""
+        return Finder(self.model_config_name, self.agents)
 
     @property
     def usable_cores(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from time import monotonic
@@ -16,14 +16,16 @@ from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.lifecycle.asking import Asker, AskingModels, Done
-from naiad.lifecycle.candidate import Candidate, candidate, find_candidate
+from naiad.lifecycle.candidate import Candidate
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
 from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
 from naiad.lifecycle.in_place import InPlace, only_groups_differ
 from naiad.lifecycle.loading import LoadSettings, load_version
 from naiad.lifecycle.names import Names
+from naiad.lifecycle.namespaces import NamespacedEntries, ambiguous
 from naiad.lifecycle.operations import Operation, Operations
 from naiad.lifecycle.retiring import Retirements
+from naiad.lifecycle.retrying import with_retries
 from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import LoadPermits, in_thread
 from naiad.repository.catalog import Catalog
@@ -65,7 +67,6 @@ class ModelManager:
     def __init__(
         self, settings: LoadSettings, load_threads: int, catalog: Catalog | None = None, is_explicit: bool = False
     ) -> None:
-        self.entries: dict[str, ModelEntry] = {}
         self.loaded = False
         self.models: Models | None = None
         self.on_serving: Callable[[LoadedModel], None] = lambda model: None
@@ -73,6 +74,7 @@ class ModelManager:
         self.custom_metrics = CustomMetrics()
         self._settings = settings
         self._catalog = catalog or Catalog()
+        self.entries: dict[str, ModelEntry] = NamespacedEntries() if self._catalog.has_namespaces else {}
         self.names = Names(self._catalog)
         self._is_explicit = is_explicit
         self._permits = LoadPermits(load_threads)
@@ -89,7 +91,7 @@ class ModelManager:
         """Try to load every model; what became of each stands in ``entries`` and in the log."""
         found = list(sources)
         for source in found:
-            self._entry(source.name)
+            self._entry(source.key)
         await asyncio.gather(*(self._load_source(source) for source in found))
         self.loaded = True
 
@@ -99,24 +101,30 @@ class ModelManager:
         logger.error("failed to load '%s': %s", name, located(problem))
 
     async def _load_source(self, source: ModelSource) -> None:
-        async with self._operations.turn(source.name) as operation:
+        async with self._operations.turn(source.key) as operation:
             # Somebody may have been quicker, over the API, and may have unloaded it again.
-            if self._entry(source.name).serving:
+            if self._entry(source.key).serving:
                 return
             try:
-                found = await in_thread(candidate, source, self._settings.model_config_name)
+                found = await in_thread(self._settings.finder.candidate, source)
             except Exception as error:
-                self.refuse(source.name, as_load_error(error))
+                self.refuse(source.key, as_load_error(error))
                 return
-            await self._load_first(self._entry(source.name), found, operation)
+            async with self._trying(self._entry(source.key), found) as entry:
+                await self._load_first(entry, found, operation)
 
     def _entry(self, name: str) -> ModelEntry:
-        return self.entries.setdefault(name, ModelEntry(name))
+        found = self.entries.get(name)
+        if found is None:
+            found = self.entries[name] = ModelEntry(name)
+        return found
 
     # While serving
 
     async def load_model(self, name: str, overrides: Overrides = NO_OVERRIDES, asker: Asker | None = None) -> None:
         """Load a model as its repository has it now, with what ``overrides`` brings in place of it.
+
+        Where namespaces let names repeat, all models of the name are loaded, and ``overrides`` needs a single one.
 
         One that serves goes on serving until the new versions are there, and for good when they cannot be loaded.
         Nothing happens when it serves, its files are the same and nothing is overridden.
@@ -128,28 +136,89 @@ class ModelManager:
             UnusableFilesError: the files of ``overrides`` cannot be those of a model.
             ModelLoadError: a version cannot be loaded.
         """
-        async with self._holding(name, overrides), self._turn(name, asker) as operation:
-            found = await self._find(name, overrides)
+        for key in await self._keys(name, overrides, asker):
+            await self._load_one(key, overrides, asker)
+
+    async def _keys(self, name: str, overrides: Overrides, asker: Asker | None) -> list[str]:
+        if not self._catalog.has_namespaces or "/" in name:
+            return [name]
+        # An operation too, so that not any number of threads looks.
+        async with self._turn(name, asker):
             try:
-                entry = self._entry(name)
-                if found.files is not None and found.files == entry.files and entry.serving and not overrides:
+                keys = await in_thread(self._catalog.keys, name)
+            except NaiadError as error:
+                raise not_found(name, error) from error
+        if overrides and len(keys) > 1:
+            raise ambiguous(name, len(keys))
+        return keys or [name]
+
+    async def _load_one(self, name: str, overrides: Overrides, asker: Asker | None) -> None:
+        async with self._holding(name, overrides), self._turn(name, asker) as operation:
+            before = self.entries.get(name)
+            known = before.files if before is not None and before.serving and not overrides else None
+            find = partial(self._settings.finder.find, self._catalog, name, overrides, known)
+            found = await self._find(name, find)
+            async with self._trying(self._entry(name), found) as entry:
+                if found.files is not None and found.files == known:
                     _note(entry.ready(), "")
                     return
-                if entry.unloading >= MAX_UNLOADING * len(found.versions):
-                    raise UnavailableError(
-                        f"{entry.unloading} earlier versions of model '{name}' still finish their requests: load it "
-                        "again when they have ended"
-                    )
-                if entry.serving and only_groups_differ(entry, found):
-                    await self._in_place.update(entry, found, operation)
-                elif entry.serving:
-                    await self._replace(entry, found, operation)
-                elif problem := await self._load_first(entry, found, operation):
-                    raise load_failed(name, entry.versions.values(), problem)
-            finally:
-                if found.folder is not None:
-                    await in_thread(found.folder.release)
-                self._note_stray(name)
+                await self._take_up(entry, found, operation)
+
+    async def follow(self, name: str, source: ModelSource | None, unchanged: frozenset[int] = frozenset()) -> bool:
+        """Bring a model to what a look at the repositories found: load it from ``source``, or unload it.
+
+        Versions that are ``unchanged`` and serve go on as they are.
+
+        Returns:
+            Whether versions serve that come from there. When not, what served before goes on.
+
+        Raises:
+            UnavailableError: too much is under way, or the server is about to end.
+        """
+        async with self._operations.turn(name, undoes=source is None) as operation:
+            if source is None:
+                self._unload(name)
+                return False
+            entry = self.entries.get(name)
+            before = entry.serving if entry is not None else None
+            try:
+                found = await self._find(name, partial(self._settings.finder.candidate, source))
+                async with self._trying(self._entry(name), found) as entry:
+                    await self._take_up(entry, found, operation, unchanged)
+            except UnavailableError:
+                raise
+            except NaiadError:
+                # Of a model that served nothing, those versions serve that could be loaded.
+                entry = self.entries.get(name)
+                return before is None and entry is not None and entry.serving is not None
+            return True
+
+    @asynccontextmanager
+    async def _trying(self, entry: ModelEntry, found: Candidate) -> AsyncIterator[ModelEntry]:
+        """Give back what a candidate holds once it was tried."""
+        try:
+            yield entry
+        finally:
+            if (folder := found.folder) is not None:
+                await in_thread(folder.tried, any(v.folder is folder for v in entry.ready()))
+            self._note_stray(entry.name)
+
+    async def _take_up(
+        self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int] = frozenset()
+    ) -> None:
+        """Load what was found, beside what serves and in place of it; errors as ``load_model``."""
+        if entry.unloading >= MAX_UNLOADING * len(found.versions):
+            raise UnavailableError(
+                f"{entry.unloading} earlier versions of model '{entry.name}' still finish their requests: load it "
+                "again when they have ended"
+            )
+        if entry.serving and only_groups_differ(entry, found):
+            await self._in_place.update(entry, found, operation)
+        elif entry.serving:
+            # Agents look after the versions of one load together.
+            await self._replace(entry, found, operation, unchanged if found.folder is None else frozenset())
+        elif problem := await self._load_first(entry, found, operation):
+            raise load_failed(entry.name, entry.versions.values(), problem)
 
     @asynccontextmanager
     async def _holding(self, name: str, overrides: Overrides) -> AsyncIterator[None]:
@@ -175,21 +244,26 @@ class ModelManager:
             UnavailableError: the server does not run in explicit mode, or too much is under way.
             ServerStoppingError: it is about to end.
         """
-        async with self._turn(name, asker, undoes=True):
-            entry = self.entries.get(name)
-            if entry is None:
-                return
-            entry.problem = None
-            entry.files = None
-            for version in entry.versions.values():
-                if version.state is ModelState.READY:
-                    self._retire(entry, version)
-                elif version.state is ModelState.UNAVAILABLE:
-                    version.reason = UNLOADED
-            entry.choose_serving()
-            if not entry.versions:
-                del self.entries[name]
-            self._note_stray(name)
+        keys = self.entries.keys_of(name) if isinstance(self.entries, NamespacedEntries) else ()
+        for key in keys or (name,):
+            async with self._turn(key, asker, undoes=True):
+                self._unload(key)
+
+    def _unload(self, name: str) -> None:
+        entry = self.entries.get(name)
+        if entry is None:
+            return
+        entry.problem = None
+        entry.files = None
+        for version in entry.versions.values():
+            if version.state is ModelState.READY:
+                self._retire(entry, version)
+            elif version.state is ModelState.UNAVAILABLE:
+                version.reason = UNLOADED
+        entry.choose_serving()
+        if not entry.versions:
+            del self.entries[name]
+        self._note_stray(name)
 
     def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None:
         """Start ``load_model``; ``done`` gets the error that it ends with, or None."""
@@ -230,15 +304,22 @@ class ModelManager:
             asker.permit.give_back()
         return self._operations.turn(name, asker.operation if asker is not None else None, undoes)
 
-    async def _find(self, name: str, overrides: Overrides) -> Candidate:
+    async def _find(self, name: str, find: Callable[[], Candidate]) -> Candidate:
         try:
-            return await in_thread(find_candidate, self._catalog, name, self._settings.model_config_name, overrides)
+            return await in_thread(find)
         except Exception as error:
             problem = as_load_error(error)
-            self._note_problem(name, problem)
+            self.note_problem(name, problem)
             raise not_found(name, problem) from error
 
-    def _note_problem(self, name: str, problem: NaiadError) -> None:
+    def is_settled(self, name: str) -> bool:
+        """Whether a model serves as it was tried last, with every version that was wanted then."""
+        entry = self.entries.get(name)
+        if entry is None or entry.problem is not None or entry.serving is None:
+            return False
+        return all(v.was_unloaded or (v.state is ModelState.READY and not v.reason) for v in entry.versions.values())
+
+    def note_problem(self, name: str, problem: NaiadError) -> None:
         """A model that serves goes on; otherwise it shows why there is none, if it is a model at all."""
         logger.error("failed to load '%s': %s", name, located(problem))
         entry = self.entries.get(name)
@@ -280,21 +361,26 @@ class ModelManager:
         _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
         entry.forget_gone()
 
-    async def _replace(self, entry: ModelEntry, found: Candidate, operation: Operation) -> None:
+    async def _replace(
+        self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int]
+    ) -> None:
         """Load a model beside its copy that serves, and put it in its place once all of it is there.
 
         Raises:
             NaiadError: a version cannot be loaded; what serves goes on.
         """
-        fresh = _fresh(found)
+        kept = {v.version for v in entry.ready()} & unchanged & set(found.versions)
+        fresh = _fresh(found, kept)
         failures = await asyncio.gather(*(self._load_version(entry.name, v, found, operation) for v in fresh))
         if problem := next(filter(None, failures), None):
             for version in fresh:
                 if version.state is ModelState.READY:
                     self._retire(entry, version)
             _note(entry.ready(), not_reloaded(problem))
+            _note_again(entry, fresh)
             raise load_failed(entry.name, fresh, problem)
-        before = entry.ready()
+        before = [v for v in entry.ready() if v.version not in kept]
+        _note((entry.versions[number] for number in kept), "")
         self._show(entry, fresh)
         for version in before:
             self._retire(entry, version)
@@ -312,9 +398,10 @@ class ModelManager:
         begun = monotonic()
         models = None if self.models is None else AskingModels(self.models, self, asker)
         loop = asyncio.get_running_loop()
-        try:
+
+        async def load() -> tuple[LoadedModel, Any]:
             self._operations.check_open(name)
-            model, config = await in_thread(
+            return await in_thread(
                 load_version,
                 found.source,
                 version.version,
@@ -324,6 +411,11 @@ class ModelManager:
                 models,
                 self.custom_metrics,
                 lambda: operation.not_wanted,
+            )
+
+        try:
+            model, config = await with_retries(
+                f"'{name}' version {version.version}", self._settings.retries, load, lambda: not operation.not_wanted
             )
         except Exception as error:
             problem = as_load_error(error)
@@ -342,6 +434,7 @@ class ModelManager:
         name: str, version: VersionEntry, found: Candidate, model: LoadedModel, config: Any, seconds: float
     ) -> None:
         model.statistics.load_seconds = seconds
+        model.namespace = found.source.namespace
         version.model, version.config, version.folder = model, config, found.folder
         if found.folder is not None:
             found.folder.hold()
@@ -396,11 +489,19 @@ class ModelManager:
             entry.choose_serving()
 
 
-def _fresh(found: Candidate) -> list[VersionEntry]:
-    return [VersionEntry(version) for version in found.versions]
+def _fresh(found: Candidate, kept: Collection[int] = ()) -> list[VersionEntry]:
+    return [VersionEntry(version) for version in found.versions if version not in kept]
 
 
 def _note(versions: Iterable[VersionEntry], reason: str) -> None:
     """Change the reason of versions whose state stays as it is."""
     for version in versions:
         version.reason = reason
+
+
+def _note_again(entry: ModelEntry, fresh: Iterable[VersionEntry]) -> None:
+    """Say of versions that had failed before why they have failed now."""
+    for version in fresh:
+        shown = entry.versions.get(version.version)
+        if shown is not None and shown.state is version.state is ModelState.UNAVAILABLE and not shown.was_unloaded:
+            shown.reason = version.reason

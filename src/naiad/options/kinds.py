@@ -76,15 +76,13 @@ def integer(minimum: int, maximum: int = INT32_MAX, below: str = "", above: str 
     return Kind("<integer>", f"an integer from {minimum} to {maximum}", read)
 
 
-def choice(*words: str, ignore_case: bool = False, not_yet: tuple[str, ...] = ()) -> Kind:
-    """One of ``words``; the words in ``not_yet`` are known to the reference only."""
+def choice(*words: str, ignore_case: bool = False) -> Kind:
+    """One of ``words``."""
 
     def read(text: str) -> str:
         word = text.lower() if ignore_case else text
         if word in words:
             return word
-        if word in not_yet:
-            raise ValueError(f"{text!r} is not supported by this version of naiad")
         raise ValueError(f"Invalid option value. Got {text}")
 
     return Kind("<" + "|".join(words) + ">", " or ".join(repr(w) for w in words), read)
@@ -121,8 +119,10 @@ def _read_file_name(text: str) -> str:
     return text
 
 
-def _read_name(text: str) -> str:
-    if "/" in text or "\0" in text or text in (".", ".."):
+def _read_config_name(text: str) -> str:
+    if not text:
+        raise ValueError("Error: empty argument for --model-config-name")
+    if "/" in text or "\0" in text or any(map(str.isspace, text)) or text in (".", ".."):
         raise ValueError(f"Invalid option value. Got {text}")
     return text
 
@@ -171,5 +171,5 @@ FOLDER = Kind("<path>", "the path of a local folder", _read_folder)
 FOLDER_NAME = Kind("<path>", "the path of a folder", _read_file_name)
 FILE_NAME = Kind("<path>", "the path of a file", _read_file_name)
 HEADER_PATTERN = Kind("<pattern>", "a regular expression of RE2 that finds names of headers", _read_header_pattern)
-NAME = Kind("<name>", "a file name without folder and ending", _read_name)
+CONFIG_NAME = Kind("<name>", "a file name without folder, spaces and ending", _read_config_name)
 BACKEND_SETTING = Kind("<setting>", "<backend>,<key>=<value>, or <key>=<value> for all backends", _read_backend_setting)

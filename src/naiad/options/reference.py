@@ -10,15 +10,12 @@ SWITCHES = frozenset(
         "allow-sagemaker",
         "allow-vertex-ai",
         "allow-client-shm",
-        "model-namespacing",
     }
 )
 """Booleans whose feature is off here: they may be given as false."""
 
 OTHERS = frozenset(
     {
-        "repository-poll-secs",
-        "model-load-retry-count",
         "enable-peer-access",
         "sagemaker-port",
         "sagemaker-safe-port-range",
@@ -37,7 +34,6 @@ OTHERS = frozenset(
         "buffer-manager-thread-count",
         "host-policy",
         "model-load-gpu-limit",
-        "repoagent-directory",
         "response-cache-byte-size",
     }
 )

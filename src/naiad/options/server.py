@@ -14,6 +14,7 @@ from naiad.options.kinds import (
     ADDRESS,
     BACKEND_SETTING,
     BOOLEAN,
+    CONFIG_NAME,
     FILE_NAME,
     FLAG,
     FOLDER,
@@ -22,7 +23,6 @@ from naiad.options.kinds import (
     INT32_MAX,
     INT64_MAX,
     LEVEL,
-    NAME,
     PORT,
     TEXT,
     BackendSetting,
@@ -117,10 +117,16 @@ class ServerOptions:
     )
     model_control_mode: str = declare(
         Group.MODEL_REPOSITORY,
-        choice("none", "explicit", ignore_case=True, not_yet=("poll",)),
+        choice("none", "poll", "explicit", ignore_case=True),
         "none",
-        "How models come and go: with none all are loaded at the start and stay; with explicit those of --load-model, "
-        "and models are loaded and unloaded over the API.",
+        "How models come and go: with none all are loaded at the start and stay; with poll the repositories are looked "
+        "at again and again; with explicit those of --load-model are loaded, and others over the API.",
+    )
+    repository_poll_secs: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0),
+        15,
+        "Seconds between two looks at the repositories with --model-control-mode=poll; 0 for never.",
     )
     load_model: tuple[str, ...] = declare(
         Group.MODEL_REPOSITORY,
@@ -138,12 +144,24 @@ class ServerOptions:
     )
     model_config_name: str = declare(
         Group.MODEL_REPOSITORY,
-        NAME,
+        CONFIG_NAME,
         "",
         "Use configs/<name>.pbtxt of each model that has it, in place of its config.pbtxt.",
     )
+    model_namespacing: bool = declare(
+        Group.MODEL_REPOSITORY,
+        BOOLEAN,
+        False,
+        "Whether models of one name may lie in several repositories: each repository is a namespace then.",
+    )
     model_load_thread_count: int = declare(
         Group.MODEL_REPOSITORY, integer(1), 4, "How many models are loaded at the same time."
+    )
+    model_load_retry_count: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0),
+        0,
+        "How often the load of a version that failed is tried again, after pauses that grow from 0.1 to 2 seconds.",
     )
 
     allow_http: bool = declare(Group.HTTP, BOOLEAN, True, "Whether the server listens for HTTP requests.")
@@ -388,6 +406,13 @@ class ServerOptions:
         repeatable=True,
     )
 
+    repoagent_directory: str = declare(
+        Group.MODEL_REPOSITORY,
+        FOLDER_NAME,
+        "/opt/tritonserver/repoagents",
+        "Folder of repository agents: the file NAME/agent.py in it is the agent NAME.",
+    )
+
     backend_directory: str = declare(
         Group.BACKEND,
         FOLDER_NAME,
@@ -457,6 +482,8 @@ class ServerOptions:
         """Settle the values that follow from others."""
         set_field = object.__setattr__
         set_field(self, "exit_timeout_secs", max(0, self.exit_timeout_secs))
+        if self.model_control_mode != "poll":
+            set_field(self, "repository_poll_secs", 0)
         set_field(self, "metrics_address", self.metrics_address or self.http_address)
         set_field(self, "allow_cpu_metrics", self.allow_cpu_metrics and self.allow_metrics)
         set_field(self, "allow_gpu_metrics", self.allow_gpu_metrics and self.allow_metrics)
@@ -487,10 +514,21 @@ class ServerOptions:
         return self.allow_grpc or self.http_port_serves_grpc
 
     def wanted_models(self, known: Collection[str]) -> set[str]:
-        """The names of the models to load at the start, out of those that are ``known``; others may be among them."""
+        """The names of the models to load at the start, out of those that are ``known``; others may be among them.
+
+        With namespaces they are keys, and a name stands for all keys that end with it.
+        """
         if self.model_control_mode != "explicit" or self.load_model == ("*",):
             return set(known)
-        return set(self.load_model)
+        if not self.model_namespacing:
+            return set(self.load_model)
+        found = {name: {key for key in known if key.rpartition("/")[2] == name} for name in self.load_model}
+        return {key for name, keys in found.items() for key in keys or {name}}
+
+    @property
+    def polls(self) -> bool:
+        """Whether the repositories are looked at again and again."""
+        return self.repository_poll_secs > 0
 
     @property
     def counter_latencies(self) -> bool:

@@ -27,12 +27,16 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 @dataclass(frozen=True, slots=True)
 class ModelSeries:
-    """The counters of one model version; ``tags`` are the ``metric_tags`` of its configuration."""
+    """The counters of one model version; ``tags`` are the ``metric_tags`` of its configuration.
+
+    ``namespace`` is that of the model with ``--model-namespacing``.
+    """
 
     model: str
     version: int
     tags: Mapping[str, str]
     statistics: ModelStatistics
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +186,8 @@ def _block(name: str, kind: str, help: str, samples: Iterable[Sample]) -> str:
 
 def _model_labels(item: ModelSeries) -> Labels:
     tags = {"_" + _NOT_IN_A_NAME.sub("_", key): value for key, value in item.tags.items()}
-    return {**tags, "model": item.model, "version": str(item.version)}
+    namespace = {"namespace": item.namespace} if item.namespace else {}
+    return {**tags, "model": item.model, **namespace, "version": str(item.version)}
 
 
 def _written(labels: Labels) -> str:
