@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from naiad.config.export import config_pbtxt
 from naiad.config.problems import ConfigProblemsError
@@ -15,8 +14,10 @@ from naiad.config.source import ModelSource
 from naiad.errors import ConfigError, NaiadError
 from naiad.lifecycle.candidate import candidate
 from naiad.lifecycle.loading import LoadSettings, start_backend
-from naiad.repository.discover import discover
-from naiad.repository.layout import Listing
+from naiad.repository.catalog import Catalog, Outline, fetched
+
+if TYPE_CHECKING:
+    from naiad.repository.remote.repository import RemoteModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,13 @@ class ModelReport:
 
 
 def run(
-    paths: Sequence[Path],
+    catalog: Catalog,
     *,
     disable_auto_complete: bool,
     model_config_name: str,
     backend_config: Mapping[str, Mapping[str, str]],
 ) -> int:
-    """Check every model of ``paths`` (repositories, folders of one model, model files) and print what was found.
+    """Check every model of ``catalog`` and print what was found.
 
     Each version that a server would load is loaded into its framework once, and let go again.
 
@@ -52,31 +53,47 @@ def run(
         model_config_name=model_config_name,
     )
     try:
-        listing = discover((), paths)
+        return _print_all(catalog.outline(is_whole=True), settings)
     except NaiadError as error:
         print(f"error: {error}")
         return 1
-    return _print_all(listing, settings)
+    finally:
+        catalog.close()
 
 
-def _print_all(listing: Listing, settings: LoadSettings) -> int:
-    for problem in listing.problems:
+def _print_all(outline: Outline, settings: LoadSettings) -> int:
+    for problem in outline.local.problems:
         if not problem.fatal:
             print(f"warning: {problem.located()}\n")
     reports = []
-    for report in _reports(listing, settings):
+    for report in _reports(outline, settings):
         _print_report(report)
         reports.append(report)
     return _print_summary(reports)
 
 
-def _reports(listing: Listing, settings: LoadSettings) -> Iterator[ModelReport]:
+def _reports(outline: Outline, settings: LoadSettings) -> Iterator[ModelReport]:
     refused: dict[str, list[str]] = {}
-    for problem in listing.problems:
+    for problem in outline.local.problems:
         if problem.fatal:
             refused.setdefault(problem.model, []).append(problem.message)
     yield from (ModelReport(name, problems=tuple(lines)) for name, lines in refused.items())
-    yield from (check_model(source, settings) for source in listing.models.values())
+    for name in outline.unavailable.keys() - refused.keys():
+        yield ModelReport(name, problems=(outline.unavailable[name],))
+    for model in outline.models.values():
+        yield check_model(model, settings) if isinstance(model, ModelSource) else _check_remote(model, settings)
+
+
+def _check_remote(model: RemoteModel, settings: LoadSettings) -> ModelReport:
+    try:
+        obtained = fetched(model)
+    except NaiadError as error:
+        return ModelReport(model.name, problems=tuple(_lines(error)))
+    try:
+        return check_model(obtained.source, settings)
+    finally:
+        if obtained.folder is not None:
+            obtained.folder.release()
 
 
 def check_model(source: ModelSource, settings: LoadSettings) -> ModelReport:

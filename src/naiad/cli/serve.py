@@ -47,11 +47,17 @@ def _serve(options: ServerOptions) -> int:
 
 def _check(options: ServerOptions) -> int:
     from naiad.cli.check import run
+    from naiad.repository.catalog import open_catalog
 
     for text in options.warnings:
         print(f"warning: {text}", file=sys.stderr)
     return run(
-        (*options.model_repository, *options.paths),
+        open_catalog(
+            (),
+            (*options.model_repository, *options.paths),
+            options.model_repository_mirror,
+            options.model_repository_mirror_size,
+        ),
         disable_auto_complete=options.disable_auto_complete_config,
         model_config_name=options.model_config_name,
         backend_config=options.backend_settings,

@@ -5,19 +5,20 @@ All of this reads files: it is called in a thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from naiad.config.read import ConfigFormat, ReadConfig, parse_config, read_config
+from naiad.config.source import ModelSource
 from naiad.errors import ConfigError, InvalidArgumentError, ModelLoadError
+from naiad.repository.catalog import Held, Obtained, fetched
 from naiad.repository.fingerprint import Fingerprint, fingerprint
 from naiad.repository.layout import choose_versions, model_directory
 from naiad.repository.overrides import NO_OVERRIDES, Overrides, write_files
-from naiad.repository.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
-    from naiad.config.source import ModelSource
     from naiad.repository.catalog import Catalog
+    from naiad.repository.remote.repository import RemoteModel
 
 
 class NoVersionError(ModelLoadError):
@@ -33,14 +34,14 @@ class Candidate:
         read: its configuration as written.
         versions: those to be loaded.
         files: the repository's files that it comes from; None when it comes from the files of a request.
-        folder: those files, held by whoever has the candidate.
+        folder: what keeps its files where they are, when they would go otherwise; held by whoever has the candidate.
     """
 
     source: ModelSource
     read: ReadConfig
     versions: tuple[int, ...]
     files: Fingerprint | None
-    folder: TemporaryFolder | None = None
+    folder: Held | None = None
 
 
 def candidate(source: ModelSource, model_config_name: str, overrides: Overrides = NO_OVERRIDES) -> Candidate:
@@ -58,17 +59,43 @@ def candidate(source: ModelSource, model_config_name: str, overrides: Overrides 
         raise NoVersionError(str(error)) from error
 
 
-def find_candidate(catalog: Catalog, name: str, model_config_name: str, overrides: Overrides) -> Candidate:
+def first_candidate(model: ModelSource | RemoteModel, model_config_name: str) -> Candidate:
+    """The candidate of the start: ``model``, fetched when it lies elsewhere.
+
+    Raises:
+        StoreError: it cannot be fetched.
+        NaiadError: as ``candidate``.
+    """
+    if isinstance(model, ModelSource):
+        return candidate(model, model_config_name)
+    return _of_obtained(fetched(model), model_config_name, NO_OVERRIDES)
+
+
+def _of_obtained(obtained: Obtained, model_config_name: str, overrides: Overrides) -> Candidate:
+    try:
+        return replace(candidate(obtained.source, model_config_name, overrides), folder=obtained.folder)
+    except BaseException:
+        if obtained.folder is not None:
+            obtained.folder.release()
+        raise
+
+
+def find_candidate(
+    catalog: Catalog, name: str, model_config_name: str, overrides: Overrides, may_be_old: bool = True
+) -> Candidate:
     """The candidate for the model ``name``: that of the catalog, or the files of ``overrides``.
+
+    ``may_be_old`` allows for the mirror's copy when the store of the model does not answer.
 
     Raises:
         InvalidArgumentError: the files come without a configuration, or are not usable.
         ModelLoadError: there is no such model.
         OptionError: a repository is gone.
+        StoreError: a remote repository cannot be read.
         NaiadError: as ``candidate``.
     """
     if not overrides.files:
-        return candidate(catalog.find(name), model_config_name, overrides)
+        return _of_obtained(catalog.obtain(name, may_be_old), model_config_name, overrides)
     if overrides.config is None:
         raise InvalidArgumentError("Load parameter 'config' must be specified for model file override")
     folder = write_files(name, overrides.files)

@@ -11,8 +11,8 @@ from naiad.lifecycle.states import NEXT, ModelState
 
 if TYPE_CHECKING:
     from naiad.lifecycle.asking import Asker
+    from naiad.repository.catalog import Held
     from naiad.repository.fingerprint import Fingerprint
-    from naiad.repository.temporary import TemporaryFolder
 
 UNLOADED = "unloaded"
 """The reason of a version that was unloaded because somebody wanted so."""
@@ -27,7 +27,7 @@ class VersionEntry:
     Attributes:
         config: its completed configuration message once there is one.
         asker: who it is when it asks for models to be loaded.
-        folder: the temporary folder that it was loaded from, if it was.
+        folder: what keeps the files that it was loaded from, if anything has to.
     """
 
     version: int
@@ -36,7 +36,7 @@ class VersionEntry:
     model: LoadedModel | None = None
     config: Any = None
     asker: Asker | None = None
-    folder: TemporaryFolder | None = None
+    folder: Held | None = None
 
     @property
     def was_unloaded(self) -> bool:

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.lifecycle.asking import Asker, AskingModels, Done
-from naiad.lifecycle.candidate import Candidate, candidate, find_candidate
+from naiad.lifecycle.candidate import Candidate, find_candidate, first_candidate
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
 from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
 from naiad.lifecycle.loading import LoadSettings, load_version
@@ -29,6 +29,9 @@ from naiad.repository.catalog import Catalog
 from naiad.repository.overrides import NO_OVERRIDES, Overrides
 from naiad.telemetry.custom_metrics import CustomMetrics
 
+if TYPE_CHECKING:
+    from naiad.repository.remote.repository import RemoteModel
+
 logger = logging.getLogger("naiad")
 
 MAX_UNLOADING: Final = 8
@@ -37,6 +40,8 @@ MAX_STRAYS: Final = 256
 """How many models are remembered that no repository holds and of which nothing is loaded."""
 MAX_CONTENT: Final = 1 << 30
 """Bytes of configurations and files that loads under way and waiting may bring together, but for a single one."""
+FETCHES: Final = 4
+"""How many models of remote repositories are fetched at the same time when the server starts."""
 _NOT_EXPLICIT: Final = (
     "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
     "--model-control-mode=explicit"
@@ -80,10 +85,11 @@ class ModelManager:
         self._tasks: set[asyncio.Task[None]] = set()
         self._strays: OrderedDict[str, None] = OrderedDict()
         self._content = 0
+        self._fetching = asyncio.Semaphore(FETCHES)
 
     # At the start
 
-    async def load_all(self, sources: Iterable[ModelSource]) -> None:
+    async def load_all(self, sources: Iterable[ModelSource | RemoteModel]) -> None:
         """Try to load every model; what became of each stands in ``entries`` and in the log."""
         found = list(sources)
         for source in found:
@@ -96,17 +102,28 @@ class ModelManager:
         self.entries[name] = ModelEntry(name, problem=problem)
         logger.error("failed to load '%s': %s", name, located(problem))
 
-    async def _load_source(self, source: ModelSource) -> None:
+    async def _load_source(self, source: ModelSource | RemoteModel) -> None:
         async with self._operations.turn(source.name) as operation:
             # Somebody may have been quicker, over the API, and may have unloaded it again.
             if self._entry(source.name).serving:
                 return
             try:
-                found = await in_thread(candidate, source, self._settings.model_config_name)
+                found = await self._first(source)
             except Exception as error:
                 self.refuse(source.name, as_load_error(error))
                 return
-            await self._load_first(self._entry(source.name), found, operation)
+            try:
+                await self._load_first(self._entry(source.name), found, operation)
+            finally:
+                if found.folder is not None:
+                    await in_thread(found.folder.release)
+
+    async def _first(self, source: ModelSource | RemoteModel) -> Candidate:
+        name = self._settings.model_config_name
+        if isinstance(source, ModelSource):
+            return await in_thread(first_candidate, source, name)
+        async with self._fetching:
+            return await in_thread(first_candidate, source, name)
 
     def _entry(self, name: str) -> ModelEntry:
         return self.entries.setdefault(name, ModelEntry(name))
@@ -228,7 +245,12 @@ class ModelManager:
 
     async def _find(self, name: str, overrides: Overrides) -> Candidate:
         try:
-            return await in_thread(find_candidate, self._catalog, name, self._settings.model_config_name, overrides)
+            entry = self.entries.get(name)
+            # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
+            may_be_old = entry is None or not entry.serving
+            return await in_thread(
+                find_candidate, self._catalog, name, self._settings.model_config_name, overrides, may_be_old
+            )
         except Exception as error:
             problem = as_load_error(error)
             self._note_problem(name, problem)

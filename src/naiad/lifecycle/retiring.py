@@ -13,7 +13,7 @@ from naiad.lifecycle.threads import in_thread
 
 if TYPE_CHECKING:
     from naiad.execution.model import LoadedModel
-    from naiad.repository.temporary import TemporaryFolder
+    from naiad.repository.catalog import Held
 
 logger = logging.getLogger("naiad")
 
@@ -82,7 +82,7 @@ class Retirements:
                 wait.cancel()
         return drained.is_set()
 
-    async def _close(self, model: LoadedModel, folder: TemporaryFolder | None) -> bool:
+    async def _close(self, model: LoadedModel, folder: Held | None) -> bool:
         left_s = None if self._deadline is None else max(CLOSING_S, self._deadline - monotonic())
         try:
             return await in_thread(_end, model, folder, left_s)
@@ -91,7 +91,7 @@ class Retirements:
             return False
 
 
-def _end(model: LoadedModel, folder: TemporaryFolder | None, left_s: float | None) -> bool:
+def _end(model: LoadedModel, folder: Held | None, left_s: float | None) -> bool:
     """Close a model and give back the files that it came from; False when it did not end in ``left_s`` seconds."""
     try:
         return model.close(left_s)

@@ -16,14 +16,15 @@ from naiad.options.kinds import (
     BOOLEAN,
     FILE_NAME,
     FLAG,
-    FOLDER,
     FOLDER_NAME,
     HEADER_PATTERN,
     INT32_MAX,
     INT64_MAX,
     LEVEL,
+    MIRROR,
     NAME,
     PORT,
+    REPOSITORY,
     TEXT,
     BackendSetting,
     choice,
@@ -32,6 +33,7 @@ from naiad.options.kinds import (
 )
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
+from naiad.options.remote_uri import RemoteUri
 from naiad.options.restriction import Restriction, repeated_features, restriction
 from naiad.options.trace_config import OFF, ONLY_OFF, TRACE_SETTING, TraceSetting, deprecated_trace
 
@@ -85,13 +87,28 @@ class ServerOptions:
         "and errors to standard error.",
     )
 
-    model_repository: tuple[Path, ...] = declare(
+    model_repository: tuple[Path | RemoteUri, ...] = declare(
         Group.MODEL_REPOSITORY,
-        FOLDER,
+        REPOSITORY,
         (),
-        "Folder that holds one folder per model. Give it again for more repositories.",
+        "Folder that holds one folder per model, or the address of one: s3://, gs://, as://, an archive behind http:// "
+        "or https://, or a model of MLflow (models:/<name>/<version>, runs:/<run>/<path>). Give it again for more "
+        "repositories.",
         repeatable=True,
         aliases=("model_store",),
+    )
+    model_repository_mirror: str = declare(
+        Group.MODEL_REPOSITORY,
+        MIRROR,
+        "~/.cache/naiad/mirror",
+        "Folder that the models of remote repositories are copied to. What is there already is not fetched again.",
+    )
+    model_repository_mirror_size: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0, INT64_MAX),
+        50 << 30,
+        "Bytes that the mirror may keep: beyond, the copies that were used least recently go, except those in use. "
+        "0 keeps everything.",
     )
     exit_on_error: bool = declare(
         Group.MODEL_REPOSITORY, BOOLEAN, True, "Whether the server ends when a model cannot be loaded at the start."
@@ -436,7 +453,7 @@ class ServerOptions:
         remark="is deprecated: use --trace-config",
     )
 
-    paths: tuple[Path, ...] = ()
+    paths: tuple[Path | RemoteUri, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
