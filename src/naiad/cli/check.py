@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from naiad.config.export import config_pbtxt
@@ -14,7 +16,8 @@ from naiad.config.source import ModelSource
 from naiad.errors import ConfigError, NaiadError
 from naiad.lifecycle.candidate import candidate
 from naiad.lifecycle.loading import LoadSettings, start_backend
-from naiad.repository.catalog import Catalog, Outline, fetched
+from naiad.options.remote_uri import RemoteUri
+from naiad.repository.catalog import Outline, fetched, open_catalog
 
 if TYPE_CHECKING:
     from naiad.repository.remote.repository import RemoteModel
@@ -31,18 +34,21 @@ class ModelReport:
 
 
 def run(
-    catalog: Catalog,
+    paths: Sequence[Path | RemoteUri],
     *,
     disable_auto_complete: bool,
     model_config_name: str,
     backend_config: Mapping[str, Mapping[str, str]],
+    mirror: str = "",
+    mirror_size: int = 0,
 ) -> int:
-    """Check every model of ``catalog`` and print what was found.
+    """Check every model of ``paths`` (repositories, folders of one model, model files, addresses) and print what was found.
 
     Each version that a server would load is loaded into its framework once, and let go again.
 
     Args:
         backend_config: ``--backend-config`` settings by backend, those of all backends under "".
+        mirror: ``--model-repository-mirror``, for addresses alone, as ``mirror_size``.
 
     Returns:
         The exit code: 0 when every model would load, 1 when there is any problem.
@@ -52,13 +58,15 @@ def run(
         auto_complete=not disable_auto_complete,
         model_config_name=model_config_name,
     )
-    try:
-        return _print_all(catalog.outline(is_whole=True), settings)
-    except NaiadError as error:
-        print(f"error: {error}")
-        return 1
-    finally:
-        catalog.close()
+    with ExitStack() as stack:
+        try:
+            catalog = open_catalog((), paths, mirror, mirror_size)
+            stack.callback(catalog.close)
+            outline = catalog.outline(is_whole=True)
+        except NaiadError as error:
+            print(f"error: {error}")
+            return 1
+        return _print_all(outline, settings)
 
 
 def _print_all(outline: Outline, settings: LoadSettings) -> int:

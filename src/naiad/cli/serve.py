@@ -47,18 +47,14 @@ def _serve(options: ServerOptions) -> int:
 
 def _check(options: ServerOptions) -> int:
     from naiad.cli.check import run
-    from naiad.repository.catalog import open_catalog
 
     for text in options.warnings:
         print(f"warning: {text}", file=sys.stderr)
     return run(
-        open_catalog(
-            (),
-            (*options.model_repository, *options.paths),
-            options.model_repository_mirror,
-            options.model_repository_mirror_size,
-        ),
+        (*options.model_repository, *options.paths),
         disable_auto_complete=options.disable_auto_complete_config,
         model_config_name=options.model_config_name,
         backend_config=options.backend_settings,
+        mirror=options.model_repository_mirror,
+        mirror_size=options.model_repository_mirror_size,
     )

@@ -11,7 +11,8 @@ WEB: Final = ("http", "https")
 MLFLOW: Final = ("models", "runs", "mlflow-artifacts")
 SCHEMES: Final = (*CLOUD, *WEB, *MLFLOW)
 _REMOTE: Final = re.compile(rf"(?:{'|'.join((*CLOUD, *WEB))})://|(?:{'|'.join(MLFLOW)}):/")
-_USER: Final = re.compile(r"://[^/@]*@")
+_USER: Final = re.compile(r"://[^/@\s]*@")
+_QUERY: Final = re.compile(r"(://[^\s?\"']*)\?[^\s\"']*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +44,4 @@ def is_remote(text: str) -> bool:
 
 def redacted(text: str) -> str:
     """An address or a text with addresses, without user names, passwords and queries, which may be signatures."""
-    return re.sub(r"\?[^\s\"')>]+", "?...", _USER.sub("://...@", text))
+    return _QUERY.sub(r"\1?...", _USER.sub("://...@", text))

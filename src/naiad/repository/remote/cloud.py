@@ -26,7 +26,7 @@ _PAGE: Final = 1000
 _S3_HOST: Final = re.compile(r"(?P<scheme>https?://)?(?P<host>[^/:]+|\[[^]]+\]):(?P<port>[0-9]+)/(?P<rest>.*)")
 _UNREACHABLE: Final = re.compile(
     r"error sending request|connection (closed|reset|refused)|timed? ?out|dns error|error decoding response body"
-    r"|HTTP error: request or response body error|status code: (5\d\d|408|429)|end of file before message",
+    r"|HTTP error: request or response body error|status code: (50[0234]|408|429)|end of file before message",
     re.IGNORECASE,
 )
 _DENIED: Final = re.compile(r"status code: (401|403)|InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied")
@@ -97,7 +97,8 @@ class CloudStore:
         found: list[Entry] = []
         with self._explained(f"list '{below}'"):
             for page in self._raw.list(below or None, chunk_size=_PAGE):
-                found += [self._entry(meta) for meta in page]
+                # The folder itself may have an empty object that stands for it.
+                found += [self._entry(meta) for meta in page if meta["path"] != self._prefix]
                 if len(found) > MAX_ENTRIES:
                     raise StoreError(f"'{self._uri}' holds more than {MAX_ENTRIES} files: name a folder of it")
         return found
@@ -125,7 +126,7 @@ class CloudStore:
         with self._explained(f"read '{entry.path}'"):
             # The ETag is compared here, since not every store knows the condition.
             answer = self._raw.get(self._full(entry), options={"range": (start, end)})
-            if _version(answer.meta) != entry.version or answer.meta["size"] != entry.size:
+            if entry.version not in _versions(answer.meta) or answer.meta["size"] != entry.size:
                 raise ObjectChangedError(f"'{entry.path}' of '{self._uri}' has changed while it was fetched")
             content = answer.bytes()
         yield memoryview(content)
@@ -135,7 +136,8 @@ class CloudStore:
 
     def _entry(self, meta: Mapping[str, Any]) -> Entry:
         path = meta["path"][len(self._prefix) + 1 :] if self._prefix else meta["path"]
-        return Entry(checked_path(path, f"'{self._uri}'"), meta["size"], _version(meta))
+        tag, modified = _versions(meta)
+        return Entry(checked_path(path, f"'{self._uri}'"), meta["size"], tag or modified)
 
     @contextmanager
     def _explained(self, operation: str) -> Iterator[None]:
@@ -228,6 +230,7 @@ def _google(uri: RemoteUri, place: Place, environ: Mapping[str, str]) -> tuple[G
     hint = f"those of '{path}' are not right for it"
     if endpoint:
         config |= {"base_url": endpoint, "skip_signature": True}
+        hint = "STORAGE_EMULATOR_HOST is set, so none are sent"
     elif path:
         config["application_credentials"] = path
     elif not has_service_account(environ):
@@ -289,8 +292,9 @@ def _retry() -> Any:
     }
 
 
-def _version(meta: Mapping[str, Any]) -> str:
-    return str(meta["e_tag"] or meta["last_modified"].isoformat())
+def _versions(meta: Mapping[str, Any]) -> tuple[str, str]:
+    """The ETag, which not every answer has in quotes, and the time of modification in seconds."""
+    return (meta["e_tag"] or "").strip('"'), meta["last_modified"].isoformat(timespec="seconds")
 
 
 def _summary(text: str) -> str:

@@ -203,7 +203,9 @@ def _read_part(
                     raise ObjectChangedError(f"'{entry.path}' of {store.identity} is larger than listed")
                 _write(descriptor, piece, at)
                 at += len(piece)
-                halt.check()
+                if at < end:
+                    # A part that is complete is kept, whatever became of others.
+                    halt.check()
             if at < end:
                 raise TruncatedError(f"{store.identity} sent {at - start} bytes of '{entry.path}', not {end - start}")
             progress.add(end - start)
