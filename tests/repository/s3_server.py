@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 BUCKET = "models"
 REGION = "us-east-1"
+_SIGNED = "AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class S3:
     Attributes:
         asked: the requests for objects so far.
         listings: how often anything was listed.
+        decodes: paths are taken as Google takes them, and unsigned requests pass.
     """
 
     client: Any
@@ -60,7 +62,7 @@ class S3:
         """Remove an object."""
         self.client.delete_object(Bucket=BUCKET, Key=key)
 
-    def keys(self) -> list[str]:
+    def asked_keys(self) -> list[str]:
         """The keys that were asked for."""
         return [asked.key for asked in self.asked]
 
@@ -115,8 +117,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _behind(self) -> tuple[int, dict[str, str], bytes]:
         peer = http.client.HTTPConnection("127.0.0.1", self.server.behind, timeout=30)
         try:
-            path = unquote(self.path) if self.server.s3.decodes else self.path
-            peer.request(self.command, path, headers=dict(self.headers.items()))
+            path, headers = self.path, dict(self.headers.items())
+            if self.server.s3.decodes:
+                path, headers["Authorization"] = unquote(path).replace(" ", "%20"), _SIGNED
+            peer.request(self.command, path, headers=headers)
             answer = peer.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -86,7 +87,7 @@ def test_a_second_start_fetches_nothing_and_one_without_the_server_works(web: We
     first = models(web.url("repo.zip"), tmp_path)
     web.asked.clear()
     assert models(web.url("repo.zip"), tmp_path) == first
-    assert {method for method, _, _ in web.asked} == {"HEAD"}
+    assert {method for method, _, _ in web.asked} == {"HEAD"}, "nothing is fetched"
     web.is_down = True
     assert models(web.url("repo.zip"), tmp_path) == first
     with pytest.raises(StoreUnreachableError, match="the server answers 503"):
@@ -101,6 +102,44 @@ def test_a_new_archive_takes_the_place_of_the_old_one(web: WebFolder, tmp_path: 
     assert sorted(found.obtain("one").source.versions) == [1, 2]
     assert before.directory is not None
     assert (before.directory / "1" / "data").read_bytes() == b"1"
+
+
+def test_an_address_that_is_signed_for_reading_alone(web: WebFolder, tmp_path: Path) -> None:
+    web.files["repo.zip"] = zipped(REPOSITORY)
+    web.refuses_head = True
+    assert models(web.url("repo.zip?X-Amz-Signature=abc"), tmp_path) == {"one": [1], "two": [3]}
+
+
+def test_an_archive_that_changes_while_it_is_fetched(web: WebFolder, tmp_path: Path) -> None:
+    web.files["big.tar"] = tarred({"m/1/data": b"x" * (3 * PART)}, "w")
+    newer, gets = tarred({"m/2/data": b"y" * (3 * PART)}, "w"), itertools.count()
+
+    def change_once() -> None:
+        if next(gets) == 1:
+            web.files["big.tar"] = newer
+
+    web.before_get = change_once
+    with pytest.raises(StoreError, match="has changed while it was fetched"):
+        models(web.url("big.tar"), tmp_path)
+    assert models(web.url("big.tar"), tmp_path) == {"m": [2]}
+
+
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://127.0.0.1:1/x"])
+def test_a_server_that_leads_elsewhere(web: WebFolder, tmp_path: Path, target: str) -> None:
+    web.redirect = target
+    with pytest.raises(StoreError, match="cannot look at"):
+        models(web.url("repo.zip"), tmp_path)
+
+
+def test_a_header_that_is_larger_than_any(web: WebFolder, tmp_path: Path) -> None:
+    info = tarfile.TarInfo("m/1/x")
+    info.pax_headers = {"comment": "x" * (8 << 20)}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info)
+    web.files["x.tar.gz"] = packed.getvalue()
+    with pytest.raises(StoreError, match=r"a header of more than 4\.0 MiB"):
+        models(web.url("x.tar.gz"), tmp_path)
 
 
 def test_a_large_archive_comes_in_parts(web: WebFolder, tmp_path: Path) -> None:
@@ -122,7 +161,7 @@ def test_a_password_is_sent_and_never_shown(web: WebFolder, tmp_path: Path) -> N
     with pytest.raises(StoreError, match="there is no such file") as raised:
         models(uri, tmp_path)
     assert web.authorization == "Basic bWU6czNjcmV0"
-    assert web.asked == [("HEAD", "nosuch.zip?sig=s3cret", "")]
+    assert web.asked[0] == ("HEAD", "nosuch.zip?sig=s3cret", "")
     assert "s3cret" not in str(raised.value)
     assert "s3cret" not in repr(RemoteUri(uri)) + str(RemoteUri(uri))
 

@@ -21,6 +21,9 @@ class WebFolder:
         asked: method, path and header Range of the requests so far.
         authorization: that of the last request.
         is_down: every request is answered 503.
+        refuses_head: HEAD is answered 403.
+        redirect: where every request is sent on to.
+        before_get: called before each answer to a GET.
     """
 
     port: int = 0
@@ -31,6 +34,9 @@ class WebFolder:
     has_ranges: bool = True
     has_tags: bool = True
     is_down: bool = False
+    refuses_head: bool = False
+    redirect: str = ""
+    before_get: Callable[[], None] = lambda: None
 
     def url(self, path: str) -> str:
         """The address of a file."""
@@ -50,9 +56,14 @@ class _Handler(BaseHTTPRequestHandler):
         asked = self.headers.get("Range", "")
         folder.asked.append((self.command, path, asked))
         folder.authorization = self.headers.get("Authorization", "")
-        if folder.is_down:
-            self._send(503, b"", {})
+        if folder.redirect:
+            self._send(302, b"", {"Location": folder.redirect})
             return
+        if folder.is_down or (folder.refuses_head and self.command == "HEAD"):
+            self._send(503 if folder.is_down else 403, b"", {})
+            return
+        if self.command == "GET":
+            folder.before_get()
         body = folder.files.get(path.partition("?")[0])
         if body is None:
             self._send(*folder.other(path), {"Content-Type": "application/json"})
@@ -60,9 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"ETag": f'"{hashlib.sha1(body).hexdigest()}"'} if folder.has_tags else {}
         if folder.has_ranges:
             headers["Accept-Ranges"] = "bytes"
-        if self.headers.get("If-Match", headers.get("ETag")) != headers.get("ETag"):
-            self._send(412, b"", {})
-        elif asked and folder.has_ranges:
+        if asked and folder.has_ranges:
             first, _, last = asked.removeprefix("bytes=").partition("-")
             part = body[int(first) : int(last) + 1]
             self._send(206, part, {**headers, "Content-Range": f"bytes {first}-{last}/{len(body)}"})

@@ -42,7 +42,9 @@ def run(
     mirror: str = "",
     mirror_size: int = 0,
 ) -> int:
-    """Check every model of ``paths`` (repositories, folders of one model, model files, addresses) and print what was found.
+    """Check every model of ``paths`` and print what was found.
+
+    ``paths`` are repositories, folders of one model, model files and addresses.
 
     Each version that a server would load is loaded into its framework once, and let go again.
 

@@ -205,11 +205,11 @@ def _s3(uri: RemoteUri, place: Place, environ: Mapping[str, str]) -> tuple[S3Sto
         keys["token"] = found.session_token
     raw = S3Store(
         place.bucket,
-        config=config,  # type: ignore[arg-type]
+        config=config,
         client_options=_client(endpoint),
         retry_config=_retry(),
         # What a provider gives is not mixed with the environment, as single settings would be.
-        credential_provider=(lambda: keys) if found.key_id else None,  # type: ignore[arg-type]
+        credential_provider=(lambda: keys) if found.key_id else None,
     )
     if found.key_id:
         return raw, f"those of {found.origin} are not right for it"
@@ -240,7 +240,7 @@ def _google(uri: RemoteUri, place: Place, environ: Mapping[str, str]) -> tuple[G
         hint = "this machine's service account may not read it"
     raw = GCSStore(
         place.bucket,
-        config=config,  # type: ignore[arg-type]
+        config=config,
         client_options=_client(endpoint),
         retry_config=_retry(),
     )
@@ -266,7 +266,7 @@ def _azure(uri: RemoteUri, place: Place, environ: Mapping[str, str]) -> tuple[Az
         config["skip_signature"] = True
     raw = AzureStore(
         place.bucket,
-        config=config,  # type: ignore[arg-type]
+        config=config,
         client_options=_client(endpoint),
         retry_config=_retry(),
     )

@@ -180,9 +180,7 @@ def _from_profile(profile: str, environ: Mapping[str, str], region: str, require
         f"the profile '{profile}'",
     )
     if required and not found.key_id:
-        what = (
-            "signs in in another way than with keys" if values else "is in neither ~/.aws/credentials nor ~/.aws/config"
-        )
+        what = "has no keys, but signs in in another way" if values else "is in neither of the files below ~/.aws"
         raise OptionError(
             f"the AWS profile '{profile}' {what}, expected aws_access_key_id and aws_secret_access_key: set "
             "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN (see aws configure export-credentials)"

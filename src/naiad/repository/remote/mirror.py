@@ -57,7 +57,8 @@ class Mirror:
             OptionError: it cannot be written, or holds something else.
         """
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            # Models may be nobody else's business.
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             mark = self.root / MARK
             if not mark.exists():
                 if any(path.name not in ("lock", "lost+found") for path in self.root.iterdir()):

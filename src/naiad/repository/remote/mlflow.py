@@ -22,7 +22,7 @@ from naiad.repository.remote.mirror import Mirror
 from naiad.repository.remote.repository import RemoteModel
 from naiad.repository.remote.store import MAX_ENTRIES, Entry, Level, ObjectChangedError, Store, checked_path, digest
 from naiad.repository.remote.views import View
-from naiad.repository.remote.web import Web, basic
+from naiad.repository.remote.web import UNKNOWN, Web, basic
 
 logger = logging.getLogger("naiad")
 
@@ -193,8 +193,8 @@ class ArtifactStore:
                 size = item.get("file_size", "")
                 if item.get("is_dir"):
                     waiting.append((path, depth + 1))
-                elif str(size).isdigit():
-                    found.append(Entry(path, int(size), "artifact"))
+                elif re.fullmatch("[0-9]{1,18}", str(size)):
+                    found.append(Entry(path, int(size), UNKNOWN + "artifact"))
                 else:
                     raise StoreError(f"{self.identity} does not say how large '{path}' is")
             if depth > _MAX_DEPTH or len(found) + len(waiting) > MAX_ENTRIES:
@@ -214,9 +214,8 @@ class ArtifactStore:
     def read(self, entry: Entry, start: int, end: int) -> Iterator[memoryview]:
         """As ``Store.read``."""
         path = urllib.parse.quote(f"{self._root}/{entry.path}")
-        return self._web.read(
-            f"{self._base}/api/2.0/mlflow-artifacts/artifacts/{path}", entry, start, end, self.has_ranges, ""
-        )
+        url = f"{self._base}/api/2.0/mlflow-artifacts/artifacts/{path}"
+        return self._web.read(url, entry, start, end, self.has_ranges)
 
     def _children(self, folder: str) -> Sequence[Mapping[str, Any]]:
         path = f"{self._root}/{folder}".rstrip("/")

@@ -28,10 +28,16 @@ class Mirrors:
     Args:
         folder: ``--model-repository-mirror``.
         limit: ``--model-repository-mirror-size``.
+
+    Raises:
+        OptionError: the folder cannot be found out.
     """
 
     def __init__(self, folder: str, limit: int, environ: Mapping[str, str] | None = None) -> None:
-        self._folder = Path(folder).expanduser().absolute()
+        try:
+            self._folder = Path(folder).expanduser().absolute()
+        except RuntimeError as error:
+            raise OptionError(f"--model-repository-mirror is '{folder}': {error}; name a folder") from None
         self._limit = limit
         self._environ = os.environ if environ is None else environ
         self._open: dict[Path, Mirror] = {}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import lzma
 import os
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from naiad.errors import StoreError
 from naiad.repository.remote.progress import shown
@@ -24,6 +27,12 @@ MAX_GROWTH: Final = 200
 """How many times its own size an archive may unpack to, from ``FREE_GROWTH`` on; models hardly shrink at all."""
 FREE_GROWTH: Final = 1 << 30
 _PIECE: Final = 1 << 20
+_MAX_HEADER: Final = 4 << 20
+_COMPRESSED: Final[Mapping[bytes, Callable[[Path], IO[bytes]]]] = {
+    b"\x1f\x8b": partial(gzip.open, mode="rb"),
+    b"BZh": partial(bz2.open, mode="rb"),
+    b"\xfd7zXZ\x00": partial(lzma.open, mode="rb"),
+}
 _BROKEN: Final = (
     *(zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError),
     *(RuntimeError, NotImplementedError, ValueError),
@@ -79,7 +88,10 @@ def _zip(archive: Path, name: str) -> Iterator[_Member]:
 
 
 def _tar(archive: Path, name: str) -> Iterator[_Member]:
-    with tarfile.open(archive) as packed:
+    with (
+        _decompressed(archive) as stream,
+        tarfile.open(fileobj=cast("IO[bytes]", _Bounded(stream)), mode="r:") as packed,
+    ):
         for info in packed:
             if info.isdir():
                 if info.name.strip("./"):
@@ -91,6 +103,29 @@ def _tar(archive: Path, name: str) -> Iterator[_Member]:
                         yield _inside(info.name, name), False, info.mode, content
             else:
                 raise _no_plain_file(name, info.name)
+
+
+class _Bounded:
+    """A file that gives no large piece at a time: the size of a tar file's header is its author's choice."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek = file.seek
+        self.tell = file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _MAX_HEADER:
+            raise tarfile.ReadError(f"it holds a header of more than {shown(_MAX_HEADER)}")
+        return self._file.read(size)
+
+
+def _decompressed(archive: Path) -> IO[bytes]:
+    with archive.open("rb") as file:
+        head = file.read(6)
+    for magic, opener in _COMPRESSED.items():
+        if head.startswith(magic):
+            return opener(archive)
+    return archive.open("rb")
 
 
 def _inside(path: str, name: str) -> str:

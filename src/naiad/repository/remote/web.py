@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import ssl
 import urllib.error
 import urllib.parse
@@ -12,6 +13,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from typing import Any, Final
 
 from naiad.errors import StoreError, StoreUnreachableError
@@ -23,6 +25,9 @@ WAIT_S: Final = 30.0
 PIECE: Final = 1 << 20
 _MAX_JSON: Final = 64 << 20
 _REPEATED: Final = (408, 429)
+UNKNOWN: Final = "unknown-"
+"""How the version of a file begins about which its server says nothing."""
+_SIZE: Final = re.compile("[0-9]{1,18}")
 
 
 class Web:
@@ -45,7 +50,7 @@ class Web:
         for name, value in self._sign_in.items():
             request.add_unredirected_header(name, value)
         try:
-            with closing(urllib.request.urlopen(request, timeout=WAIT_S)) as answer:
+            with closing(_opener().open(request, timeout=WAIT_S)) as answer:
                 yield answer
         except urllib.error.HTTPError as error:
             error.close()
@@ -71,21 +76,17 @@ class Web:
             raise StoreError(f"cannot {operation} '{redacted(url)}': the answer is no JSON object")
         return found
 
-    def read(self, url: str, entry: Entry, start: int, end: int, has_ranges: bool, tag: str) -> Iterator[memoryview]:
-        """The bytes of a file from ``start`` to ``end``; ``tag`` is a strong ETag that it must still have, or ""."""
-        headers = {"Range": f"bytes={start}-{end - 1}"} if has_ranges else {}
-        if tag:
-            headers["If-Match"] = tag
+    def read(self, url: str, entry: Entry, start: int, end: int, has_ranges: bool) -> Iterator[memoryview]:
+        """The bytes of a file from ``start`` to ``end``, as long as it is the one that ``entry`` tells of."""
         if start == end:
             return
+        headers = {"Range": f"bytes={start}-{end - 1}"} if has_ranges else {}
         with self.answer(url, "read", **headers) as answer:
-            changed = ObjectChangedError(f"'{redacted(url)}' has changed while it was fetched")
-            if has_ranges and (
-                answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
-            ):
-                raise changed
-            if tag and answer.headers.get("ETag", tag) != tag:
-                raise changed
+            is_part = answer.status == 206
+            got = answer.headers.get("Content-Range", "") if is_part else f"bytes {start}-{end - 1}/{entry.size}"
+            is_same = _version(answer.headers) in ("", entry.version) or entry.version.startswith(UNKNOWN)
+            if is_part != has_ranges or got.replace(" ", "") != f"bytes{start}-{end - 1}/{entry.size}" or not is_same:
+                raise ObjectChangedError(f"'{redacted(url)}' has changed while it was fetched")
             while piece := answer.read(PIECE):
                 yield memoryview(piece)
 
@@ -107,7 +108,7 @@ class WebFile:
         self.name = urllib.parse.unquote(parts.path.rstrip("/").rpartition("/")[2])
         self.has_ranges = True
         # Of a file that says nothing about itself nobody knows whether it is the one that the mirror has.
-        self._unknown = f"unknown-{uuid.uuid4().hex}"
+        self._unknown = f"{UNKNOWN}{uuid.uuid4().hex}"
 
     def describe(self) -> Entry:
         """What the server says about the file.
@@ -116,19 +117,27 @@ class WebFile:
             StoreError: it says too little, or there is none; StoreUnreachableError as well.
         """
         try:
-            headers = self._head()
+            size, headers = self._head()
         except ObjectChangedError as error:
             raise StoreError(str(error)) from None
-        length = headers.get("Content-Length", "")
-        if not length.isdigit():
-            raise StoreError(f"'{self.identity}' comes without Content-Length, so nobody knows when it is complete")
-        self.has_ranges = headers.get("Accept-Ranges", "").lower() == "bytes"
-        version = headers.get("ETag") or headers.get("Last-Modified") or self._unknown
-        return Entry(checked_path(self.name or "archive", f"'{self.identity}'"), int(length), version)
+        if not _SIZE.fullmatch(size):
+            raise StoreError(f"'{self.identity}' comes without its size, so nobody knows when it is complete")
+        name = checked_path(self.name or "archive", f"'{self.identity}'")
+        return Entry(name, int(size), _version(headers) or self._unknown)
 
-    def _head(self) -> Mapping[str, str]:
-        with self._web.answer(self._url, "look at", "HEAD", **{"Accept-Encoding": "identity"}) as answer:
-            return dict(answer.headers.items())
+    def _head(self) -> tuple[str, Mapping[str, str]]:
+        """The size and the headers, by HEAD; by a read of one byte where an address is signed for reading alone."""
+        try:
+            with self._web.answer(self._url, "look at", "HEAD") as answer:
+                self.has_ranges = answer.headers.get("Accept-Ranges", "").lower() == "bytes"
+                return answer.headers.get("Content-Length", ""), answer.headers
+        except StoreUnreachableError:
+            raise
+        except StoreError:
+            with self._web.answer(self._url, "look at", Range="bytes=0-0") as answer:
+                self.has_ranges = answer.status == 206
+                whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
+                return whole if self.has_ranges else answer.headers.get("Content-Length", ""), answer.headers
 
     def list(self, folder: str = "") -> Sequence[Entry]:
         """As ``Store.list``."""
@@ -144,8 +153,24 @@ class WebFile:
 
     def read(self, entry: Entry, start: int, end: int) -> Iterator[memoryview]:
         """As ``Store.read``."""
-        tag = entry.version if entry.version.startswith('"') else ""
-        return self._web.read(self._url, entry, start, end, self.has_ranges, tag)
+        return self._web.read(self._url, entry, start, end, self.has_ranges)
+
+
+@cache
+def _opener() -> urllib.request.OpenerDirector:
+    """Knows HTTP alone: a server cannot lead to files of this machine, or to FTP."""
+    found = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+    ):
+        found.add_handler(handler)
+    return found
 
 
 def basic(user: str | None, password: str | None) -> dict[str, str]:
@@ -154,6 +179,10 @@ def basic(user: str | None, password: str | None) -> dict[str, str]:
         return {}
     pair = f"{urllib.parse.unquote(user)}:{urllib.parse.unquote(password or '')}"
     return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode("ascii")}
+
+
+def _version(headers: Mapping[str, str]) -> str:
+    return headers.get("ETag") or headers.get("Last-Modified") or ""
 
 
 def _refusal(what: str, code: int, reason: str) -> StoreError:
