@@ -209,6 +209,7 @@ def test_archives_that_are_not_unpacked(web: WebFolder, tmp_path: Path, body: by
 
 @pytest.mark.slow
 def test_a_bomb(tmp_path: Path) -> None:
+    """More than a GiB of zeros in a MiB."""
     bomb = tmp_path / "bomb.zip"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("m/1/x", "w", force_zip64=True) as f:
         for _ in range(1100):

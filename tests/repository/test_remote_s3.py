@@ -197,6 +197,21 @@ class TestMirroring:
         with pytest.raises(ModelLoadError, match="in another repository"):
             both.obtain("m")
 
+    def test_a_store_that_is_gone_does_not_keep_a_local_model_away(
+        self, unreachable: str, mirror: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (tmp_path / "local" / "m" / "1").mkdir(parents=True)
+        both = open_catalog([RemoteUri(unreachable), tmp_path / "local"], [], str(mirror), 0)
+        assert both.obtain("m").source.name == "m"
+        assert "whether model 'm' lies there as well is not known" in caplog.text
+        with pytest.raises(StoreUnreachableError):
+            both.obtain("n")
+
+    @pytest.mark.parametrize("name", ["a\nb", "a\x7fb", "\udc80", "x" * 5000, "a*b", "é #?%"])
+    def test_names_that_callers_make_up(self, s3: S3, mirror: Path, name: str) -> None:
+        with pytest.raises(ModelLoadError):
+            catalog(s3.uri(), mirror).obtain(name)
+
     def test_one_model_alone_is_listed_and_fetched(self, s3: S3, mirror: Path) -> None:
         put_model(s3, "m")
         put_model(s3, "n")

@@ -26,6 +26,7 @@ def arguments(s3: S3, mirror: Path, *more: str) -> list[str]:
     return ["--model-repository", s3.uri(), "--model-repository-mirror", str(mirror), *more]
 
 
+@pytest.mark.slow
 def test_a_server_starts_again_without_its_store(s3: S3, tmp_path: Path) -> None:
     put_model(s3, "one")
     put_model(s3, "two")
@@ -65,6 +66,7 @@ def test_models_are_fetched_when_they_are_loaded(s3: S3, tmp_path: Path) -> None
         assert server.post("/v2/repository/models/%2e%2e/load", {}).status >= 400
 
 
+@pytest.mark.slow
 def test_what_serves_goes_on_when_the_store_is_gone(s3: S3, tmp_path: Path) -> None:
     put_model(s3, "one")
     put_model(s3, "two")

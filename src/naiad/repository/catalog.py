@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from naiad.config.source import ModelSource
-from naiad.errors import ModelLoadError
+from naiad.errors import ModelLoadError, StoreError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.discover import discover
 from naiad.repository.layout import Listing, check_model_name, model_directory
 
 if TYPE_CHECKING:
     from naiad.repository.remote.repository import RemoteModel, RemoteRepository
+
+logger = logging.getLogger("naiad")
 
 
 class Held(Protocol):
@@ -108,13 +111,32 @@ class Catalog:
             NaiadError: as ``find``, and as ``fetched``.
         """
         check_model_name(name)
-        models = [model for model in (r.find(name, may_be_old) for r in self.remote) if model is not None]
+        local = discover(self.repositories, self.paths, only=name) if self.remote else None
+        is_local = local is not None and (name in local.models or name in local.unavailable)
+        models = self._remote_models(name, may_be_old, is_local)
         if not models:
             return Obtained(self.find(name))
-        local = discover(self.repositories, self.paths, only=name)
-        if len(models) > 1 or name in local.models or name in local.unavailable:
+        if len(models) > 1 or is_local:
             raise ModelLoadError(_in_two(name, str(models[0].uri)))
         return fetched(models[0])
+
+    def _remote_models(self, name: str, may_be_old: bool, is_local: bool) -> Sequence[RemoteModel]:
+        """Those of that name. A repository that cannot be read matters only when no other has the model."""
+        found: list[RemoteModel] = []
+        problems: list[StoreError] = []
+        for repository in self.remote:
+            try:
+                model = repository.find(name, may_be_old)
+            except StoreError as error:
+                problems.append(error)
+                continue
+            if model is not None:
+                found.append(model)
+        if problems and not found and not is_local:
+            raise problems[0]
+        for problem in problems:
+            logger.warning("whether model '%s' lies there as well is not known: %s", name, problem)
+        return found
 
     def find(self, name: str) -> ModelSource:
         """Where the model ``name`` lies now on this machine.

@@ -150,6 +150,9 @@ class CloudStore:
             raise ObjectChangedError(f"cannot {operation} of '{self._uri}': it is not there any more") from error
         except exceptions.BaseError as error:
             raise self._explanation(operation, str(error)) from None
+        except ValueError as error:
+            # What the library takes for no path, or text that is no Unicode.
+            raise StoreError(f"cannot {operation} of '{self._uri}': {_summary(str(error))}") from None
 
     def _explanation(self, operation: str, text: str) -> StoreError:
         answer = _summary(text)

@@ -25,8 +25,10 @@ logger = logging.getLogger("naiad")
 MARK: Final = "naiad-mirror.json"
 """The file that tells a mirror from any other folder."""
 _FORMAT: Final = {"format": 1}
-FILES: Final = 4
+FILES: Final = 8
 """How many files of one model are fetched at the same time."""
+_SWEEPS: Final = 32
+"""A mirror is swept when as much has come as this part of its limit."""
 _SPARE: Final = 16 << 20
 
 
@@ -45,6 +47,8 @@ class Mirror:
         self.root = root
         self.halt = Halt()
         self._limit = limit
+        # Sweeping looks at every file, so it waits until there is something to find; at first nobody knows.
+        self._unswept = limit
         self._lock = FolderLock(root / "lock")
         self._users = Users(root / "users")
         self.objects = Objects(root, self.halt)
@@ -118,7 +122,7 @@ class Mirror:
                 progress.finish()
         except OSError as error:
             raise disk_error(error, self.root, what) from error
-        self.sweep()
+        self._sweep_if_due(progress.fetched)
         return view
 
     def unpacked(
@@ -158,8 +162,13 @@ class Mirror:
             raise disk_error(error, self.root, what) from error
         if view is None:
             raise StoreError(f"the mirror '{self.root}' has lost {what} while it was unpacked: try again")
-        self.sweep()
+        self._sweep_if_due(entry.size)
         return view
+
+    def _sweep_if_due(self, fetched: int) -> None:
+        self._unswept += fetched
+        if self._limit and self._unswept > self._limit // _SWEEPS:
+            self.sweep()
 
     def sweep(self, room: int = 0) -> None:
         """Remove what is over the limit, or ``room`` more; only when nobody works in the mirror."""
@@ -167,6 +176,7 @@ class Mirror:
             return
         with self._lock.exclusive() as is_alone:
             if is_alone:
+                self._unswept = 0
                 present = sum(path.stat().st_size for path in self.objects.folder.glob("*/*")) if room else 0
                 limit = self._limit or 1 << 62
                 target = max(0, min(limit, present - room)) if room else limit

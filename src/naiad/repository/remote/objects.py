@@ -103,7 +103,11 @@ class Objects:
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
+                waits = False
                 while not _try_lock(descriptor):
+                    if not waits:
+                        logger.info("waiting for the server that fetches '%s'", path)
+                        waits = True
                     halt.pause(_LOCK_S)
                 if _is_at(descriptor, path):
                     yield descriptor

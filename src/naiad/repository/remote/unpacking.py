@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Any, Final, cast
 
 from naiad.errors import StoreError
 from naiad.repository.remote.progress import shown
@@ -28,7 +28,7 @@ MAX_GROWTH: Final = 200
 FREE_GROWTH: Final = 1 << 30
 _PIECE: Final = 1 << 20
 _MAX_HEADER: Final = 4 << 20
-_COMPRESSED: Final[Mapping[bytes, Callable[[Path], IO[bytes]]]] = {
+_COMPRESSED: Final[Mapping[bytes, Callable[[Path], Any]]] = {
     b"\x1f\x8b": partial(gzip.open, mode="rb"),
     b"BZh": partial(bz2.open, mode="rb"),
     b"\xfd7zXZ\x00": partial(lzma.open, mode="rb"),
@@ -119,12 +119,17 @@ class _Bounded:
         return self._file.read(size)
 
 
+def _bounded(file: IO[bytes]) -> IO[bytes]:
+    return cast("IO[bytes]", _Bounded(file))
+
+
 def _decompressed(archive: Path) -> IO[bytes]:
     with archive.open("rb") as file:
         head = file.read(6)
     for magic, opener in _COMPRESSED.items():
         if head.startswith(magic):
-            return opener(archive)
+            opened: IO[bytes] = opener(archive)
+            return opened
     return archive.open("rb")
 
 

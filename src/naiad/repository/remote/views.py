@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ _MAX_COPIES: Final = 1000
 class View:
     """A folder that stays while somebody holds it. Whoever is given it holds it once.
 
+    ``hold`` touches no file, so it may be called on the event loop.
+
     Attributes:
         path: the folder; its name is the model's.
     """
@@ -41,6 +44,8 @@ class View:
         self._name = name
         self._folder_lock = lock
         self._users = users
+        self._holders = 1
+        self._holders_lock = threading.Lock()
 
     def below(self, path: Path) -> View:
         """The same with a folder in it as its path; it is held once, not twice."""
@@ -48,11 +53,16 @@ class View:
 
     def hold(self) -> None:
         """One more uses it; somebody holds it already."""
-        with self._folder_lock.shared():
-            self._users.add(self._name)
+        with self._holders_lock:
+            self._holders += 1
 
     def release(self) -> None:
         """One less uses it."""
+        with self._holders_lock:
+            self._holders -= 1
+            is_last = self._holders == 0
+        if not is_last:
+            return
         try:
             with self._folder_lock.shared():
                 self._users.remove(self._name)
