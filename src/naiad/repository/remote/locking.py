@@ -89,7 +89,11 @@ class Users:
         """What any process uses that lives. Files of those that died are removed."""
         names: set[str] = set()
         for path in list(self._folder.glob("*.json")):
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                # Its process has just ended.
+                continue
             try:
                 if _try(descriptor, fcntl.LOCK_EX):
                     path.unlink(missing_ok=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,8 @@ logger = logging.getLogger("naiad")
 MARK: Final = "naiad-mirror.json"
 """The file that tells a mirror from any other folder."""
 _FORMAT: Final = {"format": 1}
+_FOLDERS: Final = ("objects", "partial", "users", "views", "index")
+_FRESH: Final = ".naiad-mirror-"
 FILES: Final = 8
 """How many files of one model are fetched at the same time."""
 _SWEEPS: Final = 32
@@ -65,15 +67,18 @@ class Mirror:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             mark = self.root / MARK
             if not mark.exists():
-                if any(path.name not in ("lock", "lost+found") for path in self.root.iterdir()):
+                if any(not _is_own(path.name) for path in self.root.iterdir()):
                     raise OptionError(
                         f"the folder '{self.root}' for the mirror of remote repositories holds other things, expected "
                         "an empty folder or an earlier mirror: name another with --model-repository-mirror"
                     )
-                mark.write_text(json.dumps(_FORMAT), encoding="utf-8")
-            elif json.loads(mark.read_bytes() or b"null") != _FORMAT:
+                # Another server may do the same at this moment: nobody sees half a mark.
+                fresh = self.root / f"{_FRESH}{uuid.uuid4().hex}"
+                fresh.write_text(json.dumps(_FORMAT), encoding="utf-8")
+                fresh.replace(mark)
+            elif json.loads(mark.read_bytes()) != _FORMAT:
                 raise OptionError(f"'{mark}' is of another version of naiad: name another --model-repository-mirror")
-            for name in ("objects", "partial", "users", "views", "index"):
+            for name in _FOLDERS:
                 (self.root / name).mkdir(exist_ok=True)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
@@ -149,8 +154,7 @@ class Mirror:
                 progress = Progress(what, entry.size)
                 content = self.objects.fetch(store, entry, progress, self.halt)
                 progress.finish()
-                building = self._views.root / repository / f"{BUILDING}{tree}-{os.getpid()}"
-                shutil.rmtree(building, ignore_errors=True)
+                building = self._views.root / repository / f"{BUILDING}{uuid.uuid4().hex}"
                 (building / name).mkdir(parents=True)
                 try:
                     unpack(content, building / name)
@@ -219,6 +223,11 @@ class Mirror:
         by_size = sorted(files.items(), key=lambda item: -item[1].size)
         in_threads(by_size, fetch, FILES, self.halt)
         return pieces, folders
+
+
+def _is_own(name: str) -> bool:
+    """Whether a mirror that others are just making may hold something of that name; each disk has its lost+found."""
+    return name in (*_FOLDERS, "lock", "lost+found", MARK) or name.startswith(_FRESH)
 
 
 def tree_of(store: Store, files: Mapping[str, Entry], extra: Mapping[str, str] | None = None) -> str:
