@@ -12,7 +12,10 @@ import pytest
 from naiad.errors import ModelLoadError, OptionError, StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.catalog import Obtained, fetched, open_catalog
+from repository.s3_server import BUCKET, S3, Faked
 from repository.web_folder import Answer, WebFolder, web_folder
+
+pytest_plugins = ["repository.s3_fixture"]
 
 MLMODEL = """\
 artifact_path: model
@@ -114,6 +117,18 @@ def test_a_start_without_the_server(web: WebFolder, tmp_path: Path, caplog: pyte
     assert "comes from the mirror" in caplog.text
     with pytest.raises(StoreUnreachableError, match="does not have it either"):
         obtain("models:/iris/1", tmp_path)
+
+
+def test_files_in_a_bucket(
+    web: WebFolder, tracking: Tracking, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, body in tracking.folders["1/b/artifacts/model"].items():
+        s3.put(f"mlflow/1/b/{name}", body)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3.port}")
+    tracking.uris["2"] = f"s3://{BUCKET}/mlflow/1/b"
+    assert files(obtain("models:/iris/2", tmp_path)) == {"2/model.onnx": b"onnx-b", "2/model.onnx.data": b"w"}
+    s3.fault = lambda asked: Faked(status=503)
+    assert files(obtain("models:/iris/2", tmp_path)).keys() == {"2/model.onnx", "2/model.onnx.data"}
 
 
 def test_only_onnx_is_served(web: WebFolder, tracking: Tracking, tmp_path: Path) -> None:

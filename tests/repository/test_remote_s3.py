@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from naiad.cli.check import run
 from naiad.errors import ModelLoadError, OptionError, StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.catalog import Catalog, Obtained, fetched, open_catalog
@@ -379,8 +380,11 @@ class TestFaults:
                 mirror_all(s3.uri(), small / "mirror")
             put_model(s3, "m", {"1/big": content(4 << 20)})
             assert mirror_all(s3.uri(), small / "mirror").keys() == {"m"}
+            # What nobody uses makes room.
+            s3.put("repo/m/1/big", content(6 << 20, 5))
+            assert mirror_all(s3.uri(), small / "mirror").keys() == {"m"}
             # Room enough for the contents, and none for the copies of small files.
-            put_model(s3, "n", {f"1/{number}": content(900 << 10, number) for number in range(8)})
+            put_model(s3, "n", {f"1/{number}": content(900 << 10, number) for number in range(6)})
             with pytest.raises(StoreError, match="there is no room for"):
                 mirror_all(s3.uri(), small / "mirror")
         finally:
@@ -401,6 +405,18 @@ class TestFaults:
         (tmp_path / "mount").mkdir()
         assert mirror_all(s3.uri(), mirror)["m"].is_relative_to(tmp_path / "mount")
         assert not mirror.exists()
+
+
+def test_the_command_that_checks(s3: S3, mirror: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put_model(s3, "good")
+    put_model(s3, "bad", config="nonsense: 1")
+    options = {"disable_auto_complete": False, "model_config_name": "", "backend_config": {}}
+    assert run([RemoteUri(s3.uri())], mirror=str(mirror), **options) == 1  # type: ignore[arg-type]
+    shown = capsys.readouterr().out
+    assert "good: ok (version 1)" in shown
+    assert "bad: 1 problem\n" in shown
+    assert run([RemoteUri(s3.uri("nosuch"))], mirror=str(mirror), **options) == 1  # type: ignore[arg-type]
+    assert "error: the model repository 's3://" in capsys.readouterr().out
 
 
 class TestSharing:

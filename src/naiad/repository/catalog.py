@@ -21,13 +21,13 @@ logger = logging.getLogger("naiad")
 
 
 class Held(Protocol):
-    """Files that stay while somebody holds them; for threads only."""
+    """Files that stay while somebody holds them."""
 
     def hold(self) -> None:
-        """One more uses them."""
+        """One more uses them, beside somebody who does already."""
 
     def release(self) -> None:
-        """One less uses them."""
+        """One less uses them; may touch files, so it is for threads only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class BucketRepository:
 
     def find(self, name: str, may_be_old: bool) -> RemoteModel | None:
         """As ``RemoteRepository.find``."""
-        if self._only and name != self._only:
+        if (self._only and name != self._only) or name.startswith("."):
             return None
         try:
             entries = self._store.list(name)

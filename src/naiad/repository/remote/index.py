@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import urllib.parse
 import uuid
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from naiad.repository.remote.store import Entry, digest
+
+logger = logging.getLogger("naiad")
 
 _LONG = 200
 
@@ -22,11 +25,7 @@ class Index:
         self._folder = folder
 
     def keep_names(self, names: Iterable[str]) -> None:
-        """Remember which models there are.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Remember which models there are."""
         _write(self._folder / "names.json", sorted(names))
 
     def names(self) -> frozenset[str] | None:
@@ -35,11 +34,7 @@ class Index:
         return frozenset(map(str, found)) if isinstance(found, list) else None
 
     def keep(self, model: str, entries: Iterable[Entry]) -> None:
-        """Remember the files of a model; all of them are in the mirror.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Remember the files of a model; all of them are in the mirror."""
         _write(self._of(model), [[entry.path, entry.size, entry.version] for entry in entries])
 
     def entries(self, model: str) -> Sequence[Entry] | None:
@@ -63,12 +58,14 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, content: object) -> None:
-    """Nobody sees half of it."""
-    text = json.dumps(content)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Nobody sees half of it. What cannot be remembered is no reason not to serve."""
     fresh = path.with_name(f".{uuid.uuid4().hex}.new")
     try:
-        fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            fresh.write_text(json.dumps(content), encoding="utf-8")
+            os.replace(fresh, path)
+        finally:
+            fresh.unlink(missing_ok=True)
+    except OSError as error:
+        logger.warning("'%s' cannot be written, so a start without the store may fail: %s", path, error.strerror)

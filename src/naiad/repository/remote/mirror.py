@@ -178,13 +178,13 @@ class Mirror:
         """Remove what is over the limit, or ``room`` more; only when nobody works in the mirror."""
         if not self._limit and not room:
             return
-        with self._lock.exclusive() as is_alone:
-            if is_alone:
-                self._unswept = 0
-                present = sum(path.stat().st_size for path in self.objects.folder.glob("*/*")) if room else 0
-                limit = self._limit or 1 << 62
-                target = max(0, min(limit, present - room)) if room else limit
-                sweep(self.objects, self._views, self._users.taken(), target)
+        try:
+            with self._lock.exclusive() as is_alone:
+                if is_alone:
+                    self._unswept = 0
+                    sweep(self.objects, self._views, self._users.taken(), self._limit or 1 << 62, room)
+        except OSError as error:
+            logger.warning("the mirror '%s' cannot be swept: %s", self.root, error)
 
     def _make_room(self, store: Store, files: Mapping[str, Entry], what: str) -> None:
         wanted = sum(entry.size for entry in files.values() if not self.objects.has(store, entry))

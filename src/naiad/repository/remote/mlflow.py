@@ -154,11 +154,9 @@ class MlflowRepository:
         if found := _ARTIFACT.fullmatch(artifact.uri):
             return ArtifactStore(self._base, found["path"].strip("/"), self._web)
         scheme = artifact.uri.partition(":")[0]
-        if scheme in CLOUD or scheme == "wasbs":
+        if scheme in CLOUD:
             from naiad.repository.remote.cloud import open_cloud, place_of
 
-            if scheme == "wasbs":
-                raise StoreError(f"the files of '{self.uri}' lie at '{artifact.uri}', expected s3://, gs:// or as://")
             place = RemoteUri(artifact.uri)
             return open_cloud(place, place_of(place))
         raise StoreError(

@@ -21,8 +21,8 @@ PARTIAL_S: Final = 7 * 86400
 """Seconds after which a transfer that nobody has gone on with is given up."""
 
 
-def sweep(objects: Objects, views: Views, in_use: set[str], limit: int) -> int:
-    """Remove what is over ``limit`` bytes; None of it in use. The caller holds the mirror's lock for itself.
+def sweep(objects: Objects, views: Views, in_use: set[str], limit: int, room: int = 0) -> int:
+    """Remove what is over ``limit`` bytes, and ``room`` bytes at least. The caller holds the mirror's lock for itself.
 
     Returns:
         The bytes that are left.
@@ -35,10 +35,16 @@ def sweep(objects: Objects, views: Views, in_use: set[str], limit: int) -> int:
         # A model that never became complete: its parts are kept as long as there is room.
         wanted[key] = 0
     left = sum(sizes.values()) + _total(objects.partial) + sum(_copies(views.root / name) for name in present)
+    limit = min(limit, max(0, left - room))
     for key in [key for key, count in wanted.items() if count == 0]:
         if left <= limit:
             return left
         left -= _drop(objects, key, sizes)
+    for path in objects.partial.glob("*"):
+        if left <= limit:
+            return left
+        left -= path.stat().st_size
+        path.unlink()
     for name in sorted((name for name in present if name not in in_use), key=lambda name: _used(views, name)):
         if left <= limit:
             break
@@ -48,7 +54,7 @@ def sweep(objects: Objects, views: Views, in_use: set[str], limit: int) -> int:
         shutil.rmtree(views.root / name, ignore_errors=True)
         wanted.subtract(keys)
         left -= sum(_drop(objects, key, sizes) for key in keys if wanted[key] == 0)
-    if left > limit:
+    if left > limit and not room:
         logger.warning(
             "the mirror holds %s, more than the %s it may keep (--model-repository-mirror-size): all of it is in use",
             shown(left),
