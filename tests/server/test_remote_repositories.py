@@ -66,6 +66,29 @@ def test_models_are_fetched_when_they_are_loaded(s3: S3, tmp_path: Path) -> None
         assert server.post("/v2/repository/models/%2e%2e/load", {}).status >= 400
 
 
+WRITES = """
+import os
+class TritonPythonModel:
+    def initialize(self, args):
+        with open(os.path.join(args["model_repository"], args["model_version"], "scratch"), "w") as file:
+            file.write("x")
+    def execute(self, requests):
+        return [None for _ in requests]
+"""
+
+
+def test_a_model_that_writes_to_its_folder_is_unchanged(s3: S3, tmp_path: Path) -> None:
+    s3.put("repo/py/config.pbtxt", MODEL.replace('"identity"', '"python"'))
+    s3.put("repo/py/1/model.py", WRITES)
+    explicit = arguments(s3, tmp_path / "mirror", "--model-control-mode=explicit", "--load-model=py")
+    with serving(tmp_path / "log", *explicit) as server:
+        assert server.post("/v2/repository/models/py/load", {}).status == 200
+        assert server.log.count("successfully loaded 'py'") == 1
+        s3.put("repo/py/1/more", b"x")
+        assert server.post("/v2/repository/models/py/load", {}).status == 200
+        assert server.log.count("successfully loaded 'py'") == 2
+
+
 @pytest.mark.slow
 def test_what_serves_goes_on_when_the_store_is_gone(s3: S3, tmp_path: Path) -> None:
     put_model(s3, "one")

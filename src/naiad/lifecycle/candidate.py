@@ -73,7 +73,11 @@ def first_candidate(model: ModelSource | RemoteModel, model_config_name: str) ->
 
 def _of_obtained(obtained: Obtained, model_config_name: str, overrides: Overrides) -> Candidate:
     try:
-        return replace(candidate(obtained.source, model_config_name, overrides), folder=obtained.folder)
+        found = candidate(obtained.source, model_config_name, overrides)
+        if obtained.folder is None:
+            return found
+        # Other files make another folder, so its path tells them apart; what a model writes there does not count.
+        return replace(found, files=frozenset([(str(obtained.source.directory), 0, 0)]), folder=obtained.folder)
     except BaseException:
         if obtained.folder is not None:
             obtained.folder.release()
