@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore, S3Store
 
 _CONNECT_S: Final = 5
-_REQUEST_S: Final = 120
+_SILENCE_S: Final = 30
+_REQUEST_S: Final = 600
 _PAGE: Final = 1000
 _S3_HOST: Final = re.compile(r"(?P<scheme>https?://)?(?P<host>[^/:]+|\[[^]]+\]):(?P<port>[0-9]+)/(?P<rest>.*)")
 _UNREACHABLE: Final = re.compile(
@@ -282,6 +283,7 @@ def _client(endpoint: str) -> Any:
     is_plain = urllib.parse.urlsplit(endpoint).scheme == "http"
     return {
         "connect_timeout": timedelta(seconds=_CONNECT_S),
+        "read_timeout": timedelta(seconds=_SILENCE_S),
         "timeout": timedelta(seconds=_REQUEST_S),
         "allow_http": is_plain,
     }
