@@ -184,7 +184,7 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--model-config-name="], "Error: empty argument for --model-config-name"),
         (["--model-config-name=a b"], "Invalid option value. Got a b"),
         (["--model-config-name=../x"], "Invalid option value. Got ../x"),
-        (["--model-repository=s3://bucket"], "s3:// storage is not supported by this version of naiad"),
+        (["--model-repository=ftp://bucket"], "ftp:// storage is not supported by naiad, only s3, gs, as"),
         (["--model-repository="], "The path is empty"),
         (["--http-address="], 'Bad option: "--http-address".'),
         (["--http-address=http://localhost"], "Got http://localhost. Expected: a host name"),

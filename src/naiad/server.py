@@ -28,9 +28,10 @@ from naiad.frontends.http.settings import http_tls, surrounded
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.polling import Polling
+from naiad.lifecycle.threads import in_thread
 from naiad.options import ServerOptions, option_rows
 from naiad.repository.agents import AgentDirectory
-from naiad.repository.catalog import Catalog
+from naiad.repository.catalog import Outline, open_catalog
 from naiad.repository.watch import Watch
 from naiad.telemetry.logs import LogSettings, ServerLog, table_log
 from naiad.telemetry.tables import format_table
@@ -39,6 +40,7 @@ from naiad.version import __version__
 
 if TYPE_CHECKING:
     from naiad.frontends.http.service import TakeHttp2
+    from naiad.repository.remote.repository import RemoteModel
 
 logger = logging.getLogger("naiad")
 
@@ -92,13 +94,20 @@ class Server:
             retries=options.model_load_retry_count,
             agents=AgentDirectory(Path(options.repoagent_directory)),
         )
-        self._catalog = Catalog(options.model_repository, options.paths, options.model_namespacing)
+        self._catalog = open_catalog(
+            options.model_repository,
+            options.paths,
+            options.model_repository_mirror,
+            options.model_repository_mirror_size,
+            options.model_namespacing,
+        )
         is_explicit = options.model_control_mode == "explicit"
         self._tracing = Tracing.from_options(options)
         self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
         self._watch = Watch(self._catalog) if options.polls else None
         self._engine = Engine(self._manager, options.id, options.strict_readiness, log, self._tracing)
         self._gates = gates(options)
+        self._outline: Outline | None = None
         self._listeners: list[Frontend] = []
         self._stop = asyncio.Event()
 
@@ -114,10 +123,14 @@ class Server:
         if problem := self._tracing.problem():
             raise OptionError(f'Bad option: "--trace-config". {problem}')
         self._watch_signals()
-        sources = self._scan()
+        if not self._catalog.remote:
+            # A folder that is not there is said before anything is opened; a store may take its time to answer.
+            self._outline = self._catalog.outline()
+            if self._watch is not None:
+                self._watch.begin(self._outline.local)
         try:
             await self._listen()
-            await self._load(sources)
+            await self._load()
             if self._options.exit_on_error and self._engine.not_loaded():
                 logger.error("error: creating server: Internal - failed to load all models")
                 self._engine.exiting = True
@@ -131,6 +144,7 @@ class Server:
         finally:
             for listener in self._listeners:
                 listener.abort()
+            self._catalog.close()
             self._tracing.close(TRACE_FILE_S)
 
     async def _serve_until_stopped(self) -> None:
@@ -167,23 +181,25 @@ class Server:
             await asyncio.sleep(self._options.shutdown_delay)
             self._engine.exiting = True
 
-    def _scan(self) -> Sequence[ModelSource]:
+    async def _wanted(self) -> Sequence[ModelSource | RemoteModel]:
         """The models to load at the start."""
-        listing = self._catalog.listing()
-        for problem in listing.problems:
+        options = self._options
+        is_whole = options.model_control_mode != "explicit" or options.load_model == ("*",)
+        outline, self._outline = self._outline, None
+        if outline is None:
+            outline = await in_thread(self._catalog.outline, is_whole)
+        for problem in outline.local.problems:
             if not problem.fatal:
                 logger.warning("%s", problem.located())
-        if self._watch is not None:
-            self._watch.begin(listing)
-        known = listing.models.keys() | listing.unavailable.keys()
-        self._manager.names.known = frozenset(known)
-        wanted = self._options.wanted_models(known)
-        for name in sorted(wanted - listing.models.keys()):
-            reason = listing.unavailable.get(
+        models = outline.models
+        self._manager.names.known = outline.names
+        wanted = options.wanted_models(outline.names)
+        for name in sorted(wanted - models.keys()):
+            reason = outline.unavailable.get(
                 name, "failed to poll from model repository: there is no model of that name"
             )
             self._manager.refuse(name, ModelLoadError(reason))
-        return tuple(source for name, source in listing.models.items() if name in wanted)
+        return tuple(source for name, source in models.items() if name in wanted)
 
     async def _listen(self) -> None:
         options = self._options
@@ -261,8 +277,8 @@ class Server:
         if title:
             logger.info("Started %s at %s", title, listener.address)
 
-    async def _load(self, sources: Sequence[ModelSource]) -> None:
-        loading = asyncio.ensure_future(self._manager.load_all(sources))
+    async def _load(self) -> None:
+        loading = asyncio.ensure_future(self._load_wanted())
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -276,6 +292,9 @@ class Server:
         # What is loaded stays: collections need not look at it again.
         gc.collect()
         gc.freeze()
+
+    async def _load_wanted(self) -> None:
+        await self._manager.load_all(await self._wanted())
 
     async def _shut_down(self) -> int:
         deadline = monotonic() + self._options.exit_timeout_secs

@@ -195,7 +195,7 @@ def test_an_unreadable_folder(tmp_path: Path) -> None:
         pytest.param(["--model-repository", "{file}"], "is a file", id="a file for a repository"),
         pytest.param(["{file}"], "has the suffix '.txt'", id="a file that is no model"),
         pytest.param(
-            ["--model-repository", "s3://bucket/models"], "s3:// storage is not supported", id="remote repository"
+            ["--model-repository", "ftp://host/models"], "ftp:// storage is not supported", id="remote repository"
         ),
     ],
 )

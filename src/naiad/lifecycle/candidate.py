@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from naiad.config.read import ConfigFormat, ReadConfig, parse_config, read_config
 from naiad.errors import ConfigError, InvalidArgumentError, ModelLoadError
 from naiad.repository.agents import AgentDirectory
+from naiad.repository.catalog import Obtained, fetched
 from naiad.repository.fingerprint import Fingerprint, fingerprint
 from naiad.repository.layout import choose_versions, model_directory
 from naiad.repository.namespaces import namespace_of, short_name
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from naiad.config.source import ModelSource
     from naiad.repository.catalog import Catalog
+    from naiad.repository.remote.repository import RemoteModel
     from naiad.repository.temporary import ModelFolder
 
 
@@ -66,17 +68,20 @@ class Finder:
         overrides: Overrides = NO_OVERRIDES,
         known: Fingerprint | None = None,
         folder: ModelFolder | None = None,
+        files: Fingerprint | None = None,
     ) -> Candidate:
         """The candidate that lies in ``source``, with the configuration of ``overrides`` where there is one.
 
-        Agents are asked unless the files are those that are ``known``. ``folder`` is what the model came in.
+        Agents are asked unless the files are those that are ``known``. ``folder`` is what the model came in, and stays
+        with the caller when an error is raised; ``files`` tells its files from others where they do not do so
+        themselves.
 
         Raises:
             ConfigError: the configuration cannot be read.
             NoVersionError: no wanted version is there.
             ModelLoadError: an agent refuses the model.
         """
-        files = fingerprint(source)
+        files = files or fingerprint(source)
         read = self._read(source, overrides)
         tended = tend(source, read.config, self.agents, folder) if files != known else None
         try:
@@ -91,17 +96,53 @@ class Finder:
             raise
         return Candidate(source, read, versions, files, tended or folder)
 
-    def find(self, catalog: Catalog, name: str, overrides: Overrides, known: Fingerprint | None = None) -> Candidate:
+    def fetched(self, model: RemoteModel) -> Candidate:
+        """The candidate of a model that lies elsewhere, fetched first.
+
+        Raises:
+            StoreError: it cannot be fetched.
+            NaiadError: as ``candidate``.
+        """
+        return self.obtained(fetched(model))
+
+    def obtained(
+        self, found: Obtained, overrides: Overrides = NO_OVERRIDES, known: Fingerprint | None = None
+    ) -> Candidate:
+        """The candidate of what a catalog has obtained, which is given back when an error is raised.
+
+        Raises:
+            NaiadError: as ``candidate``.
+        """
+        # Other files make another folder, so its path tells them apart; what a model writes there does not count.
+        files = None if found.folder is None else frozenset([(str(found.source.directory), 0, 0)])
+        try:
+            return self.candidate(found.source, overrides, known, found.folder, files)
+        except BaseException:
+            if found.folder is not None:
+                found.folder.release()
+            raise
+
+    def find(
+        self,
+        catalog: Catalog,
+        name: str,
+        overrides: Overrides,
+        known: Fingerprint | None = None,
+        may_be_old: bool = True,
+    ) -> Candidate:
         """The candidate for the model ``name``: that of the catalog, or the files of ``overrides``.
+
+        ``may_be_old`` allows for the mirror's copy when the store of the model does not answer.
 
         Raises:
             InvalidArgumentError: the files come without a configuration, or are not usable.
             ModelLoadError: there is no such model.
             OptionError: a repository is gone.
+            StoreError: a remote repository cannot be read.
             NaiadError: as ``candidate``.
         """
         if not overrides.files:
-            return self.candidate(catalog.find(name), overrides, known)
+            return self.obtained(catalog.obtain(name, may_be_old), overrides, known)
         if overrides.config is None:
             raise InvalidArgumentError("Load parameter 'config' must be specified for model file override")
         short = short_name(name) if catalog.has_namespaces else name

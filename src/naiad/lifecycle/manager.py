@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, UnavailableError
@@ -32,6 +32,9 @@ from naiad.repository.catalog import Catalog
 from naiad.repository.overrides import NO_OVERRIDES, Overrides
 from naiad.telemetry.custom_metrics import CustomMetrics
 
+if TYPE_CHECKING:
+    from naiad.repository.remote.repository import RemoteModel
+
 logger = logging.getLogger("naiad")
 
 MAX_UNLOADING: Final = 8
@@ -40,6 +43,8 @@ MAX_STRAYS: Final = 256
 """How many models are remembered that no repository holds and of which nothing is loaded."""
 MAX_CONTENT: Final = 1 << 30
 """Bytes of configurations and files that loads under way and waiting may bring together, but for a single one."""
+FETCHES: Final = 4
+"""How many models of remote repositories are fetched at the same time when the server starts."""
 _NOT_EXPLICIT: Final = (
     "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
     "--model-control-mode=explicit"
@@ -84,10 +89,11 @@ class ModelManager:
         self._tasks: set[asyncio.Task[None]] = set()
         self._strays: OrderedDict[str, None] = OrderedDict()
         self._content = 0
+        self._fetching = asyncio.Semaphore(FETCHES)
 
     # At the start
 
-    async def load_all(self, sources: Iterable[ModelSource]) -> None:
+    async def load_all(self, sources: Iterable[ModelSource | RemoteModel]) -> None:
         """Try to load every model; what became of each stands in ``entries`` and in the log."""
         found = list(sources)
         for source in found:
@@ -100,18 +106,24 @@ class ModelManager:
         self.entries[name] = ModelEntry(name, problem=problem)
         logger.error("failed to load '%s': %s", name, located(problem))
 
-    async def _load_source(self, source: ModelSource) -> None:
+    async def _load_source(self, source: ModelSource | RemoteModel) -> None:
         async with self._operations.turn(source.key) as operation:
             # Somebody may have been quicker, over the API, and may have unloaded it again.
             if self._entry(source.key).serving:
                 return
             try:
-                found = await in_thread(self._settings.finder.candidate, source)
+                found = await self._first(source)
             except Exception as error:
                 self.refuse(source.key, as_load_error(error))
                 return
             async with self._trying(self._entry(source.key), found) as entry:
                 await self._load_first(entry, found, operation)
+
+    async def _first(self, source: ModelSource | RemoteModel) -> Candidate:
+        if isinstance(source, ModelSource):
+            return await in_thread(self._settings.finder.candidate, source)
+        async with self._fetching:
+            return await in_thread(self._settings.finder.fetched, source)
 
     def _entry(self, name: str) -> ModelEntry:
         found = self.entries.get(name)
@@ -156,7 +168,9 @@ class ModelManager:
         async with self._holding(name, overrides), self._turn(name, asker) as operation:
             before = self.entries.get(name)
             known = before.files if before is not None and before.serving and not overrides else None
-            find = partial(self._settings.finder.find, self._catalog, name, overrides, known)
+            # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
+            may_be_old = before is None or not before.serving
+            find = partial(self._settings.finder.find, self._catalog, name, overrides, known, may_be_old)
             found = await self._find(name, find)
             async with self._trying(self._entry(name), found) as entry:
                 if found.files is not None and found.files == known:

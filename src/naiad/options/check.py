@@ -11,6 +11,7 @@ _FIELDS = frozenset(
     (
         *("model_repository", "disable_auto_complete_config", "model_config_name"),
         *("backend_directory", "backend_config", "repoagent_directory"),
+        *("model_repository_mirror", "model_repository_mirror_size"),
     )
 )
 CHECK_OPTIONS = tuple(option for option in OPTIONS if option.field in _FIELDS)

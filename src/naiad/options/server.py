@@ -17,13 +17,14 @@ from naiad.options.kinds import (
     CONFIG_NAME,
     FILE_NAME,
     FLAG,
-    FOLDER,
     FOLDER_NAME,
     HEADER_PATTERN,
     INT32_MAX,
     INT64_MAX,
     LEVEL,
+    MIRROR,
     PORT,
+    REPOSITORY,
     TEXT,
     BackendSetting,
     choice,
@@ -32,6 +33,7 @@ from naiad.options.kinds import (
 )
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
+from naiad.options.remote_uri import RemoteUri
 from naiad.options.restriction import Restriction, repeated_features, restriction
 from naiad.options.trace_config import OFF, ONLY_OFF, TRACE_SETTING, TraceSetting, deprecated_trace
 
@@ -92,13 +94,28 @@ class ServerOptions:
         "and errors to standard error.",
     )
 
-    model_repository: tuple[Path, ...] = declare(
+    model_repository: tuple[Path | RemoteUri, ...] = declare(
         Group.MODEL_REPOSITORY,
-        FOLDER,
+        REPOSITORY,
         (),
-        "Folder that holds one folder per model. Give it again for more repositories.",
+        "Folder that holds one folder per model, or the address of one: s3://, gs://, as://, an archive behind http:// "
+        "or https://, or a model of MLflow (models:/<name>/<version>, runs:/<run>/<path>). Give it again for more "
+        "repositories.",
         repeatable=True,
         aliases=("model_store",),
+    )
+    model_repository_mirror: str = declare(
+        Group.MODEL_REPOSITORY,
+        MIRROR,
+        "~/.cache/naiad/mirror",
+        "Folder that the models of remote repositories are copied to. What is there already is not fetched again.",
+    )
+    model_repository_mirror_size: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0, INT64_MAX),
+        50 << 30,
+        "Bytes that the mirror may keep: beyond, the copies that were used least recently go, except those in use. "
+        "0 keeps everything.",
     )
     exit_on_error: bool = declare(
         Group.MODEL_REPOSITORY, BOOLEAN, True, "Whether the server ends when a model cannot be loaded at the start."
@@ -475,7 +492,7 @@ class ServerOptions:
         remark="is deprecated: use --trace-config",
     )
 
-    paths: tuple[Path, ...] = ()
+    paths: tuple[Path | RemoteUri, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -559,7 +576,7 @@ class ServerOptions:
             ("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
         )
         taken: dict[tuple[str, int], str] = {}
-        found = [*self._tls_problems(), *self._load_model_problems(), *self._access_problems(), *self._trace_problems()]
+        found = [*self._tls_problems(), *self._repository_problems(), *self._access_problems(), *self._trace_problems()]
         if self.http_port_serves_grpc and not self.allow_http:
             found.append("--http-port-serves-grpc needs the HTTP port: leave it out, or set --allow-http=true")
         for name, allowed, address, port in listeners:
@@ -580,7 +597,15 @@ class ServerOptions:
         if levels - {OFF} and not any(item.name == "trace_file" for item in self.trace_config):
             yield "--trace-config level needs a file: name one with --trace-config triton,file=<path>"
 
-    def _load_model_problems(self) -> Iterator[str]:
+    def _repository_problems(self) -> Iterator[str]:
+        remote = next((p for p in (*self.model_repository, *self.paths) if isinstance(p, RemoteUri)), None)
+        if remote is not None and self.model_control_mode == "poll":
+            yield (
+                f"--model-control-mode=poll looks at local folders only, and '{remote}' is none: use explicit, where a "
+                "load fetches what has changed"
+            )
+        if remote is not None and self.model_namespacing:
+            yield f"--model-namespacing is for local folders only, and '{remote}' is none: give each model its own name"
         if self.load_model and self.model_control_mode != "explicit":
             yield "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
         if "*" in self.load_model and len(self.load_model) > 1:

@@ -34,7 +34,6 @@ __all__ = [
 
 MAX_VERSION = 2**63 - 1
 _CYCLE = "'{}' is a link to a folder that holds it (a cycle)"
-_REMOTE = ("s3:", "gs:", "as:", "http:", "https:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +178,6 @@ def _distinct(repositories: Sequence[Path]) -> list[Path]:
 
 def _checked(repository: Path) -> Path:
     shown = f"the model repository '{repository}'"
-    if str(repository).startswith(_REMOTE):
-        raise OptionError(f"{shown} is not a local folder: remote storage is not supported by this version")
     if not repository.exists():
         raise OptionError(f"{shown} does not exist, expected a folder that holds one folder for each model")
     if not repository.is_dir():
