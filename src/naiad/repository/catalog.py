@@ -62,7 +62,8 @@ class Catalog:
     """The ``repositories`` and ``paths`` as ``discover`` takes them. Its methods read folders: for threads only.
 
     With ``has_namespaces`` each of them is a namespace: models are known by their keys, so that names may repeat.
-    ``remote`` are the repositories elsewhere, which are no namespaces. ``close`` is called when no thread asks any more.
+    ``remote`` are the repositories elsewhere, which are no namespaces. ``close`` is called when no thread asks any
+    more.
     """
 
     repositories: tuple[Path, ...] = ()
