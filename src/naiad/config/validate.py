@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from naiad.config.problems import Origin
-from naiad.config.rules import batch_tensors, batching, ensemble, general, instances, metrics, sequence, tensors
+from naiad.config.rules import batch_tensors, batching, ensemble, general, instances, metrics, routes, sequence, tensors
 from naiad.errors import ConfigError
 
 
@@ -31,5 +31,6 @@ def validate(
         *metrics.violations(config),
         *instances.violations(config, gpu_count),
         *tensors.violations(config),
+        *routes.violations(config),
     ]
     return [place.error(violation.message, violation.path) for violation in found]

@@ -8,12 +8,15 @@ from weakref import WeakSet
 
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.engine.checks import check_inputs, check_outputs
+from naiad.engine.routes import RouteControl
 from naiad.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledInput, Checked
 from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.lifecycle.asking import Done
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.routed import RoutedModel
 from naiad.lifecycle.states import ModelState
 from naiad.repository.overrides import Overrides
 from naiad.telemetry.logs import LogSettings, ServerLog
@@ -40,7 +43,7 @@ _MAX_VERSION = 2**63 - 1
 class Follower(Protocol):
     """Who remembers something of loaded models."""
 
-    def forget(self, model: LoadedModel) -> None:
+    def forget(self, model: ServingModel) -> None:
         """Let go of a model that is being unloaded."""
 
 
@@ -53,6 +56,9 @@ class Engine:
         strict_readiness: ready only when every model is (``--strict-readiness``).
         log: whose settings can be changed.
         tracing: which requests are traced.
+
+    Attributes:
+        routes: which versions of models answer.
     """
 
     def __init__(
@@ -70,6 +76,7 @@ class Engine:
         self._strict_readiness = strict_readiness
         self._followers: WeakSet[Follower] = WeakSet()
         self.exiting = False
+        self.routes = RouteControl(manager)
         manager.models = self
         manager.on_unloading = self._let_go
         manager.on_serving = self._trace
@@ -80,7 +87,7 @@ class Engine:
         """Tell ``follower`` of each model that is unloaded from now on, for as long as somebody else holds it."""
         self._followers.add(follower)
 
-    def _let_go(self, model: LoadedModel) -> None:
+    def _let_go(self, model: ServingModel) -> None:
         for follower in list(self._followers):
             follower.forget(model)
 
@@ -139,21 +146,47 @@ class Engine:
 
     # Look-ups
 
-    def find(self, name: str, version: str | None) -> LoadedModel:
-        """The loaded model that answers for a name and a version ("" or None: the highest that is ready).
+    def find(self, name: str, version: str | None) -> ServingModel:
+        """Who answers for a name and a version or an alias ("" or None: the highest that is ready, or as routed).
 
         Raises:
             NotFoundError: no such model or version.
             UnavailableError: the version is there but not ready.
-            InvalidArgumentError: the version is no number.
+            InvalidArgumentError: the version is no number, and no alias.
         """
         entry = self._entries.get(name)
-        if entry is not None and not version and entry.serving is not None:
-            return entry.serving
-        found = self._find_version(name, version).model
+        if entry is not None and not version and entry.answering is not None:
+            return entry.answering
+        try:
+            found = self._find_version(name, version).model
+        except InvalidArgumentError:
+            aliased = self._aliased(name, version)
+            if aliased is None:
+                raise
+            return aliased
         if found is None:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
         return found
+
+    def has_alias(self, name: str, version: str) -> bool:
+        """A model has an alias of that name."""
+        entry = self._entries.get(name)
+        return entry is not None and entry.routing is not None and version in entry.routing.routes.aliases
+
+    def _aliased(self, name: str, version: str | None) -> RoutedModel | None:
+        """Who answers an alias, None when there is no such; errors as ``Routing.alias``."""
+        entry = self._entries.get(name)
+        return None if entry is None or entry.routing is None else entry.routing.alias(version or "")
+
+    def _version_named(self, name: str, version: str) -> int:
+        """The number that a version or an alias stands for; errors as ``find``."""
+        try:
+            return _version_number(version)
+        except InvalidArgumentError:
+            aliased = self._aliased(name, version)
+            if aliased is None:
+                raise
+            return aliased.version
 
     def _find_version(self, name: str, version: str | None) -> VersionEntry:
         entry = self._entries.get(name)
@@ -178,7 +211,9 @@ class Engine:
     def _serving_version(entry: ModelEntry) -> VersionEntry:
         if entry.serving is None:
             raise NotFoundError(f"Request for unknown model: '{entry.name}' has no available versions")
-        return entry.versions[entry.serving.version]
+        if entry.answering is None and entry.routing is not None:
+            raise entry.routing.no_default()
+        return entry.versions[(entry.answering or entry.serving).version]
 
     # Health
 
@@ -243,7 +278,7 @@ class Engine:
 
     def model_config(self, name: str, version: str | None) -> Any:
         """The completed configuration message; errors as ``find``."""
-        return self._find_version(name, version).config
+        return self._find_version(name, version and str(self._version_named(name, version))).config
 
     def index(self, ready_only: bool) -> list[dict[str, str]]:
         """The repository index: every model and version, by name, with state and reason.
@@ -258,9 +293,14 @@ class Engine:
                 continue
             if not entry.versions and not ready_only:
                 rows.append(_index_row(entry.name, None, ModelState.UNAVAILABLE, str(entry.problem or "")))
+            routes = {} if entry.routing is None else entry.routing.problems
             for found in sorted(entry.versions.values(), key=lambda v: v.version):
                 if found.state is ModelState.READY or not ready_only:
-                    rows.append(_index_row(entry.name, found.version, found.state, found.reason))
+                    reason = "; ".join(filter(None, (found.reason, routes.get(found.version, ""))))
+                    rows.append(_index_row(entry.name, found.version, found.state, reason))
+            if not ready_only:
+                missing = sorted(routes.keys() - entry.versions.keys())
+                rows += [_index_row(name, version, ModelState.UNAVAILABLE, routes[version]) for version in missing]
         return rows
 
     def statistics(self, name: str | None, version: str | None) -> dict[str, Any]:
@@ -272,7 +312,8 @@ class Engine:
         if name is None:
             models = self.loaded_models()
         elif version:
-            models = [m for m in self._loaded_versions(name) if m.version == _version_number(version)]
+            number = self._version_named(name, version)
+            models = [m for m in self._loaded_versions(name) if m.version == number]
             if not models:
                 raise InvalidArgumentError(f"requested model version is not available for model '{name}'")
         else:

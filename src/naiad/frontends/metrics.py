@@ -8,6 +8,7 @@ from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.metrics import CONTENT_TYPE, ModelSeries, render
+from naiad.telemetry.shadows import blocks
 from naiad.wire.http1 import RequestHead
 
 
@@ -36,7 +37,12 @@ class MetricsApplication:
             ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics) for m in self._engine.loaded_models()
         ]
         page = render(
-            series, cpu=self._cpu, latencies=self._latencies, interval_ms=self._interval_ms, custom=self._custom
+            series,
+            cpu=self._cpu,
+            latencies=self._latencies,
+            interval_ms=self._interval_ms,
+            custom=self._custom,
+            more=blocks(self._engine.routes.shadows()),
         )
         exchange.send_status(200, CONTENT_TYPE, page)
 

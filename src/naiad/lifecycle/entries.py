@@ -10,7 +10,9 @@ from naiad.execution.model import LoadedModel
 from naiad.lifecycle.states import NEXT, ModelState
 
 if TYPE_CHECKING:
+    from naiad.execution.serving import ServingModel
     from naiad.lifecycle.asking import Asker
+    from naiad.lifecycle.routing import Routing
     from naiad.repository.fingerprint import Fingerprint
     from naiad.repository.temporary import TemporaryFolder
 
@@ -63,7 +65,9 @@ class ModelEntry:
 
     Attributes:
         problem: why it has no versions.
-        serving: answers requests that name no version.
+        serving: the highest version that is ready.
+        answering: answers requests that name no version: ``serving``, or what the routes say.
+        routing: its routes, once it has had any.
         files: those of the repository that it was loaded from; None when they do not tell whether it is up to date.
         unloading: how many earlier copies still finish their requests.
     """
@@ -72,6 +76,8 @@ class ModelEntry:
     versions: dict[int, VersionEntry] = field(default_factory=dict)
     problem: NaiadError | None = None
     serving: LoadedModel | None = None
+    answering: ServingModel | None = None
+    routing: Routing | None = None
     files: Fingerprint | None = None
     unloading: int = 0
 
@@ -93,6 +99,15 @@ class ModelEntry:
             del self.versions[version]
 
     def choose_serving(self) -> None:
-        """Serve the highest version that is ready."""
-        ready = self.ready()
-        self.serving = ready[-1].model if ready else None
+        """Serve the highest version that is ready, or those that the routes name."""
+        ready = [version.model for version in self.ready() if version.model is not None]
+        self.answering = self.serving = ready[-1] if ready else None
+        if self.routing is not None:
+            self.routing.follow(ready)
+            self.take_routes()
+
+    def take_routes(self) -> None:
+        """The routes have changed."""
+        if self.routing is not None:
+            routes = self.routing.routes
+            self.answering = self.routing.default() if routes.split or routes.shadow else self.serving

@@ -15,6 +15,7 @@ from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.lifecycle.asking import Asker, AskingModels, Done
 from naiad.lifecycle.candidate import Candidate, candidate, find_candidate
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
@@ -23,6 +24,7 @@ from naiad.lifecycle.loading import LoadSettings, load_version
 from naiad.lifecycle.names import Names
 from naiad.lifecycle.operations import Operation, Operations
 from naiad.lifecycle.retiring import Retirements
+from naiad.lifecycle.routing import Routing, configured_routes
 from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import LoadPermits, in_thread
 from naiad.repository.catalog import Catalog
@@ -68,7 +70,7 @@ class ModelManager:
         self.loaded = False
         self.models: Models | None = None
         self.on_serving: Callable[[LoadedModel], None] = lambda model: None
-        self.on_unloading: Callable[[LoadedModel], None] = lambda model: None
+        self.on_unloading: Callable[[ServingModel], None] = lambda model: None
         self.custom_metrics = CustomMetrics()
         self._settings = settings
         self._catalog = catalog or Catalog()
@@ -183,7 +185,7 @@ class ModelManager:
                 elif version.state is ModelState.UNAVAILABLE:
                     version.reason = UNLOADED
             entry.choose_serving()
-            if not entry.versions:
+            if not entry.versions and entry.routing is None:
                 del self.entries[name]
             self._note_stray(name)
 
@@ -256,6 +258,7 @@ class ModelManager:
         """
         entry.problem = None
         fresh = _fresh(found)
+        self.configure_routes(entry, found)
         self._show(entry, fresh)
 
         async def load(version: VersionEntry) -> NaiadError | None:
@@ -291,6 +294,7 @@ class ModelManager:
             _note(entry.ready(), not_reloaded(problem))
             raise load_failed(entry.name, fresh, problem)
         before = entry.ready()
+        self.configure_routes(entry, found)
         self._show(entry, fresh)
         for version in before:
             self._retire(entry, version)
@@ -349,6 +353,19 @@ class ModelManager:
             model.spec.instance_count,
             seconds,
         )
+
+    def configure_routes(self, entry: ModelEntry, found: Candidate) -> None:
+        """Take the routes that a configuration has, unless it had the same at the load before."""
+        routes = configured_routes(found.read.config)
+        if routes or entry.routing is not None:
+            self.routing(entry).configure(routes)
+
+    def routing(self, entry: ModelEntry) -> Routing:
+        """The routes of a model, from the first time on that somebody asks for them."""
+        if entry.routing is None:
+            entry.routing = Routing(entry.name, self.on_unloading)
+            entry.choose_serving()
+        return entry.routing
 
     def _retire(self, entry: ModelEntry, version: VersionEntry) -> None:
         model = version.model

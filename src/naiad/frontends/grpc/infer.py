@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from time import monotonic_ns
 
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.call import Body, Call, fail
 from naiad.frontends.grpc.infer_read import Decoder
-from naiad.request import Array, InferRequest
+from naiad.request import Array, InferRequest, Recipient
 from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_proto import ProtoPlan
 
@@ -24,7 +24,7 @@ class GrpcInferRequest(InferRequest):
     def __init__(
         self,
         call: Call,
-        model: LoadedModel,
+        model: ServingModel,
         plan: ProtoPlan,
         inputs: Mapping[str, Array],
         request_id: str,
@@ -32,12 +32,17 @@ class GrpcInferRequest(InferRequest):
     ) -> None:
         # Not through super(): one call less for every request.
         self.call = call
-        self.model = model
+        self.model: Recipient = model
         self.plan = self.terms = plan
         self.inputs = inputs
         self.id = request_id
         self.received_ns = received_ns
         self.queued_ns = received_ns
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = recipient
+        self.plan = self.terms = self.plan.of_version(recipient.version)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is None:

@@ -19,13 +19,13 @@ from typing import Final
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, ResponseBacklogError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.backlog import Backlog
 from naiad.frontends.grpc.call import Body, Call, Receiver, fail
 from naiad.frontends.grpc.infer_read import Decoder, RequestDecoder, UnparsableRequestError
 from naiad.options import INT32_MAX
-from naiad.request import Array, InferRequest, RequestTerms, request_label
+from naiad.request import Array, InferRequest, Recipient, RequestTerms, request_label
 from naiad.scheduling.ordering import OrderedRelease
 from naiad.wire.grpc.status import STOPPING, Status
 from naiad.wire.infer_classes import LargeClassesError
@@ -72,7 +72,7 @@ class _StreamRequest(InferRequest):
     def __init__(
         self,
         stream: _InferStream,
-        model: LoadedModel,
+        model: ServingModel,
         plan: ProtoPlan,
         inputs: Mapping[str, Array],
         request_id: str,
@@ -80,8 +80,13 @@ class _StreamRequest(InferRequest):
     ) -> None:
         super().__init__(plan, inputs, request_id, received_ns)
         self.stream = stream
-        self.model = model
+        self.model: Recipient = model
         self.plan = plan
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = recipient
+        self.plan = self.terms = self.plan.of_version(recipient.version)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.stream.answer(self, outputs, error)
