@@ -148,6 +148,32 @@ def test_a_split_holds_on_one_connection_with_binary_data(server: RunningServer)
     assert found == {("1", 1.0): 40, ("3", 3.0): 20}
 
 
+def test_forwarded_headers_go_to_their_own_request_in_a_split(tmp_path: Path) -> None:
+    source = """
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            said = json.loads(request.parameters()).get("caller", "nobody").encode()
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([said], np.object_))]))
+        return answers
+"""
+    folder = tmp_path / "models"
+    model = write_python(folder, "says", 2, "import json\n" + source, parameter("route.split", "1:1,2:1"))
+    text = (model / "config.pbtxt").read_text()
+    (model / "config.pbtxt").write_text(
+        text.replace('name: "Y" data_type: TYPE_FP32', 'name: "Y" data_type: TYPE_STRING')
+    )
+    given = tritonclient.grpc.InferInput("X", [1], "FP32")
+    given.set_data_from_numpy(np.ones(1, np.float32))
+    with serving(tmp_path / "log", folder, "--grpc-header-forward-pattern=caller") as server:
+        with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+            for caller in ("ann", "bob", None) * 4:
+                headers = None if caller is None else {"caller": caller}
+                answer = client.infer("says", [given], headers=headers)
+                assert answer.as_numpy("Y")[0].decode() == (caller or "nobody")
+
+
 def test_sequences_stay_with_their_version(server: RunningServer) -> None:
     change(server, split={"1": 1, "2": 1})
     found: dict[int, set[int]] = {

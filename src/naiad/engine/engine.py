@@ -14,8 +14,10 @@ from naiad.execution.child_calls import CalledInput, Checked
 from naiad.execution.model import LoadedModel
 from naiad.execution.serving import ServingModel
 from naiad.lifecycle.asking import Done
+from naiad.lifecycle.demand import ModelNotLoadedError
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.measuring import DEVICE
 from naiad.lifecycle.routed import RoutedModel
 from naiad.lifecycle.states import ModelState
 from naiad.repository.overrides import Overrides
@@ -59,6 +61,8 @@ class Engine:
 
     Attributes:
         routes: which versions of models answer.
+        demand: loads models for requests; None when requests do not.
+        memory: who has how much memory.
     """
 
     def __init__(
@@ -77,6 +81,8 @@ class Engine:
         self._followers: WeakSet[Follower] = WeakSet()
         self.exiting = False
         self.routes = RouteControl(manager)
+        self.demand = manager.demand
+        self.memory = manager.memory
         manager.models = self
         manager.on_unloading = self._let_go
         manager.on_serving = self._trace
@@ -152,6 +158,7 @@ class Engine:
         Raises:
             NotFoundError: no such model or version.
             UnavailableError: the version is there but not ready.
+            ModelNotLoadedError: the model can be loaded for a request (``Demand.wait``).
             InvalidArgumentError: the version is no number, and no alias.
         """
         entry = self._entries.get(name)
@@ -164,6 +171,10 @@ class Engine:
             if aliased is None:
                 raise
             return aliased
+        except (NotFoundError, UnavailableError):
+            if self.demand is not None and self.demand.can_load(name):
+                raise ModelNotLoadedError(name) from None
+            raise
         if found is None:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
         return found
@@ -389,7 +400,7 @@ def _statistics(name: str, version: int, found: ModelStatistics) -> dict[str, An
             }
             for rows, batch in sorted(found.batches.items())
         ],
-        "memory_usage": [],
+        "memory_usage": [{"type": DEVICE, "id": 0, "byte_size": found.memory_bytes}] if found.memory_bytes else [],
     }
 
 

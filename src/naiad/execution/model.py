@@ -198,6 +198,11 @@ class LoadedModel:
         found = [f"{i.name}: {i.problem}" if i.problem else i.not_ready for i in processes]
         return "; ".join(filter(None, found))
 
+    @property
+    def process_ids(self) -> list[int]:
+        """The processes that its instances run in, if they do not run in the server's."""
+        return [i.pid for i in self._instances if isinstance(i, ProcessInstance) and i.pid]
+
     # The way of a request
 
     def submit(self, request: InferRequest) -> None:

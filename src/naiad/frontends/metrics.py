@@ -6,9 +6,9 @@ from naiad.engine.engine import Engine
 from naiad.frontends.http.answers import TEXT, send_message
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.frontends.own_metrics import own_families
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.metrics import CONTENT_TYPE, ModelSeries, render
-from naiad.telemetry.shadows import blocks
 from naiad.wire.http1 import RequestHead
 
 
@@ -42,7 +42,7 @@ class MetricsApplication:
             latencies=self._latencies,
             interval_ms=self._interval_ms,
             custom=self._custom,
-            more=blocks(self._engine.routes.shadows()),
+            more=own_families(self._engine),
         )
         exchange.send_status(200, CONTENT_TYPE, page)
 

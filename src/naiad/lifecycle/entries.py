@@ -69,6 +69,8 @@ class ModelEntry:
         answering: answers requests that name no version: ``serving``, or what the routes say.
         routing: its routes, once it has had any.
         files: those of the repository that it was loaded from; None when they do not tell whether it is up to date.
+        measured_bytes: the memory that it held when it was measured last, also before it was unloaded.
+        loaded_ms: when it was loaded last, by the clock on the wall.
         unloading: how many earlier copies still finish their requests.
     """
 
@@ -80,6 +82,8 @@ class ModelEntry:
     routing: Routing | None = None
     files: Fingerprint | None = None
     unloading: int = 0
+    measured_bytes: int = 0
+    loaded_ms: int = 0
 
     @property
     def is_empty(self) -> bool:

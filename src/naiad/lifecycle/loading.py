@@ -20,6 +20,7 @@ from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.shared_process import SharedProcesses
+from naiad.lifecycle.measuring import LoadMeter, files_bytes, process_bytes
 from naiad.telemetry.custom_metrics import CustomMetrics
 
 
@@ -52,10 +53,11 @@ def load_version(
     loop: asyncio.AbstractEventLoop,
     models: Models | None = None,
     metrics: CustomMetrics | None = None,
+    meter: LoadMeter | None = None,
 ) -> tuple[LoadedModel, Any]:
     """Load one version and create its instances.
 
-    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown.
+    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown, ``meter`` measures it.
 
     Returns:
         The loaded model and its completed configuration message.
@@ -63,16 +65,28 @@ def load_version(
     Raises:
         NaiadError: the version cannot be loaded; nothing of it stays behind.
     """
-    prepared, backend, spec = start_backend(source, version, read, settings)
+    created = (lambda backend: None) if meter is None else meter.begin
+    prepared, backend, spec = start_backend(source, version, read, settings, created)
     model = LoadedModel(spec, version, backend, loop, models=models, metrics=metrics)
     model.start()
+    if meter is not None:
+        meter.end()
+        folder = prepared.version_directory
+        files = files_bytes(prepared.model_path if folder is None else folder)
+        model.statistics.memory_bytes = meter.held(process_bytes(model.process_ids), files)
     return model, prepared.config
 
 
 def start_backend(
-    source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings
+    source: ModelSource,
+    version: int,
+    read: ReadConfig,
+    settings: LoadSettings,
+    created: Callable[[Backend], None] = lambda backend: None,
 ) -> tuple[PreparedConfig, Backend, ModelSpec]:
     """One version inside its framework, checked, without instances. The caller closes the backend.
+
+    ``created`` is shown the backend before it has loaded anything.
 
     Raises:
         NaiadError: the configuration is wrong or does not fit the model, or the model cannot be loaded.
@@ -88,6 +102,7 @@ def start_backend(
     )
     backend = choice.create(prepared.backend, context, prepared.config, settings.shared)
     try:
+        created(backend)
         if settings.auto_complete:
             backend.complete(prepared.config)
         spec = with_labels(finish(prepared), source.folder(version), prepared.origin)

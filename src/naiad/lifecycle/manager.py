@@ -18,9 +18,12 @@ from naiad.execution.model import LoadedModel
 from naiad.execution.serving import ServingModel
 from naiad.lifecycle.asking import Asker, AskingModels, Done
 from naiad.lifecycle.candidate import Candidate, candidate, find_candidate
+from naiad.lifecycle.demand import Demand
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
 from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
 from naiad.lifecycle.loading import LoadSettings, load_version
+from naiad.lifecycle.measuring import LoadMeter
+from naiad.lifecycle.memory import MemorySettings, ModelMemory
 from naiad.lifecycle.names import Names
 from naiad.lifecycle.operations import Operation, Operations
 from naiad.lifecycle.retiring import Retirements
@@ -43,6 +46,7 @@ _NOT_EXPLICIT: Final = (
     "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
     "--model-control-mode=explicit"
 )
+NO_LIMITS: Final = MemorySettings()
 
 
 class ModelManager:
@@ -53,8 +57,11 @@ class ModelManager:
         load_threads: how many versions load at the same time.
         catalog: where ``load_model`` looks for a model.
         is_explicit: models may be loaded and unloaded when somebody asks for it.
+        memory: the limits for memory, and whether requests have models loaded.
 
     Attributes:
+        memory: who has how much memory, and who goes.
+        demand: loads models for requests; None when requests do not.
         loaded: every model of the start was tried.
         models: what models find others with, set by who serves them.
         on_serving: told of each loaded model, before it gets its first request.
@@ -64,7 +71,12 @@ class ModelManager:
     """
 
     def __init__(
-        self, settings: LoadSettings, load_threads: int, catalog: Catalog | None = None, is_explicit: bool = False
+        self,
+        settings: LoadSettings,
+        load_threads: int,
+        catalog: Catalog | None = None,
+        is_explicit: bool = False,
+        memory: MemorySettings = NO_LIMITS,
     ) -> None:
         self.entries: dict[str, ModelEntry] = {}
         self.loaded = False
@@ -82,6 +94,9 @@ class ModelManager:
         self._tasks: set[asyncio.Task[None]] = set()
         self._strays: OrderedDict[str, None] = OrderedDict()
         self._content = 0
+        self._meters: set[LoadMeter] = set()
+        self.demand = Demand(self, memory.demand_s) if memory.demand_s else None
+        self.memory = ModelMemory(self.entries, memory, self._is_held, self._retire_model, self._retirements.models)
 
     # At the start
 
@@ -90,6 +105,7 @@ class ModelManager:
         found = list(sources)
         for source in found:
             self._entry(source.name)
+        self.memory.start()
         await asyncio.gather(*(self._load_source(source) for source in found))
         self.loaded = True
 
@@ -108,7 +124,21 @@ class ModelManager:
             except Exception as error:
                 self.refuse(source.name, as_load_error(error))
                 return
-            await self._load_first(self._entry(source.name), found, operation)
+            entry = self._entry(source.name)
+            try:
+                async with self.memory.room(entry, found, evicts=False):
+                    await self._load_first(entry, found, operation)
+            except NaiadError as error:
+                self._leave_out(entry, found, error)
+
+    def _leave_out(self, entry: ModelEntry, found: Candidate, problem: NaiadError) -> None:
+        """There is no memory for a model of the start. That is no fault where requests have it loaded."""
+        if self.demand is None:
+            self.refuse(entry.name, problem)
+            return
+        logger.warning("'%s' is not loaded until a request asks for it: %s", entry.name, problem)
+        for version in found.versions:
+            entry.versions.setdefault(version, VersionEntry(version, ModelState.UNAVAILABLE, UNLOADED))
 
     def _entry(self, name: str) -> ModelEntry:
         return self.entries.setdefault(name, ModelEntry(name))
@@ -128,7 +158,16 @@ class ModelManager:
             UnusableFilesError: the files of ``overrides`` cannot be those of a model.
             ModelLoadError: a version cannot be loaded.
         """
+        self._check_explicit()
+        await self._load_model(name, overrides, asker)
+
+    async def _load_model(
+        self, name: str, overrides: Overrides = NO_OVERRIDES, asker: Asker | None = None, only_missing: bool = False
+    ) -> None:
+        """``load_model``, in any mode; with ``only_missing`` nothing happens when the model serves by then."""
         async with self._holding(name, overrides), self._turn(name, asker) as operation:
+            if only_missing and not self.is_loadable(name):
+                return
             found = await self._find(name, overrides)
             try:
                 entry = self._entry(name)
@@ -140,9 +179,13 @@ class ModelManager:
                         f"{entry.unloading} earlier versions of model '{name}' still finish their requests: load it "
                         "again when they have ended"
                     )
-                if entry.serving:
-                    await self._replace(entry, found, operation)
-                elif problem := await self._load_first(entry, found, operation):
+                problem: NaiadError | None = None
+                async with self.memory.room(entry, found):
+                    if entry.serving:
+                        await self._replace(entry, found, operation)
+                    else:
+                        problem = await self._load_first(entry, found, operation)
+                if problem is not None:
                     raise load_failed(name, entry.versions.values(), problem)
             finally:
                 if found.folder is not None:
@@ -173,6 +216,7 @@ class ModelManager:
             UnavailableError: the server does not run in explicit mode, or too much is under way.
             ServerStoppingError: it is about to end.
         """
+        self._check_explicit()
         async with self._turn(name, asker):
             entry = self.entries.get(name)
             if entry is None:
@@ -191,11 +235,35 @@ class ModelManager:
 
     def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None:
         """Start ``load_model``; ``done`` gets the error that it ends with, or None."""
+        if self.demand is not None:
+            self.demand.allow(name)
         self._begin(self.load_model(name, overrides, asker), done)
 
     def begin_unload(self, name: str, unload_dependents: bool, done: Done, asker: Asker | None = None) -> None:
         """Start ``unload_model``; ``done`` gets the error that it ends with, or None."""
+        if self.demand is not None and self._is_explicit and name in self.names.known:
+            self.demand.withhold(name)
         self._begin(self.unload_model(name, unload_dependents, asker), done)
+
+    def is_loadable(self, name: str) -> bool:
+        """The model lies in a repository, and no version of it serves."""
+        entry = self.entries.get(name)
+        return (entry is None or entry.serving is None) and name in self.names.known and self.loaded
+
+    def begin_demanded(self, name: str, done: Done) -> None:
+        """Load a model for a request, unless it serves by then; ``done`` as in ``begin_load``."""
+        self._begin(self._load_model(name, only_missing=True), done)
+
+    def _is_held(self, name: str) -> bool:
+        """A model must not be evicted now."""
+        return self._operations.concern(name) or (self.demand is not None and self.demand.holds(name))
+
+    def _retire_model(self, entry: ModelEntry) -> None:
+        """Let a model go that no operation concerns, or whose own operation says so."""
+        entry.files = None
+        for version in entry.ready():
+            self._retire(entry, version)
+        entry.choose_serving()
 
     def begin_listing(self, done: Done) -> None:
         """Look at the repositories again, where models may come and go, for ``names``."""
@@ -220,9 +288,11 @@ class ModelManager:
             error = InternalError("the operation failed inside the server, see its log")
         done(error)
 
-    def _turn(self, name: str, asker: Asker | None) -> AbstractAsyncContextManager[Operation]:
+    def _check_explicit(self) -> None:
         if not self._is_explicit:
             raise UnavailableError(_NOT_EXPLICIT)
+
+    def _turn(self, name: str, asker: Asker | None) -> AbstractAsyncContextManager[Operation]:
         if asker is not None and asker.permit is not None:
             # It does nothing while it waits, and what it waits for may need the permit.
             asker.permit.give_back()
@@ -312,6 +382,7 @@ class ModelManager:
         begun = monotonic()
         models = None if self.models is None else AskingModels(self.models, self, asker)
         loop = asyncio.get_running_loop()
+        meter = LoadMeter(self._meters)
         try:
             self._operations.check_open(name)
             model, config = await in_thread(
@@ -323,6 +394,7 @@ class ModelManager:
                 loop,
                 models,
                 self.custom_metrics,
+                meter,
             )
         except Exception as error:
             problem = as_load_error(error)
@@ -330,6 +402,7 @@ class ModelManager:
             logger.error("failed to load '%s' version %d: %s", name, version.version, located(problem))
             return problem
         finally:
+            meter.close()
             asker.is_loaded()
             permit.give_back()
         self._serve(name, version, found, model, config, monotonic() - begun)
@@ -393,6 +466,7 @@ class ModelManager:
             False when that took longer than ``timeout`` seconds.
         """
         deadline = monotonic() + timeout
+        self.memory.close()
         self._operations.close()
         self._retire_all()
         is_idle = await self._operations.wait_idle(timeout)

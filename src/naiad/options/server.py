@@ -131,6 +131,22 @@ class ServerOptions:
     model_load_thread_count: int = declare(
         Group.MODEL_REPOSITORY, integer(1), 4, "How many models are loaded at the same time."
     )
+    model_memory_budget: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0, INT64_MAX),
+        0,
+        "Bytes of memory that all models together may hold; 0 for any. A load for which there is none unloads those "
+        "that were not used for longest.",
+    )
+    load_on_demand_secs: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0, 3600),
+        0,
+        "Load a model of a repository when a request asks for it, which waits so many seconds at most; 0 for not.",
+    )
+    model_idle_unload_secs: int = declare(
+        Group.MODEL_REPOSITORY, integer(0), 0, "Seconds without a request after which a model is unloaded; 0 for never."
+    )
 
     allow_http: bool = declare(Group.HTTP, BOOLEAN, True, "Whether the server listens for HTTP requests.")
     http_address: str = declare(
@@ -533,6 +549,8 @@ class ServerOptions:
             yield "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
         if "*" in self.load_model and len(self.load_model) > 1:
             yield "Wildcard model name '*' must be the ONLY startup model if specified at all."
+        if self.model_idle_unload_secs and not self.load_on_demand_secs:
+            yield "--model-idle-unload-secs needs --load-on-demand-secs: nothing else would load the models again"
 
     def _access_problems(self) -> Iterator[str]:
         yield from repeated_features(self.http_restricted_api, "api")

@@ -113,6 +113,14 @@ class InferPlan(RequestTerms, Generic[_Head]):
             found._of_versions = None
         return found
 
+    def with_parameters(self, parameters: Parameters) -> Self:
+        """The same plan for requests with other parameters."""
+        found = copy(self)
+        found.parameters = parameters
+        # Those have the parameters of this one.
+        found._of_versions = None
+        return found
+
     def views(self, body: bytes | bytearray | memoryview, start: int) -> dict[str, Array]:
         """The inputs as views into ``body``, whose description ends at ``start``."""
         if self._first is not None:

@@ -10,6 +10,7 @@ from naiad.execution.serving import ServingModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.call import Body, Call, fail
 from naiad.frontends.grpc.infer_read import Decoder
+from naiad.frontends.grpc.waiting import wait_for_model
 from naiad.request import Array, InferRequest, Recipient
 from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_proto import ProtoPlan
@@ -86,4 +87,5 @@ class InferHandler:
             call.owner = request
             model.submit(request)
         except NaiadError as error:
-            fail(call, error)
+            if not wait_for_model(self._decoder.demand, call, message, error, self):
+                fail(call, error)

@@ -18,6 +18,7 @@ from naiad.frontends.grpc.answers import UNPARSABLE
 from naiad.frontends.grpc.call import Body
 from naiad.frontends.grpc.infer_memo import Remembered, memo_key, memo_key_size
 from naiad.frontends.planning import Planner, read_bytes
+from naiad.lifecycle.demand import Demand
 from naiad.request import Array
 from naiad.wire.infer_contents import Contents, decode_contents
 from naiad.wire.infer_header import InputHeader
@@ -42,6 +43,8 @@ class UnparsableRequestError(InternalError):
 class Decoder(Protocol):
     """Reads requests; see ``RequestDecoder``, which is one."""
 
+    @property
+    def demand(self) -> Demand | None: ...
     def recall(self, message: Body) -> Decoded | None: ...
     def read(self, message: Body) -> Decoded: ...
     def read_id(self, message: Body) -> str: ...
@@ -63,6 +66,11 @@ class RequestDecoder:
         self._planners: dict[tuple[str, int], Planner[ProtoPlan]] = {}
         self._class = message_class("ModelInferRequest")
         engine.follow(self)
+
+    @property
+    def demand(self) -> Demand | None:
+        """Who loads models for requests, if anybody does."""
+        return self._engine.demand
 
     def forget(self, model: ServingModel) -> None:
         """Let go of a model that is being unloaded."""

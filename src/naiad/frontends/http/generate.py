@@ -19,10 +19,11 @@ import orjson
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError
 from naiad.execution.serving import ServingModel
-from naiad.frontends.http.answers import JSON, send_error
+from naiad.frontends.http.answers import JSON
 from naiad.frontends.http.exchange import Exchange
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.streamed import StreamedAnswer
+from naiad.frontends.http.waiting import refuse_or_wait
 from naiad.frontends.planning import Planner
 from naiad.request import Array, InferRequest, Recipient, request_label
 from naiad.wire.generate import encode_generated, read_generate
@@ -186,7 +187,7 @@ class _GenerateHandler:
             exchange.owner = request
             model.submit(request)
         except NaiadError as error:
-            send_error(exchange, error)
+            refuse_or_wait(self._engine, exchange, body, error, self)
 
     def _read(self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int) -> _GenerateRequest:
         if exchange.head.headers.get("content-encoding", "identity").lower() not in ("", "identity"):

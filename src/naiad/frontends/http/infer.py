@@ -19,6 +19,7 @@ from naiad.frontends.http.answers import JSON, TEXT, send_error
 from naiad.frontends.http.infer_read import NO_HEADERS, Body, DecoupledModelError, RequestReader
 from naiad.frontends.http.json_work import LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES
 from naiad.frontends.http.protocol import Exchange
+from naiad.frontends.http.waiting import refuse_or_wait
 from naiad.request import Array, InferRequest, Outputs, Parameters, Recipient
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
@@ -188,7 +189,8 @@ class InferHandler:
         try:
             model = self._engine.find(self._name, self._version)
         except NaiadError as error:
-            send_error(exchange, error, TEXT if isinstance(error, NotFoundError) else JSON)
+            form = TEXT if isinstance(error, NotFoundError) else JSON
+            refuse_or_wait(self._engine, exchange, body, error, self, form)
             return
         if model is not self._model:
             self._model = model

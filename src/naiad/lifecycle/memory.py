@@ -1,0 +1,291 @@
+"""The memory of models: a budget for all of them, and who goes when it is used up or when nobody asks.
+
+A load first gets room: an estimate of what it will take is held for it, and models are evicted for it where they have
+to be. Once it is there, what it took is measured and counts. An evicted model refuses new requests and answers those
+that it has; its memory counts until it is closed. Used on the event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from naiad.clock import Clock, SystemClock
+from naiad.config.freeze import parameters
+from naiad.config.memory import BYTES, PINNED, is_true
+from naiad.errors import ModelLoadError, NaiadError, UnavailableError
+from naiad.lifecycle.measuring import files_bytes, process_bytes, shared_out
+from naiad.lifecycle.threads import in_thread
+from naiad.scheduling.eviction import Resident, idle, to_make_room
+
+if TYPE_CHECKING:
+    from naiad.execution.model import LoadedModel
+    from naiad.lifecycle.candidate import Candidate
+    from naiad.lifecycle.entries import ModelEntry
+
+logger = logging.getLogger("naiad")
+
+TICK_S: Final = 10.0
+"""How often memory is measured again and idle models are looked for, at least."""
+WAIT_S: Final = 60.0
+"""How long a load waits for memory that others give back."""
+_LOOK_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """The server's options about memory; 0 stands for no limit, never, and not at all.
+
+    Attributes:
+        budget_bytes: for all models together.
+        idle_s: when a model goes that nobody asks.
+        demand_s: how long a request waits for a model that is loaded for it.
+    """
+
+    budget_bytes: int = 0
+    idle_s: int = 0
+    demand_s: int = 0
+
+
+class ModelMemory:
+    """Gives loads their room, and evicts models.
+
+    Args:
+        entries: all models.
+        settings: the limits.
+        is_held: a model must stay, whatever it is used for: told its name.
+        retire: lets a model go.
+        retiring: those that are on their way out.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, ModelEntry],
+        settings: MemorySettings,
+        is_held: Callable[[str], bool],
+        retire: Callable[[ModelEntry], None],
+        retiring: Collection[LoadedModel],
+        clock: Clock | None = None,
+    ) -> None:
+        self.evictions: Counter[str] = Counter()
+        self.budget_bytes = settings.budget_bytes
+        self._entries = entries
+        self._idle_ms = settings.idle_s * 1000
+        self._is_held = is_held
+        self._retire = retire
+        self._retiring = retiring
+        self._clock = clock or SystemClock()
+        self._reserved = 0
+        self._lock = asyncio.Lock()
+        # Those whose loads wait for room themselves: they will not go away by waiting for them.
+        self._asking: set[str] = set()
+        self._is_closed = False
+        self._keeping: asyncio.Task[None] | None = None
+
+    @property
+    def evicts(self) -> bool:
+        """There is a limit that models may have to go for."""
+        return bool(self.budget_bytes or self._idle_ms)
+
+    # Figures
+
+    def loaded_bytes(self) -> int:
+        """What the models that serve hold."""
+        return sum(entry_bytes(entry) for entry in self._entries.values())
+
+    def used_bytes(self) -> int:
+        """That, what models hold that are on their way out, and what loads under way will take."""
+        return self.loaded_bytes() + sum(m.statistics.memory_bytes for m in self._retiring) + self._reserved
+
+    def _residents(self) -> list[Resident]:
+        return [_resident(entry, self._is_held(name)) for name, entry in self._entries.items() if entry.serving]
+
+    # Loads
+
+    @asynccontextmanager
+    async def room(self, entry: ModelEntry, found: Candidate, evicts: bool = True) -> AsyncIterator[None]:
+        """Hold room for a load of a model while it lasts; others are evicted for it unless ``evicts`` is False.
+
+        The copy of the model that serves counts towards it: during a reload both are there.
+
+        Raises:
+            UnavailableError: there is none now.
+            ModelLoadError: there will never be, or what was loaded took more than there is: it is let go again.
+        """
+        if not self.budget_bytes:
+            yield
+            self._note_load(entry)
+            return
+        estimate = await self._estimate(entry, found)
+        need = max(0, estimate - entry_bytes(entry))
+        if estimate > self.budget_bytes:
+            raise ModelLoadError(
+                f"model '{entry.name}' takes {estimate} bytes of memory ({self._source(entry, found)}), and "
+                f"--model-memory-budget is {self.budget_bytes}"
+            )
+        self._asking.add(entry.name)
+        try:
+            async with self._lock:
+                await self._make_room(entry, need, evicts)
+                self._reserved += need
+        finally:
+            self._asking.discard(entry.name)
+        try:
+            yield
+        finally:
+            self._reserved -= need
+        self._note_load(entry)
+        self._settle(entry)
+
+    async def _estimate(self, entry: ModelEntry, found: Candidate) -> int:
+        given = parameters(found.read.config).get(BYTES, "")
+        if given.isdigit():
+            return int(given)
+        source = found.source
+        single = source.single_file
+        paths = [single] if single is not None else [source.folder(version) for version in found.versions]
+        sizes = await in_thread(lambda: sum(files_bytes(path) for path in paths if path is not None))
+        return max(sizes, entry.measured_bytes)
+
+    @staticmethod
+    def _source(entry: ModelEntry, found: Candidate) -> str:
+        if BYTES in parameters(found.read.config):
+            return f"by its parameter '{BYTES}'"
+        return "measured when it was loaded last" if entry.measured_bytes else "the size of its files"
+
+    async def _make_room(self, entry: ModelEntry, need: int, evicts: bool) -> None:
+        deadline = asyncio.get_running_loop().time() + WAIT_S
+        while need > (free := self.budget_bytes - self.used_bytes()):
+            coming = sum(m.statistics.memory_bytes for m in self._retiring)
+            victims = to_make_room(self._residents(), need - free - coming) if evicts else None
+            if victims:
+                for victim in victims:
+                    self._evict(victim.name, "memory", f"to make room for '{entry.name}'")
+                continue
+            waits = evicts and (victims is not None or self._may_change())
+            if self._is_closed or not waits or asyncio.get_running_loop().time() > deadline:
+                raise self._no_room(entry, need, free)
+            await asyncio.sleep(_LOOK_S)
+
+    def _may_change(self) -> bool:
+        """Others load, or are held by something that passes."""
+        return bool(self._reserved) or any(
+            self._is_held(name) and entry.serving and name not in self._asking and not is_pinned(entry)
+            for name, entry in self._entries.items()
+        )
+
+    def _no_room(self, entry: ModelEntry, need: int, free: int) -> NaiadError:
+        pinned = sum(entry_bytes(other) for other in self._entries.values() if is_pinned(other))
+        return UnavailableError(
+            f"there is no room for model '{entry.name}': it takes {need} bytes, {max(0, free)} of the "
+            f"{self.budget_bytes} of --model-memory-budget are free; loaded models hold {self.loaded_bytes()} "
+            f"({pinned} of them pinned), loads under way {self._reserved}. Unload models, or raise the budget"
+        )
+
+    def _note_load(self, entry: ModelEntry) -> None:
+        entry.loaded_ms = self._clock.wall_ms()
+        entry.measured_bytes = entry_bytes(entry)
+
+    def _settle(self, entry: ModelEntry) -> None:
+        """A load is over, and took what it took.
+
+        Raises:
+            ModelLoadError: more than there is without it; it was let go.
+        """
+        over = self.loaded_bytes() + self._reserved - self.budget_bytes
+        if over <= 0:
+            return
+        victims = to_make_room([r for r in self._residents() if r.name != entry.name], over)
+        if victims is not None:
+            for victim in victims:
+                self._evict(victim.name, "memory", f"'{entry.name}' took more than was known")
+            return
+        size = entry_bytes(entry)
+        self._evict(entry.name, "memory", "it took more than there is")
+        raise ModelLoadError(
+            f"model '{entry.name}' took {size} bytes of memory once it was loaded, {over} more than "
+            f"--model-memory-budget ({self.budget_bytes}) leaves it: it was unloaded again"
+        )
+
+    # Evictions
+
+    def _evict(self, name: str, reason: str, why: str) -> None:
+        entry = self._entries[name]
+        logger.info("unloading '%s', which holds %d bytes: %s", name, entry_bytes(entry), why)
+        self.evictions[reason] += 1
+        self._retire(entry)
+
+    def start(self) -> None:
+        """Measure again and look for idle models from now on, where there is a limit."""
+        if self._keeping is None and self.evicts:
+            self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
+    def close(self) -> None:
+        """Evict no more, and let no load wait for memory."""
+        self._is_closed = True
+        if self._keeping is not None:
+            self._keeping.cancel()
+            self._keeping = None
+
+    async def _keep(self) -> None:
+        tick_s = min(TICK_S, self._idle_ms / 4000) if self._idle_ms else TICK_S
+        while True:
+            await asyncio.sleep(tick_s)
+            try:
+                if self.budget_bytes:
+                    await self._measure()
+                    self._keep_to_budget()
+                if self._idle_ms:
+                    self.evict_idle()
+            except Exception:
+                logger.exception("the memory of models could not be looked at")
+
+    def evict_idle(self) -> None:
+        """Let those go that nobody used for too long."""
+        for resident in idle(self._residents(), self._clock.wall_ms(), self._idle_ms):
+            self._evict(resident.name, "idle", f"no request for {self._idle_ms // 1000} s")
+
+    async def _measure(self) -> None:
+        models = [v.model for entry in self._entries.values() for v in entry.ready() if v.model is not None]
+        pids = {model: model.process_ids for model in models}
+        memory = await in_thread(process_bytes, {pid for found in pids.values() for pid in found})
+        for model, size in shared_out(pids, memory).items():
+            if size:
+                model.statistics.memory_bytes = size
+        for entry in self._entries.values():
+            if entry.serving:
+                entry.measured_bytes = entry_bytes(entry)
+
+    def _keep_to_budget(self) -> None:
+        """Models may have grown."""
+        over = self.loaded_bytes() + self._reserved - self.budget_bytes
+        if over <= 0:
+            return
+        for victim in to_make_room(self._residents(), over) or ():
+            self._evict(victim.name, "memory", "models hold more than --model-memory-budget")
+
+
+def entry_bytes(entry: ModelEntry) -> int:
+    """What the versions of a model that serve hold."""
+    return sum(v.model.statistics.memory_bytes for v in entry.ready() if v.model is not None)
+
+
+def is_pinned(entry: ModelEntry) -> bool:
+    """Its configuration says that it stays (``memory.pinned``)."""
+    return entry.serving is not None and is_true(entry.serving.spec.parameters.get(PINNED, ""))
+
+
+def _resident(entry: ModelEntry, is_held: bool) -> Resident:
+    models: list[Any] = [v.model for v in entry.ready() if v.model is not None]
+    return Resident(
+        entry.name,
+        entry_bytes(entry),
+        max([entry.loaded_ms, *(m.statistics.last_inference_ms for m in models)]),
+        any(m.in_flight for m in models),
+        is_held or is_pinned(entry),
+    )
