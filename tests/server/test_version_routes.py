@@ -15,8 +15,8 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from server.models import write_model
-from server.running import RunningServer, serving, until
+from server.models import identity, numbers, write_model
+from server.running import RunningServer, read_answer, request_bytes, serving, until
 from server.versioned import (
     ALL,
     ONNX,
@@ -166,12 +166,14 @@ class TritonPythonModel:
     )
     given = tritonclient.grpc.InferInput("X", [1], "FP32")
     given.set_data_from_numpy(np.ones(1, np.float32))
-    with serving(tmp_path / "log", folder, "--grpc-header-forward-pattern=caller") as server:
-        with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
-            for caller in ("ann", "bob", None) * 4:
-                headers = None if caller is None else {"caller": caller}
-                answer = client.infer("says", [given], headers=headers)
-                assert answer.as_numpy("Y")[0].decode() == (caller or "nobody")
+    with (
+        serving(tmp_path / "log", folder, "--grpc-header-forward-pattern=caller") as server,
+        tritonclient.grpc.InferenceServerClient(server.grpc_url) as client,
+    ):
+        for caller in ("ann", "bob", None) * 4:
+            headers = None if caller is None else {"caller": caller}
+            answer = client.infer("says", [given], headers=headers)
+            assert answer.as_numpy("Y")[0].decode() == (caller or "nobody")
 
 
 def test_sequences_stay_with_their_version(server: RunningServer) -> None:
@@ -349,13 +351,15 @@ def test_nothing_fails_while_routes_change_and_models_load(tmp_path: Path) -> No
                 one.result()
         assert len(found) > 100
         assert set(found) == {1, 2, 3}
+        until(lambda: shadow(server)["in_flight"] == 0 if shadow(server) else True, 5, "no copy is left")
+        assert "Traceback" not in server.log
 
 
 # The shadow
 
 
 def shadow(server: RunningServer, model: str = "scales") -> dict[str, Any]:
-    return dict(server.get(f"/v2/models/{model}/routes").json()["shadow_statistics"])
+    return dict(server.get(f"/v2/models/{model}/routes").json()["shadow_statistics"] or {})
 
 
 def test_a_shadow_gets_its_fraction_and_differences_are_counted(server: RunningServer) -> None:
@@ -418,6 +422,28 @@ class TritonPythonModel:
         assert shadow(server, "slow")["differing"] == 0
         # A shadow that goes takes none any more, and nobody notices.
         assert server.post("/v2/models/slow/routes", {"split": {"1": 1, "2": 1}, "shadow": None}).status == 200
+
+
+def test_a_caller_that_leaves_takes_its_request_from_the_queue_with_a_shadow_too(tmp_path: Path) -> None:
+    write_model(tmp_path / "models", "slow", identity(delay_ms=1500, extra=ALL), versions=(1, 2))
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        change(server, "slow", split={"1": 1}, shadow={"version": 2})
+        peers = [server.connect() for _ in range(2)]
+        for peer in peers:
+            body = json.dumps(numbers([1])).encode()
+            peer.sendall(request_bytes("POST", "/v2/models/slow/infer", body))
+        pending = 'nv_inference_pending_request_count{model="slow",version="1"} '
+        until(lambda: pending + "1" in metrics(server), 5, "one waits")
+        peers[1].close()
+        until(lambda: pending + "0" in metrics(server), 1, "it has left")
+        assert read_answer(peers[0]).status == 200
+        peers[0].close()
+        until(lambda: shadow(server, "slow")["compared"] == 1, 5, "the other was copied")
+        assert shadow(server, "slow")["in_flight"] == 0
+
+
+def metrics(server: RunningServer) -> str:
+    return server.ask("GET", "/metrics", port=server.metrics).body.decode()
 
 
 def test_restricted_routes_and_aliases_of_models(tmp_path: Path) -> None:

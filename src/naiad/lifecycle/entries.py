@@ -94,6 +94,10 @@ class ModelEntry:
         """The versions that serve, ascending."""
         return sorted((v for v in self.versions.values() if v.state is ModelState.READY), key=lambda v: v.version)
 
+    def loaded(self) -> list[LoadedModel]:
+        """The same as models."""
+        return [version.model for version in self.ready() if version.model is not None]
+
     def forget_gone(self) -> None:
         """Forget the lowest of too many versions that were unloaded."""
         gone = sorted(
@@ -104,7 +108,7 @@ class ModelEntry:
 
     def choose_serving(self) -> None:
         """Serve the highest version that is ready, or those that the routes name."""
-        ready = [version.model for version in self.ready() if version.model is not None]
+        ready = self.loaded()
         self.answering = self.serving = ready[-1] if ready else None
         if self.routing is not None:
             self.routing.follow(ready)

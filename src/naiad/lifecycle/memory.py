@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from naiad.clock import Clock, SystemClock
 from naiad.config.freeze import parameters
@@ -82,7 +82,7 @@ class ModelMemory:
         self._clock = clock or SystemClock()
         self._reserved = 0
         self._lock = asyncio.Lock()
-        # Those whose loads wait for room themselves: they will not go away by waiting for them.
+        # Those whose loads wait for room themselves.
         self._asking: set[str] = set()
         self._is_closed = False
         self._keeping: asyncio.Task[None] | None = None
@@ -100,10 +100,14 @@ class ModelMemory:
 
     def used_bytes(self) -> int:
         """That, what models hold that are on their way out, and what loads under way will take."""
-        return self.loaded_bytes() + sum(m.statistics.memory_bytes for m in self._retiring) + self._reserved
+        return self.loaded_bytes() + self._leaving_bytes() + self._reserved
+
+    def _leaving_bytes(self) -> int:
+        names = {model.name for model in self._retiring}
+        return sum(held_bytes(m for m in self._retiring if m.name == name) for name in names)
 
     def _residents(self) -> list[Resident]:
-        return [_resident(entry, self._is_held(name)) for name, entry in self._entries.items() if entry.serving]
+        return [_resident(entry, self._has_to_stay(name)) for name, entry in self._entries.items() if entry.serving]
 
     # Loads
 
@@ -122,7 +126,6 @@ class ModelMemory:
             self._note_load(entry)
             return
         estimate = await self._estimate(entry, found)
-        need = max(0, estimate - entry_bytes(entry))
         if estimate > self.budget_bytes:
             raise ModelLoadError(
                 f"model '{entry.name}' takes {estimate} bytes of memory ({self._source(entry, found)}), and "
@@ -131,7 +134,7 @@ class ModelMemory:
         self._asking.add(entry.name)
         try:
             async with self._lock:
-                await self._make_room(entry, need, evicts)
+                need = await self._make_room(entry, estimate, evicts)
                 self._reserved += need
         finally:
             self._asking.discard(entry.name)
@@ -158,26 +161,36 @@ class ModelMemory:
             return f"by its parameter '{BYTES}'"
         return "measured when it was loaded last" if entry.measured_bytes else "the size of its files"
 
-    async def _make_room(self, entry: ModelEntry, need: int, evicts: bool) -> None:
+    async def _make_room(self, entry: ModelEntry, estimate: int, evicts: bool) -> int:
+        """Wait until there is room; how much has to be held for the load, beyond what its present copy has."""
         deadline = asyncio.get_running_loop().time() + WAIT_S
-        while need > (free := self.budget_bytes - self.used_bytes()):
-            coming = sum(m.statistics.memory_bytes for m in self._retiring)
-            victims = to_make_room(self._residents(), need - free - coming) if evicts else None
+        while True:
+            # Its present copy may go meanwhile.
+            need = max(0, estimate - entry_bytes(entry))
+            free = self.budget_bytes - self.used_bytes()
+            if need <= free:
+                return need
+            others = [resident for resident in self._residents() if resident.name != entry.name]
+            victims = to_make_room(others, need - free - self._leaving_bytes()) if evicts else None
             if victims:
                 for victim in victims:
                     self._evict(victim.name, "memory", f"to make room for '{entry.name}'")
                 continue
-            waits = evicts and (victims is not None or self._may_change())
+            waits = evicts and (victims is not None or self._may_change(entry))
             if self._is_closed or not waits or asyncio.get_running_loop().time() > deadline:
                 raise self._no_room(entry, need, free)
             await asyncio.sleep(_LOOK_S)
 
-    def _may_change(self) -> bool:
+    def _may_change(self, entry: ModelEntry) -> bool:
         """Others load, or are held by something that passes."""
         return bool(self._reserved) or any(
-            self._is_held(name) and entry.serving and name not in self._asking and not is_pinned(entry)
-            for name, entry in self._entries.items()
+            other.serving and other is not entry and self._has_to_stay(name) and not is_pinned(other)
+            for name, other in self._entries.items()
         )
+
+    def _has_to_stay(self, name: str) -> bool:
+        """A model must not go now. A load of it that waits for room itself does not mind."""
+        return self._is_held(name) and name not in self._asking
 
     def _no_room(self, entry: ModelEntry, need: int, free: int) -> NaiadError:
         pinned = sum(entry_bytes(other) for other in self._entries.values() if is_pinned(other))
@@ -189,7 +202,7 @@ class ModelMemory:
 
     def _note_load(self, entry: ModelEntry) -> None:
         entry.loaded_ms = self._clock.wall_ms()
-        entry.measured_bytes = entry_bytes(entry)
+        entry.measured_bytes = measured_bytes(entry.loaded())
 
     def _settle(self, entry: ModelEntry) -> None:
         """A load is over, and took what it took.
@@ -251,7 +264,7 @@ class ModelMemory:
             self._evict(resident.name, "idle", f"no request for {self._idle_ms // 1000} s")
 
     async def _measure(self) -> None:
-        models = [v.model for entry in self._entries.values() for v in entry.ready() if v.model is not None]
+        models = [model for entry in self._entries.values() for model in entry.loaded()]
         pids = {model: model.process_ids for model in models}
         memory = await in_thread(process_bytes, {pid for found in pids.values() for pid in found})
         for model, size in shared_out(pids, memory).items():
@@ -259,7 +272,7 @@ class ModelMemory:
                 model.statistics.memory_bytes = size
         for entry in self._entries.values():
             if entry.serving:
-                entry.measured_bytes = entry_bytes(entry)
+                entry.measured_bytes = measured_bytes(entry.loaded())
 
     def _keep_to_budget(self) -> None:
         """Models may have grown."""
@@ -272,7 +285,19 @@ class ModelMemory:
 
 def entry_bytes(entry: ModelEntry) -> int:
     """What the versions of a model that serve hold."""
-    return sum(v.model.statistics.memory_bytes for v in entry.ready() if v.model is not None)
+    return held_bytes(entry.loaded())
+
+
+def measured_bytes(models: Iterable[LoadedModel]) -> int:
+    """What was measured of some versions of a model."""
+    return sum(model.statistics.memory_bytes for model in models)
+
+
+def held_bytes(models: Iterable[LoadedModel]) -> int:
+    """What some versions of a model hold; as much as the model says that it takes, where it says so."""
+    found = list(models)
+    said = (model.spec.parameters.get(BYTES, "0") for model in found)
+    return max(measured_bytes(found), max(map(int, said), default=0))
 
 
 def is_pinned(entry: ModelEntry) -> bool:
@@ -281,7 +306,7 @@ def is_pinned(entry: ModelEntry) -> bool:
 
 
 def _resident(entry: ModelEntry, is_held: bool) -> Resident:
-    models: list[Any] = [v.model for v in entry.ready() if v.model is not None]
+    models = entry.loaded()
     return Resident(
         entry.name,
         entry_bytes(entry),
