@@ -80,7 +80,8 @@ class ModelMemory:
         self._retire = retire
         self._retiring = retiring
         self._clock = clock or SystemClock()
-        self._reserved = 0
+        # Of each load under way, what its model will hold in the end.
+        self._targets: dict[str, tuple[ModelEntry, int]] = {}
         self._lock = asyncio.Lock()
         # Those whose loads wait for room themselves.
         self._asking: set[str] = set()
@@ -100,7 +101,11 @@ class ModelMemory:
 
     def used_bytes(self) -> int:
         """That, what models hold that are on their way out, and what loads under way will take."""
-        return self.loaded_bytes() + self._leaving_bytes() + self._reserved
+        return self.loaded_bytes() + self._leaving_bytes() + self._reserved_bytes()
+
+    def _reserved_bytes(self) -> int:
+        """What loads under way will still take. A version that is there counts as loaded, and not here as well."""
+        return sum(max(0, target - entry_bytes(entry)) for entry, target in self._targets.values())
 
     def _leaving_bytes(self) -> int:
         names = {model.name for model in self._retiring}
@@ -134,14 +139,13 @@ class ModelMemory:
         self._asking.add(entry.name)
         try:
             async with self._lock:
-                need = await self._make_room(entry, estimate, evicts)
-                self._reserved += need
+                self._targets[entry.name] = entry, await self._make_room(entry, estimate, evicts)
         finally:
             self._asking.discard(entry.name)
         try:
             yield
         finally:
-            self._reserved -= need
+            del self._targets[entry.name]
         self._note_load(entry)
         self._settle(entry)
 
@@ -162,14 +166,14 @@ class ModelMemory:
         return "measured when it was loaded last" if entry.measured_bytes else "the size of its files"
 
     async def _make_room(self, entry: ModelEntry, estimate: int, evicts: bool) -> int:
-        """Wait until there is room; how much has to be held for the load, beyond what its present copy has."""
+        """Wait until there is room; what the model will hold then, its present copy included."""
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while True:
             # Its present copy may go meanwhile.
             need = max(0, estimate - entry_bytes(entry))
             free = self.budget_bytes - self.used_bytes()
             if need <= free:
-                return need
+                return entry_bytes(entry) + need
             others = [resident for resident in self._residents() if resident.name != entry.name]
             victims = to_make_room(others, need - free - self._leaving_bytes()) if evicts else None
             if victims:
@@ -183,7 +187,7 @@ class ModelMemory:
 
     def _may_change(self, entry: ModelEntry) -> bool:
         """Others load, or are held by something that passes."""
-        return bool(self._reserved) or any(
+        return bool(self._targets) or any(
             other.serving and other is not entry and self._has_to_stay(name) and not is_pinned(other)
             for name, other in self._entries.items()
         )
@@ -197,7 +201,7 @@ class ModelMemory:
         return UnavailableError(
             f"there is no room for model '{entry.name}': it takes {need} bytes, {max(0, free)} of the "
             f"{self.budget_bytes} of --model-memory-budget are free; loaded models hold {self.loaded_bytes()} "
-            f"({pinned} of them pinned), loads under way {self._reserved}. Unload models, or raise the budget"
+            f"({pinned} of them pinned), loads under way {self._reserved_bytes()}. Unload models, or raise the budget"
         )
 
     def _note_load(self, entry: ModelEntry) -> None:
@@ -210,7 +214,7 @@ class ModelMemory:
         Raises:
             ModelLoadError: more than there is without it; it was let go.
         """
-        over = self.loaded_bytes() + self._reserved - self.budget_bytes
+        over = self.loaded_bytes() + self._reserved_bytes() - self.budget_bytes
         if over <= 0:
             return
         victims = to_make_room([r for r in self._residents() if r.name != entry.name], over)
@@ -276,7 +280,7 @@ class ModelMemory:
 
     def _keep_to_budget(self) -> None:
         """Models may have grown."""
-        over = self.loaded_bytes() + self._reserved - self.budget_bytes
+        over = self.loaded_bytes() + self._reserved_bytes() - self.budget_bytes
         if over <= 0:
             return
         for victim in to_make_room(self._residents(), over) or ():
