@@ -20,7 +20,7 @@ import tritonclient.http
 
 from server.models import identity, numbers, write_model
 from server.running import RunningServer, read_answer, request_bytes, serving, until
-from server.versioned import ONNX, PYTHON, SCALES, parameter, served, write_onnx, write_python
+from server.versioned import ONNX, PYTHON, SCALES, parameter, served, shares, write_onnx, write_python
 
 MB = 1 << 20
 EXPLICIT = "--model-control-mode=explicit"
@@ -132,12 +132,13 @@ def test_a_load_that_does_not_fit_is_refused_with_the_figures(tmp_path: Path) ->
     bulky(models, "pinned", 40 * MB, parameter("memory.pinned", "true"))
     bulky(models, "other", 40 * MB)
     sized(models, "huge", 500 * MB)
-    write_model(models, "wrong", identity(extra=parameter("memory.bytes", "much")))
+    write_model(models, "wrong", identity(extra=parameter("memory.bytes", "9" * 5000)))
     with server_of(tmp_path, EXPLICIT, "--model-memory-budget", 300 * MB, "--load-model=pinned") as server:
         refused = load(server, "huge")
         assert refused.startswith("400 model 'huge' takes 524288000 bytes of memory (by its parameter 'memory.bytes')")
         assert "--model-memory-budget is 314572800" in refused
-        assert 'is "much", expected a number of bytes' in load(server, "wrong")
+        assert 'is "9999' in (refused := load(server, "wrong"))
+        assert "expected a number of bytes" in refused
         assert ready(server) == {"pinned"}
     with server_of(tmp_path, EXPLICIT, "--model-memory-budget", 70 * MB, "--load-model=pinned") as server:
         refused = load(server, "other")
@@ -200,6 +201,22 @@ def test_a_request_loads_its_model(tmp_path: Path) -> None:
             assert client.infer("graph", [given]).as_numpy("Y").tolist() == [[3.0, 3.0]]
         assert server.infer("none", ONNX).status == 404
         assert server.post("/v2/models/graph/versions/9/infer", ONNX).status == 404
+
+
+def test_routes_outlast_an_eviction_and_aliases_load_their_model(tmp_path: Path) -> None:
+    said = parameter("memory.bytes", 60 * MB)
+    write_onnx(tmp_path / "models", "scales", 3, said + parameter("route.alias.stable", 1))
+    write_onnx(tmp_path / "models", "other", 1, said)
+    with server_of(tmp_path, EXPLICIT, "--load-on-demand-secs=20", "--model-memory-budget", 100 * MB) as server:
+        assert served(server, "scales/versions/stable", ONNX) == 1
+        answer = server.post("/v2/models/scales/routes", {"split": {"1": 1, "2": 1}, "aliases": {"new": 3}})
+        assert answer.status == 200
+        for _ in range(2):
+            assert served(server, "other", ONNX) == 1
+            assert ready(server) == {"other"}
+            assert served(server, "scales/versions/new", ONNX) == 3
+            assert shares(server, "scales", ONNX, 4) == {1: 2, 2: 2}
+        assert server.post("/v2/models/scales/versions/none/infer", ONNX).status == 404
 
 
 def test_generate_and_streams_load_their_models_too(tmp_path: Path) -> None:

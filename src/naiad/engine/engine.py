@@ -9,7 +9,7 @@ from weakref import WeakSet
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.engine.checks import check_inputs, check_outputs
 from naiad.engine.routes import RouteControl
-from naiad.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledInput, Checked
 from naiad.execution.model import LoadedModel
 from naiad.execution.serving import ServingModel
@@ -166,23 +166,34 @@ class Engine:
             return entry.answering
         try:
             found = self._find_version(name, version).model
-        except InvalidArgumentError:
-            aliased = self._aliased(name, version)
-            if aliased is None:
-                raise
-            return aliased
-        except (NotFoundError, UnavailableError):
-            if self.demand is not None and self.demand.can_load(name):
-                raise ModelNotLoadedError(name) from None
-            raise
+        except InvalidArgumentError as error:
+            return self._find_alias(name, version, error)
+        except (NotFoundError, UnavailableError) as error:
+            raise self._or_loadable(name, error) from None
         if found is None:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
         return found
 
     def has_alias(self, name: str, version: str) -> bool:
-        """A model has an alias of that name."""
+        """A model has an alias of that name, or may have one once it is loaded."""
         entry = self._entries.get(name)
-        return entry is not None and entry.routing is not None and version in entry.routing.routes.aliases
+        if entry is not None and entry.routing is not None and version in entry.routing.routes.aliases:
+            return True
+        return self.demand is not None and self.demand.can_load(name)
+
+    def _find_alias(self, name: str, version: str | None, error: InvalidArgumentError) -> RoutedModel:
+        """Who answers for what is no number; ``error`` when it is no alias either."""
+        try:
+            aliased = self._aliased(name, version)
+        except UnavailableError as missing:
+            raise self._or_loadable(name, missing) from None
+        if aliased is None:
+            raise error
+        return aliased
+
+    def _or_loadable(self, name: str, error: NotFoundError | UnavailableError) -> NaiadError:
+        """``error``, or where the model can be loaded for a request the error that says so."""
+        return ModelNotLoadedError(name) if self.demand is not None and self.demand.can_load(name) else error
 
     def _aliased(self, name: str, version: str | None) -> RoutedModel | None:
         """Who answers an alias, None when there is no such; errors as ``Routing.alias``."""

@@ -96,10 +96,13 @@ def shared_out(pids: Mapping[LoadedModel, Iterable[int]], memory: Mapping[int, i
 
 
 def files_bytes(path: Path) -> int:
-    """The size of a file, or of all files in a folder; links are followed once."""
-    if not path.is_dir():
-        return path.stat().st_size if path.exists() else 0
+    """The size of a file, or of all files in a folder without linked folders; 0 for what cannot be read."""
     total = 0
+    if path.is_file():
+        try:
+            return path.stat().st_size
+        except OSError:
+            return 0
     for folder, _, names in os.walk(path):
         for name in names:
             try:

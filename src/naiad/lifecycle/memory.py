@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from naiad.clock import Clock, SystemClock
 from naiad.config.freeze import parameters
-from naiad.config.memory import BYTES, PINNED, is_true
+from naiad.config.memory import BYTES, PINNED, is_true, stated_bytes
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
 from naiad.lifecycle.measuring import files_bytes, process_bytes, shared_out
 from naiad.lifecycle.threads import in_thread
@@ -150,9 +150,9 @@ class ModelMemory:
         self._settle(entry)
 
     async def _estimate(self, entry: ModelEntry, found: Candidate) -> int:
-        given = parameters(found.read.config).get(BYTES, "")
-        if given.isdigit():
-            return int(given)
+        stated = stated_bytes(parameters(found.read.config))
+        if stated is not None:
+            return stated
         source = found.source
         single = source.single_file
         paths = [single] if single is not None else [source.folder(version) for version in found.versions]
@@ -300,8 +300,7 @@ def measured_bytes(models: Iterable[LoadedModel]) -> int:
 def held_bytes(models: Iterable[LoadedModel]) -> int:
     """What some versions of a model hold; as much as the model says that it takes, where it says so."""
     found = list(models)
-    said = (model.spec.parameters.get(BYTES, "0") for model in found)
-    return max(measured_bytes(found), max(map(int, said), default=0))
+    return max([measured_bytes(found), *(stated_bytes(model.spec.parameters) or 0 for model in found)])
 
 
 def is_pinned(entry: ModelEntry) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from naiad.config.freeze import parameters
-from naiad.config.memory import BYTES, PINNED, TRUTHS
+from naiad.config.memory import BYTES, PINNED, TRUTHS, stated_bytes
 from naiad.config.problems import Violation
 
 
@@ -15,7 +15,7 @@ def violations(config: Any) -> Iterator[Violation]:
     found = parameters(config)
     if (text := found.get(PINNED)) is not None and text.strip().lower() not in TRUTHS:
         yield _violation(config, PINNED, text, '"true" or "false"')
-    if (text := found.get(BYTES)) is not None and not (text.isascii() and text.isdigit() and len(text) < 19):
+    if (text := found.get(BYTES)) is not None and stated_bytes(found) is None:
         yield _violation(config, BYTES, text, "a number of bytes")
 
 
