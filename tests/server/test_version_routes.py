@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,36 @@ def test_sequences_stay_with_their_version(server: RunningServer) -> None:
     change(server, aliases={"mine": 2})
     assert served(server, "scales/versions/mine", request((1, 2), sequence_id="alias")) == 1
     assert served(server, "scales/versions/mine", ONNX) == 2
+
+
+def test_calls_of_python_models_and_streams_are_shared_too(tmp_path: Path) -> None:
+    source = """
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "X")
+            call = pb_utils.InferenceRequest(model_name="scales", requested_output_names=["Y"], inputs=[x])
+            answers.append(pb_utils.InferenceResponse(call.exec().output_tensors()))
+        return answers
+"""
+    folder = tmp_path / "models"
+    write_python(folder, "scales", 2, more=parameter("route.split", "1:3,2:1"))
+    write_python(folder, "calls", 1, source)
+    given = tritonclient.grpc.InferInput("X", [1], "FP32")
+    given.set_data_from_numpy(np.ones(1, np.float32))
+    found: SimpleQueue[Any] = SimpleQueue()
+    with serving(tmp_path / "log", folder) as server:
+        values = [server.infer("calls", PYTHON).json()["outputs"][0]["data"][0] for _ in range(8)]
+        assert Counter(values) == {1.0: 6, 2.0: 2}
+        with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+            client.start_stream(lambda result, error: found.put((result, error)))
+            for _ in range(8):
+                client.async_stream_infer("scales", [given])
+            answers = [found.get(timeout=10)[0] for _ in range(8)]
+            client.stop_stream()
+        said = Counter((answer.get_response().model_version, float(answer.as_numpy("Y")[0])) for answer in answers)
+        assert said == {("1", 1.0): 6, ("2", 2.0): 2}
 
 
 def test_versions_that_differ_cannot_share(server: RunningServer) -> None:
