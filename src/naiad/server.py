@@ -27,6 +27,7 @@ from naiad.frontends.http.routes import Router
 from naiad.frontends.http.settings import http_tls, surrounded
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.memory import MemorySettings
 from naiad.lifecycle.polling import Polling
 from naiad.lifecycle.threads import in_thread
 from naiad.options import ServerOptions, option_rows
@@ -103,7 +104,10 @@ class Server:
         )
         is_explicit = options.model_control_mode == "explicit"
         self._tracing = Tracing.from_options(options)
-        self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
+        memory = MemorySettings(
+            options.model_memory_budget, options.model_idle_unload_secs, options.load_on_demand_secs
+        )
+        self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit, memory)
         self._watch = Watch(self._catalog) if options.polls else None
         self._engine = Engine(self._manager, options.id, options.strict_readiness, log, self._tracing)
         self._gates = gates(options)

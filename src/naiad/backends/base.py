@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -91,7 +91,13 @@ class Instance(ABC):
 
 
 class Backend(ABC):
-    """One model version inside one framework."""
+    """One model version inside one framework.
+
+    Attributes:
+        framework: the module that it imports to load anything; "" for none in this process.
+    """
+
+    framework: ClassVar[str] = ""
 
     def __init__(self, context: BackendContext) -> None:
         self.context = context

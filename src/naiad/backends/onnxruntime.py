@@ -34,6 +34,8 @@ class OnnxRuntimeBackend(Backend):
     twice. Otherwise each instance has a session, as a pool of threads serves one run at a time well.
     """
 
+    framework = "onnxruntime"
+
     def __init__(self, context: BackendContext) -> None:
         super().__init__(context)
         self._lock = threading.Lock()

@@ -33,6 +33,8 @@ _SETTLING_RUNS = 2
 class PyTorchBackend(Backend):
     """One TorchScript model version; every instance has a module of its own unless ENABLE_WEIGHT_SHARING is set."""
 
+    framework = "torch"
+
     def __init__(self, context: BackendContext) -> None:
         super().__init__(context)
         self._lock = threading.Lock()

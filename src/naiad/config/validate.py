@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from naiad.config.problems import Origin
-from naiad.config.rules import batch_tensors, batching, ensemble, general, instances, metrics, sequence, tensors
+from naiad.config.rules import (
+    batch_tensors,
+    batching,
+    ensemble,
+    general,
+    instances,
+    memory,
+    metrics,
+    routes,
+    sequence,
+    tensors,
+)
 from naiad.errors import ConfigError
 
 
@@ -31,5 +42,7 @@ def validate(
         *metrics.violations(config),
         *instances.violations(config, gpu_count),
         *tensors.violations(config),
+        *routes.violations(config),
+        *memory.violations(config),
     ]
     return [place.error(violation.message, violation.path) for violation in found]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakSet
 
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.engine.checks import check_inputs, check_outputs
-from naiad.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from naiad.engine.routes import RouteControl
+from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledInput, Checked
 from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.lifecycle.asking import Done
+from naiad.lifecycle.demand import ModelNotLoadedError
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.measuring import DEVICE
 from naiad.lifecycle.namespaces import NamespacedEntries, resolve
+from naiad.lifecycle.routed import RoutedModel
 from naiad.lifecycle.states import ModelState
 from naiad.repository.namespaces import namespace_of, short_name
 from naiad.repository.overrides import Overrides
@@ -42,7 +48,7 @@ _MAX_VERSION = 2**63 - 1
 class Follower(Protocol):
     """Who remembers something of loaded models."""
 
-    def forget(self, model: LoadedModel) -> None:
+    def forget(self, model: ServingModel) -> None:
         """Let go of a model that is being unloaded."""
 
 
@@ -59,6 +65,9 @@ class Engine:
     Attributes:
         leaving: the server goes on, and tells everybody that it is not ready (``--shutdown-delay``).
         exiting: it is on its way out.
+        routes: which versions of models answer.
+        demand: loads models for requests; None when requests do not.
+        memory: who has how much memory.
     """
 
     def __init__(
@@ -77,6 +86,9 @@ class Engine:
         self._followers: WeakSet[Follower] = WeakSet()
         self.exiting = False
         self.leaving = False
+        self.routes = RouteControl(manager)
+        self.demand = manager.demand
+        self.memory = manager.memory
         manager.models = self
         manager.on_unloading = self._let_go
         manager.on_serving = self._trace
@@ -87,7 +99,7 @@ class Engine:
         """Tell ``follower`` of each model that is unloaded from now on, for as long as somebody else holds it."""
         self._followers.add(follower)
 
-    def _let_go(self, model: LoadedModel) -> None:
+    def _let_go(self, model: ServingModel) -> None:
         for follower in list(self._followers):
             follower.forget(model)
 
@@ -146,24 +158,77 @@ class Engine:
 
     # Look-ups
 
-    def find(self, name: str, version: str | None) -> LoadedModel:
-        """The loaded model that answers for a name and a version ("" or None: the highest that is ready).
+    def find(self, name: str, version: str | None) -> ServingModel:
+        """Who answers for a name and a version or an alias ("" or None: the highest that is ready, or as routed).
 
         Raises:
             NotFoundError: no such model or version.
             UnavailableError: the version is there but not ready.
-            InvalidArgumentError: the version is no number.
+            ModelNotLoadedError: the model can be loaded for a request (``Demand.wait``).
+            InvalidArgumentError: the version is no number, and no alias.
         """
         entry = self._entries.get(name)
-        if entry is not None and not version and entry.serving is not None:
-            return entry.serving
-        found = self._find_version(name, version).model
+        if entry is not None and not version and entry.answering is not None:
+            return entry.answering
+        try:
+            entry = resolve(self._entries, name)
+        except InvalidArgumentError as error:
+            # No namespace has it loaded, or several have.
+            raise self._or_loadable(name, error) from None
+        if entry is not None and not version and entry.answering is not None:
+            return entry.answering
+        try:
+            found = self._version_of(entry, name, version).model
+        except InvalidArgumentError as error:
+            return self._find_alias(name, version, error)
+        except (NotFoundError, UnavailableError) as error:
+            raise self._or_loadable(name, error) from None
         if found is None:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
         return found
 
-    def _find_version(self, name: str, version: str | None) -> VersionEntry:
+    def has_alias(self, name: str, version: str) -> bool:
+        """A model has an alias of that name, or may have one once it is loaded."""
+        with suppress(InvalidArgumentError):
+            entry = resolve(self._entries, name)
+            if entry is not None and entry.routing is not None and version in entry.routing.routes.aliases:
+                return True
+        return bool(self._manager.loadable_key(name))
+
+    def _find_alias(self, name: str, version: str | None, error: InvalidArgumentError) -> RoutedModel:
+        """Who answers for what is no number; ``error`` when it is no alias either."""
+        try:
+            aliased = self._aliased(name, version)
+        except UnavailableError as missing:
+            raise self._or_loadable(name, missing) from None
+        if aliased is None:
+            raise error
+        return aliased
+
+    def _or_loadable(self, name: str, error: NaiadError) -> NaiadError:
+        """``error``, or where the model can be loaded for a request the error that says so."""
+        key = self._manager.loadable_key(name)
+        return ModelNotLoadedError(key) if key else error
+
+    def _aliased(self, name: str, version: str | None) -> RoutedModel | None:
+        """Who answers an alias, None when there is no such; errors as ``Routing.alias`` and ``resolve``."""
         entry = resolve(self._entries, name)
+        return None if entry is None or entry.routing is None else entry.routing.alias(version or "")
+
+    def _version_named(self, name: str, version: str) -> int:
+        """The number that a version or an alias stands for; errors as ``find``."""
+        try:
+            return _version_number(version)
+        except InvalidArgumentError:
+            aliased = self._aliased(name, version)
+            if aliased is None:
+                raise
+            return aliased.version
+
+    def _find_version(self, name: str, version: str | None) -> VersionEntry:
+        return self._version_of(resolve(self._entries, name), name, version)
+
+    def _version_of(self, entry: ModelEntry | None, name: str, version: str | None) -> VersionEntry:
         if entry is None or not entry.versions:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         if not version:
@@ -186,7 +251,9 @@ class Engine:
     def _serving_version(entry: ModelEntry) -> VersionEntry:
         if entry.serving is None:
             raise NotFoundError(f"Request for unknown model: '{entry.name}' has no available versions")
-        return entry.versions[entry.serving.version]
+        if entry.answering is None and entry.routing is not None:
+            raise entry.routing.no_default()
+        return entry.versions[(entry.answering or entry.serving).version]
 
     # Health
 
@@ -262,7 +329,7 @@ class Engine:
 
     def model_config(self, name: str, version: str | None) -> Any:
         """The completed configuration message; errors as ``find``."""
-        return self._find_version(name, version).config
+        return self._find_version(name, version and str(self._version_named(name, version))).config
 
     def index(self, ready_only: bool) -> list[dict[str, str]]:
         """The repository index: every model and version, by name, with state and reason.
@@ -272,15 +339,21 @@ class Engine:
         rows: list[dict[str, str]] = []
         for name in sorted(self._entries.keys() | self._manager.names.known):
             entry = self._entries.get(name)
+            shown = self._index_name(name)
             if entry is None:
-                rows += [] if ready_only else [self._index_name(name)]
+                rows += [] if ready_only else [shown]
                 continue
             if not entry.versions and not ready_only:
                 row = _index_row(None, ModelState.UNAVAILABLE, str(entry.problem or ""))
-                rows.append(self._index_name(name) | row)
+                rows.append(shown | row)
+            routes = {} if entry.routing is None else entry.routing.problems
             for found in sorted(entry.versions.values(), key=lambda v: v.version):
                 if found.state is ModelState.READY or not ready_only:
-                    rows.append(self._index_name(name) | _index_row(found.version, found.state, found.reason))
+                    reason = "; ".join(filter(None, (found.reason, routes.get(found.version, ""))))
+                    rows.append(shown | _index_row(found.version, found.state, reason))
+            if not ready_only:
+                missing = sorted(routes.keys() - entry.versions.keys())
+                rows += [shown | _index_row(v, ModelState.UNAVAILABLE, routes[v]) for v in missing]
         return rows
 
     def _index_name(self, key: str) -> dict[str, str]:
@@ -297,7 +370,8 @@ class Engine:
         if name is None:
             models = self.loaded_models()
         elif version:
-            models = [m for m in self._loaded_versions(name) if m.version == _version_number(version)]
+            number = self._version_named(name, version)
+            models = [m for m in self._loaded_versions(name) if m.version == number]
             if not models:
                 raise InvalidArgumentError(f"requested model version is not available for model '{name}'")
         else:
@@ -374,7 +448,7 @@ def _statistics(name: str, version: int, found: ModelStatistics) -> dict[str, An
             }
             for rows, batch in sorted(found.batches.items())
         ],
-        "memory_usage": [],
+        "memory_usage": [{"type": DEVICE, "id": 0, "byte_size": found.memory_bytes}] if found.memory_bytes else [],
     }
 
 

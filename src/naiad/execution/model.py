@@ -223,6 +223,11 @@ class LoadedModel:
         """Forget instances that have ended."""
         self._set.let_go(instances)
 
+    @property
+    def process_ids(self) -> list[int]:
+        """The processes that its instances run in, if they do not run in the server's."""
+        return [i.pid for i in self._instances if isinstance(i, ProcessInstance) and i.pid]
+
     # The way of a request
 
     def submit(self, request: InferRequest) -> None:

@@ -243,6 +243,11 @@ class ProcessInstance:
         if self._overtime is not None:
             self._overtime.stop()
 
+    @property
+    def pid(self) -> int:
+        """The number of the process; 0 without one."""
+        return 0 if self._process is None else self._process.process.pid
+
     def stop(self) -> None:
         """Ask the child to finish and to end; called in a thread, when nothing is in flight."""
         self._stopping = True

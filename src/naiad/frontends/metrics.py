@@ -6,6 +6,7 @@ from naiad.engine.engine import Engine
 from naiad.frontends.http.answers import TEXT, send_message
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.frontends.own_metrics import own_families
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.metrics import CONTENT_TYPE, ModelSeries, render
 from naiad.wire.http1 import RequestHead
@@ -37,7 +38,12 @@ class MetricsApplication:
             for m in self._engine.loaded_models()
         ]
         page = render(
-            series, cpu=self._cpu, latencies=self._latencies, interval_ms=self._interval_ms, custom=self._custom
+            series,
+            cpu=self._cpu,
+            latencies=self._latencies,
+            interval_ms=self._interval_ms,
+            custom=self._custom,
+            more=own_families(self._engine),
         )
         exchange.send_status(200, CONTENT_TYPE, page)
 

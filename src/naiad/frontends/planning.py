@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 from naiad.config.spec import ModelSpec
 from naiad.engine.checks import check_inputs, check_outputs, check_size
 from naiad.errors import InvalidArgumentError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.request import Array, request_label
 from naiad.tensor.strings import decode_bytes
 from naiad.wire.infer_classes import Classes, check_classifiable
@@ -31,7 +31,7 @@ class Planner(Generic[_Plan]):
     was checked once is kept by form.
     """
 
-    def __init__(self, model: LoadedModel, kind: type[_Plan]) -> None:
+    def __init__(self, model: ServingModel, kind: type[_Plan]) -> None:
         self.model = model
         self._kind = kind
         self._forms: dict[object, _Plan] = {}

@@ -11,7 +11,9 @@ from naiad.lifecycle.states import NEXT, ModelState
 
 if TYPE_CHECKING:
     from naiad.config.read import ReadConfig
+    from naiad.execution.serving import ServingModel
     from naiad.lifecycle.asking import Asker
+    from naiad.lifecycle.routing import Routing
     from naiad.repository.fingerprint import Fingerprint
     from naiad.repository.temporary import ModelFolder
 
@@ -65,9 +67,13 @@ class ModelEntry:
 
     Attributes:
         problem: why it has no versions.
-        serving: answers requests that name no version.
+        serving: the highest version that is ready.
+        answering: answers requests that name no version: ``serving``, or what the routes say.
+        routing: its routes, once it has had any.
         files: those of the repository that it was loaded from; None when they do not tell whether it is up to date.
         read: the configuration as written that it was loaded with.
+        measured_bytes: the memory that it held when it was measured last, also before it was unloaded.
+        loaded_ms: when it was loaded last, by the clock on the wall.
         unloading: how many earlier copies still finish their requests.
     """
 
@@ -75,9 +81,13 @@ class ModelEntry:
     versions: dict[int, VersionEntry] = field(default_factory=dict)
     problem: NaiadError | None = None
     serving: LoadedModel | None = None
+    answering: ServingModel | None = None
+    routing: Routing | None = None
     files: Fingerprint | None = None
     read: ReadConfig | None = None
     unloading: int = 0
+    measured_bytes: int = 0
+    loaded_ms: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -94,6 +104,10 @@ class ModelEntry:
         """The versions that serve, ascending."""
         return sorted((v for v in self.versions.values() if v.state is ModelState.READY), key=lambda v: v.version)
 
+    def loaded(self) -> list[LoadedModel]:
+        """The same as models."""
+        return [version.model for version in self.ready() if version.model is not None]
+
     def forget_gone(self) -> None:
         """Forget the lowest of too many versions that were unloaded."""
         gone = sorted(
@@ -103,6 +117,15 @@ class ModelEntry:
             del self.versions[version]
 
     def choose_serving(self) -> None:
-        """Serve the highest version that is ready."""
-        ready = self.ready()
-        self.serving = ready[-1].model if ready else None
+        """Serve the highest version that is ready, or those that the routes name."""
+        ready = self.loaded()
+        self.answering = self.serving = ready[-1] if ready else None
+        if self.routing is not None:
+            self.routing.follow(ready)
+            self.take_routes()
+
+    def take_routes(self) -> None:
+        """The routes have changed."""
+        if self.routing is not None:
+            routes = self.routing.routes
+            self.answering = self.routing.default() if routes.split or routes.shadow else self.serving

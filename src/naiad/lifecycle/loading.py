@@ -24,6 +24,7 @@ from naiad.execution.model import LoadedModel
 from naiad.execution.shared_process import SharedProcesses
 from naiad.execution.warmup import Warmup
 from naiad.lifecycle.candidate import Finder
+from naiad.lifecycle.measuring import LoadMeter, files_bytes, process_bytes
 from naiad.lifecycle.warmup import samples_of
 from naiad.repository.agents import AgentDirectory
 from naiad.telemetry.custom_metrics import CustomMetrics
@@ -70,11 +71,12 @@ def load_version(
     models: Models | None = None,
     metrics: CustomMetrics | None = None,
     not_wanted: Callable[[], str] = lambda: "",
+    meter: LoadMeter | None = None,
 ) -> tuple[LoadedModel, Any]:
     """Load one version, create its instances and warm them up.
 
-    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown. ``not_wanted`` says why
-    a warm-up is to end before its time.
+    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown, ``meter`` measures it.
+    ``not_wanted`` says why a warm-up is to end before its time.
 
     Returns:
         The loaded model and its completed configuration message.
@@ -82,7 +84,8 @@ def load_version(
     Raises:
         NaiadError: the version cannot be loaded; nothing of it stays behind.
     """
-    prepared, backend, spec = start_backend(source, version, read, settings)
+    created = (lambda backend: None) if meter is None else meter.begin
+    prepared, backend, spec = start_backend(source, version, read, settings, created)
     try:
         warmup = make_warmup(spec, source.folder(version), settings, models, not_wanted)
     except BaseException:
@@ -90,6 +93,11 @@ def load_version(
         raise
     model = LoadedModel(spec, version, backend, loop, models=models, metrics=metrics)
     model.start(warmup)
+    if meter is not None:
+        meter.end()
+        folder = prepared.version_directory
+        files = files_bytes(prepared.model_path if folder is None else folder)
+        model.statistics.memory_bytes = meter.held(process_bytes(model.process_ids), files)
     return model, prepared.config
 
 
@@ -110,9 +118,15 @@ def make_warmup(
 
 
 def start_backend(
-    source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings
+    source: ModelSource,
+    version: int,
+    read: ReadConfig,
+    settings: LoadSettings,
+    created: Callable[[Backend], None] = lambda backend: None,
 ) -> tuple[PreparedConfig, Backend, ModelSpec]:
     """One version inside its framework, checked, without instances. The caller closes the backend.
+
+    ``created`` is shown the backend before it has loaded anything.
 
     Raises:
         NaiadError: the configuration is wrong or does not fit the model, or the model cannot be loaded.
@@ -128,6 +142,7 @@ def start_backend(
     )
     backend = choice.create(prepared.backend, context, prepared.config, settings.shared)
     try:
+        created(backend)
         if settings.auto_complete:
             backend.complete(prepared.config)
         spec = with_labels(finish(prepared), source.folder(version), prepared.origin)

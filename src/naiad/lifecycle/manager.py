@@ -15,20 +15,26 @@ from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.lifecycle.asking import Asker, AskingModels, Done
 from naiad.lifecycle.candidate import Candidate
+from naiad.lifecycle.demand import Demand
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
 from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
 from naiad.lifecycle.in_place import InPlace, only_groups_differ
 from naiad.lifecycle.loading import LoadSettings, load_version
+from naiad.lifecycle.measuring import LoadMeter
+from naiad.lifecycle.memory import MemorySettings, ModelMemory, TooLargeError
 from naiad.lifecycle.names import Names
 from naiad.lifecycle.namespaces import NamespacedEntries, ambiguous
 from naiad.lifecycle.operations import Operation, Operations
 from naiad.lifecycle.retiring import Retirements
 from naiad.lifecycle.retrying import with_retries
+from naiad.lifecycle.routing import Routing, configured_routes
 from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import LoadPermits, in_thread
 from naiad.repository.catalog import Catalog
+from naiad.repository.namespaces import short_name
 from naiad.repository.overrides import NO_OVERRIDES, Overrides
 from naiad.telemetry.custom_metrics import CustomMetrics
 
@@ -49,6 +55,7 @@ _NOT_EXPLICIT: Final = (
     "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
     "--model-control-mode=explicit"
 )
+NO_LIMITS: Final = MemorySettings()
 
 
 class ModelManager:
@@ -59,8 +66,11 @@ class ModelManager:
         load_threads: how many versions load at the same time.
         catalog: where ``load_model`` looks for a model.
         is_explicit: models may be loaded and unloaded when somebody asks for it.
+        memory: the limits for memory, and whether requests have models loaded.
 
     Attributes:
+        memory: who has how much memory, and who goes.
+        demand: loads models for requests; None when requests do not.
         loaded: every model of the start was tried.
         models: what models find others with, set by who serves them.
         on_serving: told of each loaded model, before it gets its first request.
@@ -70,12 +80,17 @@ class ModelManager:
     """
 
     def __init__(
-        self, settings: LoadSettings, load_threads: int, catalog: Catalog | None = None, is_explicit: bool = False
+        self,
+        settings: LoadSettings,
+        load_threads: int,
+        catalog: Catalog | None = None,
+        is_explicit: bool = False,
+        memory: MemorySettings = NO_LIMITS,
     ) -> None:
         self.loaded = False
         self.models: Models | None = None
         self.on_serving: Callable[[LoadedModel], None] = lambda model: None
-        self.on_unloading: Callable[[LoadedModel], None] = lambda model: None
+        self.on_unloading: Callable[[ServingModel], None] = lambda model: None
         self.custom_metrics = CustomMetrics()
         self._settings = settings
         self._catalog = catalog or Catalog()
@@ -90,6 +105,9 @@ class ModelManager:
         self._strays: OrderedDict[str, None] = OrderedDict()
         self._content = 0
         self._fetching = asyncio.Semaphore(FETCHES)
+        self._meters: set[LoadMeter] = set()
+        self.demand = Demand(self, memory.demand_s) if memory.demand_s else None
+        self.memory = ModelMemory(self.entries, memory, self._is_held, self._retire_model, self._retirements.models)
 
     # At the start
 
@@ -98,6 +116,7 @@ class ModelManager:
         found = list(sources)
         for source in found:
             self._entry(source.key)
+        self.memory.start()
         await asyncio.gather(*(self._load_source(source) for source in found))
         self.loaded = True
 
@@ -117,7 +136,20 @@ class ModelManager:
                 self.refuse(source.key, as_load_error(error))
                 return
             async with self._trying(self._entry(source.key), found) as entry:
-                await self._load_first(entry, found, operation)
+                try:
+                    async with self.memory.room(entry, found, evicts=False):
+                        await self._load_first(entry, found, operation)
+                except NaiadError as error:
+                    self._leave_out(entry, found, error)
+
+    def _leave_out(self, entry: ModelEntry, found: Candidate, problem: NaiadError) -> None:
+        """There is no memory for a model of the start. That is no fault where requests have it loaded."""
+        if self.demand is None:
+            self.refuse(entry.name, problem)
+            return
+        logger.warning("'%s' is not loaded until a request asks for it: %s", entry.name, problem)
+        for version in found.versions:
+            entry.versions.setdefault(version, VersionEntry(version, ModelState.UNAVAILABLE, UNLOADED))
 
     async def _first(self, source: ModelSource | RemoteModel) -> Candidate:
         if isinstance(source, ModelSource):
@@ -148,6 +180,7 @@ class ModelManager:
             UnusableFilesError: the files of ``overrides`` cannot be those of a model.
             ModelLoadError: a version cannot be loaded.
         """
+        self._check_explicit()
         for key in await self._keys(name, overrides, asker):
             await self._load_one(key, overrides, asker)
 
@@ -164,8 +197,17 @@ class ModelManager:
             raise ambiguous(name, len(keys))
         return keys or [name]
 
-    async def _load_one(self, name: str, overrides: Overrides, asker: Asker | None) -> None:
+    async def _load_one(
+        self,
+        name: str,
+        overrides: Overrides = NO_OVERRIDES,
+        asker: Asker | None = None,
+        only_missing: bool = False,
+    ) -> None:
+        """Load one model, in any mode; with ``only_missing`` nothing happens when it serves by then."""
         async with self._holding(name, overrides), self._turn(name, asker) as operation:
+            if only_missing and not self.is_loadable(name):
+                return
             before = self.entries.get(name)
             known = before.files if before is not None and before.serving and not overrides else None
             # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
@@ -201,7 +243,9 @@ class ModelManager:
                     await self._take_up(entry, found, operation, unchanged)
             except UnavailableError:
                 raise
-            except NaiadError:
+            except NaiadError as error:
+                if isinstance(error, TooLargeError):
+                    self.note_problem(name, error)
                 # Of a model that served nothing, those versions serve that could be loaded.
                 entry = self.entries.get(name)
                 return before is None and entry is not None and entry.serving is not None
@@ -228,10 +272,15 @@ class ModelManager:
             )
         if entry.serving and only_groups_differ(entry, found):
             await self._in_place.update(entry, found, operation)
-        elif entry.serving:
-            # Agents look after the versions of one load together.
-            await self._replace(entry, found, operation, unchanged if found.folder is None else frozenset())
-        elif problem := await self._load_first(entry, found, operation):
+            return
+        problem: NaiadError | None = None
+        async with self.memory.room(entry, found):
+            if entry.serving:
+                # Agents look after the versions of one load together.
+                await self._replace(entry, found, operation, unchanged if found.folder is None else frozenset())
+            else:
+                problem = await self._load_first(entry, found, operation)
+        if problem is not None:
             raise load_failed(entry.name, entry.versions.values(), problem)
 
     @asynccontextmanager
@@ -258,6 +307,7 @@ class ModelManager:
             UnavailableError: the server does not run in explicit mode, or too much is under way.
             ServerStoppingError: it is about to end.
         """
+        self._check_explicit()
         keys = self.entries.keys_of(name) if isinstance(self.entries, NamespacedEntries) else ()
         for key in keys or (name,):
             async with self._turn(key, asker, undoes=True):
@@ -275,17 +325,54 @@ class ModelManager:
             elif version.state is ModelState.UNAVAILABLE:
                 version.reason = UNLOADED
         entry.choose_serving()
-        if not entry.versions:
+        if not entry.versions and entry.routing is None:
             del self.entries[name]
         self._note_stray(name)
 
     def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None:
         """Start ``load_model``; ``done`` gets the error that it ends with, or None."""
+        if self.demand is not None:
+            for key in self._keys_seen(name):
+                self.demand.allow(key)
         self._begin(self.load_model(name, overrides, asker), done)
 
     def begin_unload(self, name: str, unload_dependents: bool, done: Done, asker: Asker | None = None) -> None:
         """Start ``unload_model``; ``done`` gets the error that it ends with, or None."""
+        if self.demand is not None and self._is_explicit:
+            for key in self.names.known.intersection(self._keys_seen(name)):
+                self.demand.withhold(key)
         self._begin(self.unload_model(name, unload_dependents, asker), done)
+
+    def _keys_seen(self, name: str) -> list[str]:
+        """What the models of a name were known by when somebody looked last."""
+        if not self._catalog.has_namespaces or "/" in name:
+            return [name]
+        return [key for key in self.names.known if short_name(key) == name]
+
+    def loadable_key(self, name: str) -> str:
+        """What the one model of a name is known by, where a request may have it loaded; "" where none may."""
+        keys = self._keys_seen(name)
+        return keys[0] if self.demand is not None and len(keys) == 1 and self.demand.can_load(keys[0]) else ""
+
+    def is_loadable(self, name: str) -> bool:
+        """The model lies in a repository, and no version of it serves."""
+        entry = self.entries.get(name)
+        return (entry is None or entry.serving is None) and name in self.names.known and self.loaded
+
+    def begin_demanded(self, name: str, done: Done) -> None:
+        """Load a model for a request, unless it serves by then; ``done`` as in ``begin_load``."""
+        self._begin(self._load_one(name, only_missing=True), done)
+
+    def _is_held(self, name: str) -> bool:
+        """A model must not be evicted now."""
+        return self._operations.concern(name) or (self.demand is not None and self.demand.holds(name))
+
+    def _retire_model(self, entry: ModelEntry) -> None:
+        """Let a model go that no operation concerns, or whose own operation says so."""
+        entry.files = None
+        for version in entry.ready():
+            self._retire(entry, version)
+        entry.choose_serving()
 
     def begin_listing(self, done: Done) -> None:
         """Look at the repositories again, where models may come and go, for ``names``."""
@@ -310,9 +397,11 @@ class ModelManager:
             error = InternalError("the operation failed inside the server, see its log")
         done(error)
 
-    def _turn(self, name: str, asker: Asker | None, undoes: bool = False) -> AbstractAsyncContextManager[Operation]:
+    def _check_explicit(self) -> None:
         if not self._is_explicit:
             raise UnavailableError(_NOT_EXPLICIT)
+
+    def _turn(self, name: str, asker: Asker | None, undoes: bool = False) -> AbstractAsyncContextManager[Operation]:
         if asker is not None and asker.permit is not None:
             # It does nothing while it waits, and what it waits for may need the permit.
             asker.permit.give_back()
@@ -355,6 +444,7 @@ class ModelManager:
         """
         fresh = [VersionEntry(version, follows_failure=entry.has_failed) for version in found.versions]
         entry.problem = None
+        self.configure_routes(entry, found)
         self._show(entry, fresh)
 
         async def load(version: VersionEntry) -> NaiadError | None:
@@ -395,6 +485,7 @@ class ModelManager:
             raise load_failed(entry.name, fresh, problem)
         before = [v for v in entry.ready() if v.version not in kept]
         _note((entry.versions[number] for number in kept), "")
+        self.configure_routes(entry, found)
         self._show(entry, fresh)
         for version in before:
             self._retire(entry, version)
@@ -412,6 +503,7 @@ class ModelManager:
         begun = monotonic()
         models = None if self.models is None else AskingModels(self.models, self, asker)
         loop = asyncio.get_running_loop()
+        meter = LoadMeter(self._meters)
 
         async def load() -> tuple[LoadedModel, Any]:
             self._operations.check_open(name)
@@ -425,6 +517,7 @@ class ModelManager:
                 models,
                 self.custom_metrics,
                 lambda: operation.not_wanted,
+                meter,
             )
 
         try:
@@ -437,6 +530,7 @@ class ModelManager:
             logger.error("failed to load '%s' version %d: %s", name, version.version, located(problem))
             return problem
         finally:
+            meter.close()
             asker.is_loaded()
             permit.give_back()
         self._serve(name, version, found, model, config, monotonic() - begun)
@@ -461,6 +555,19 @@ class ModelManager:
             model.spec.instance_count,
             seconds,
         )
+
+    def configure_routes(self, entry: ModelEntry, found: Candidate) -> None:
+        """Take the routes that a configuration has, unless it had the same at the load before."""
+        routes = configured_routes(found.read.config)
+        if routes or entry.routing is not None:
+            self.routing(entry).configure(routes)
+
+    def routing(self, entry: ModelEntry) -> Routing:
+        """The routes of a model, from the first time on that somebody asks for them."""
+        if entry.routing is None:
+            entry.routing = Routing(entry.name, self.on_unloading)
+            entry.choose_serving()
+        return entry.routing
 
     def _retire(self, entry: ModelEntry, version: VersionEntry) -> None:
         model = version.model
@@ -488,6 +595,7 @@ class ModelManager:
             False when that took longer than ``timeout`` seconds.
         """
         deadline = monotonic() + timeout
+        self.memory.close()
         self._operations.close()
         self._in_place.close()
         self._retire_all()

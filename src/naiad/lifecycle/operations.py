@@ -70,6 +70,10 @@ class Operations:
                 asker.asked_for.discard(operation)
             self._leave(operation)
 
+    def concern(self, name: str) -> bool:
+        """An operation on the model ``name`` runs or waits."""
+        return name in self._queues
+
     def close(self) -> None:
         """Let no further operation begin, and those that run end soon."""
         self._is_closed = True

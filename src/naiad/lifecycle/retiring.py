@@ -22,9 +22,10 @@ CLOSING_S: Final = 1.0
 
 
 class Retirements:
-    """Versions on their way out. Used on the event loop only."""
+    """Versions on their way out: ``models``. Used on the event loop only."""
 
     def __init__(self) -> None:
+        self.models: set[LoadedModel] = set()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._hurry = asyncio.Event()
         self._deadline: float | None = None
@@ -38,6 +39,7 @@ class Retirements:
             version.become(ModelState.UNAVAILABLE, UNLOADED)
             return
         model.stop_accepting()
+        self.models.add(model)
         entry.unloading += 1
         task = asyncio.get_running_loop().create_task(self._retire(entry, version, model))
         self._tasks.add(task)
@@ -62,6 +64,7 @@ class Retirements:
         folder, version.folder = version.folder, None
         is_closed = await self._close(model, folder)
         model.detach()
+        self.models.discard(model)
         entry.unloading -= 1
         # A load that was tried meanwhile may have left a reason why there is no other.
         version.become(ModelState.UNAVAILABLE, str(entry.problem) if entry.problem is not None else UNLOADED)

@@ -180,6 +180,22 @@ class ServerOptions:
         0,
         "How often the load of a version that failed is tried again, after pauses that grow from 0.1 to 2 seconds.",
     )
+    model_memory_budget: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0, INT64_MAX),
+        0,
+        "Bytes of memory that all models together may hold; 0 for any. A load for which there is none unloads those "
+        "that were not used for longest.",
+    )
+    load_on_demand_secs: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0, 3600),
+        0,
+        "Load a model of a repository when a request asks for it, which waits so many seconds at most; 0 for not.",
+    )
+    model_idle_unload_secs: int = declare(
+        Group.MODEL_REPOSITORY, integer(0), 0, "Seconds without a request after which a model is unloaded; 0 for never."
+    )
 
     allow_http: bool = declare(Group.HTTP, BOOLEAN, True, "Whether the server listens for HTTP requests.")
     http_address: str = declare(
@@ -610,6 +626,8 @@ class ServerOptions:
             yield "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
         if "*" in self.load_model and len(self.load_model) > 1:
             yield "Wildcard model name '*' must be the ONLY startup model if specified at all."
+        if self.model_idle_unload_secs and not self.load_on_demand_secs:
+            yield "--model-idle-unload-secs needs --load-on-demand-secs: nothing else would load the models again"
 
     def _access_problems(self) -> Iterator[str]:
         yield from repeated_features(self.http_restricted_api, "api")

@@ -124,6 +124,7 @@ def render(
     interval_ms: int = 2000,
     host: MachineFigures = HOST,
     custom: CustomMetrics | None = None,
+    more: Iterable[str] = (),
 ) -> bytes:
     """The whole page as UTF-8 text of ``CONTENT_TYPE``.
 
@@ -134,9 +135,10 @@ def render(
         interval_ms: how long a figure of the machine is kept before it is read again.
         host: where the figures of the machine and of this process come from.
         custom: what models made; a family without metrics is left out.
+        more: further families, each as it is written.
     """
     shown = [(_model_labels(item), item.statistics) for item in series]
-    blocks = [*_model_blocks(shown, latencies), *_process_blocks(host)]
+    blocks = [*_model_blocks(shown, latencies), *more, *_process_blocks(host)]
     if cpu:
         blocks += _machine_blocks(host, interval_ms)
     if custom is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import copy
 from typing import Final
 
 from naiad.engine.engine import Engine
@@ -12,6 +11,7 @@ from naiad.frontends.grpc.call import Body, Call, Receiver
 from naiad.frontends.grpc.infer import InferHandler
 from naiad.frontends.grpc.infer_read import Decoded, Decoder, RequestDecoder
 from naiad.frontends.grpc.stream import StreamService
+from naiad.lifecycle.demand import Demand
 
 _OF_GRPC: Final = frozenset(("te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"))
 
@@ -25,6 +25,11 @@ class ForwardingDecoder:
         self._decoder = decoder
         self._forwarding = forwarding
         self._metadata = metadata
+
+    @property
+    def demand(self) -> Demand | None:
+        """As the decoder."""
+        return self._decoder.demand
 
     def recall(self, message: Body) -> Decoded | None:
         """As the decoder; also raises InvalidArgumentError when a header has a reserved name."""
@@ -44,9 +49,7 @@ class ForwardingDecoder:
         if not chosen:
             return found
         model, remembered, inputs, request_id = found
-        plan = copy(remembered)
-        plan.parameters = {**remembered.parameters, **chosen}
-        return model, plan, inputs, request_id
+        return model, remembered.with_parameters({**remembered.parameters, **chosen}), inputs, request_id
 
 
 class ForwardingInferHandler:

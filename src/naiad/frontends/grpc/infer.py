@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from time import monotonic_ns
 
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.call import Body, Call, fail
 from naiad.frontends.grpc.infer_read import Decoder
-from naiad.request import Array, InferRequest
+from naiad.frontends.grpc.waiting import wait_for_model
+from naiad.request import Array, InferRequest, Recipient
 from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_proto import ProtoPlan
 
@@ -24,7 +25,7 @@ class GrpcInferRequest(InferRequest):
     def __init__(
         self,
         call: Call,
-        model: LoadedModel,
+        model: ServingModel,
         plan: ProtoPlan,
         inputs: Mapping[str, Array],
         request_id: str,
@@ -32,12 +33,17 @@ class GrpcInferRequest(InferRequest):
     ) -> None:
         # Not through super(): one call less for every request.
         self.call = call
-        self.model = model
+        self.model: Recipient = model
         self.plan = self.terms = plan
         self.inputs = inputs
         self.id = request_id
         self.received_ns = received_ns
         self.queued_ns = received_ns
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = recipient
+        self.plan = self.terms = self.plan.of_version(recipient.version)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is None:
@@ -81,4 +87,5 @@ class InferHandler:
             call.owner = request
             model.submit(request)
         except NaiadError as error:
-            fail(call, error)
+            if not wait_for_model(self._decoder.demand, call, message, error, self):
+                fail(call, error)

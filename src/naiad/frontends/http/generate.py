@@ -18,13 +18,14 @@ import orjson
 
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError
-from naiad.execution.model import LoadedModel
-from naiad.frontends.http.answers import JSON, send_error
+from naiad.execution.serving import ServingModel
+from naiad.frontends.http.answers import JSON
 from naiad.frontends.http.exchange import Exchange
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.streamed import StreamedAnswer
+from naiad.frontends.http.waiting import refuse_or_wait
 from naiad.frontends.planning import Planner
-from naiad.request import Array, InferRequest, request_label
+from naiad.request import Array, InferRequest, Recipient, request_label
 from naiad.wire.generate import encode_generated, read_generate
 from naiad.wire.infer_binary import BinaryPlan
 from naiad.wire.infer_json import decode_data
@@ -52,7 +53,7 @@ class _GenerateRequest(InferRequest):
     def __init__(
         self,
         exchange: Exchange,
-        model: LoadedModel,
+        model: ServingModel,
         plan: BinaryPlan,
         inputs: Mapping[str, Array],
         request_id: str,
@@ -60,11 +61,16 @@ class _GenerateRequest(InferRequest):
     ) -> None:
         super().__init__(plan, inputs, request_id, received_ns, monotonic_ns())
         self.exchange = exchange
-        self.model = model
+        self.model: Recipient = model
         self.plan = plan
         self.first: tuple[int, bytes] | None = None
         self.events: StreamedAnswer | None = None
         self.is_over = False
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = recipient
+        self.plan = self.terms = self.plan.of_version(recipient.version)
 
     def cancel(self) -> None:
         """The caller is gone: leave the queue, or tell the model."""
@@ -168,7 +174,7 @@ class _GenerateHandler:
         self._planner: Planner[BinaryPlan] | None = None
         engine.follow(self)
 
-    def forget(self, model: LoadedModel) -> None:
+    def forget(self, model: ServingModel) -> None:
         """Let go of a model that is being unloaded."""
         if self._planner is not None and self._planner.model is model:
             self._planner = None
@@ -181,9 +187,9 @@ class _GenerateHandler:
             exchange.owner = request
             model.submit(request)
         except NaiadError as error:
-            send_error(exchange, error)
+            refuse_or_wait(self._engine, exchange, body, error, self)
 
-    def _read(self, exchange: Exchange, model: LoadedModel, body: Body, received_ns: int) -> _GenerateRequest:
+    def _read(self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int) -> _GenerateRequest:
         if exchange.head.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
         planner = self._planner

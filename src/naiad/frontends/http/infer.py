@@ -13,13 +13,14 @@ import orjson
 
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.http.answers import JSON, TEXT, send_error
 from naiad.frontends.http.infer_read import NO_HEADERS, Body, DecoupledModelError, RequestReader
 from naiad.frontends.http.json_work import LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES
 from naiad.frontends.http.protocol import Exchange
-from naiad.request import Array, InferRequest, Outputs, Parameters
+from naiad.frontends.http.waiting import refuse_or_wait
+from naiad.request import Array, InferRequest, Outputs, Parameters, Recipient
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
 from naiad.wire.infer_classes import Classes, Classified, LargeClassesError
@@ -39,7 +40,7 @@ class HttpInferRequest(InferRequest):
     def __init__(
         self,
         exchange: Exchange,
-        model: LoadedModel,
+        model: ServingModel,
         plan: BinaryPlan,
         inputs: Mapping[str, Array],
         request_id: str,
@@ -47,12 +48,17 @@ class HttpInferRequest(InferRequest):
     ) -> None:
         # Not through super(): one call less for every request.
         self.exchange = exchange
-        self.model = model
+        self.model: Recipient = model
         self.plan = self.terms = plan
         self.inputs = inputs
         self.id = request_id
         self.received_ns = received_ns
         self.queued_ns = received_ns
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = recipient
+        self.plan = self.terms = self.plan.of_version(recipient.version)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -157,14 +163,14 @@ class InferHandler:
         self._forwarded = forwarded
         self._name = name
         self._version = version
-        self._model: LoadedModel | None = None
+        self._model: ServingModel | None = None
         engine.follow(self)
 
     def forwarding(self, headers: Mapping[str, str]) -> InferHandler:
         """The same for requests that get ``headers`` as parameters."""
         return InferHandler(self._engine, self._name, self._version, headers)
 
-    def forget(self, model: LoadedModel) -> None:
+    def forget(self, model: ServingModel) -> None:
         """Let go of a model that is being unloaded."""
         if model is self._model:
             self._model = None
@@ -183,7 +189,8 @@ class InferHandler:
         try:
             model = self._engine.find(self._name, self._version)
         except NaiadError as error:
-            send_error(exchange, error, TEXT if isinstance(error, NotFoundError) else JSON)
+            form = TEXT if isinstance(error, NotFoundError) else JSON
+            refuse_or_wait(self._engine, exchange, body, error, self, form)
             return
         if model is not self._model:
             self._model = model
@@ -214,7 +221,7 @@ class InferHandler:
             _refuse(exchange, error)
 
     def _read_later(
-        self, exchange: Exchange, model: LoadedModel, body: Body, size: int | None, received_ns: int
+        self, exchange: Exchange, model: ServingModel, body: Body, size: int | None, received_ns: int
     ) -> None:
         """Have large JSON read elsewhere, and go on with the same request as binary data."""
         _check(model)
@@ -246,7 +253,7 @@ class InferHandler:
     def _read(
         self,
         exchange: Exchange,
-        model: LoadedModel,
+        model: ServingModel,
         body: Body,
         size: int | None,
         received_ns: int,
@@ -269,7 +276,7 @@ class InferHandler:
         return request
 
 
-def _check(model: LoadedModel) -> None:
+def _check(model: ServingModel) -> None:
     """Refuse what is not served."""
     if model.spec.decoupled:
         raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")

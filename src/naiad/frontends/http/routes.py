@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
+from naiad.config.routes import ALIAS_PATTERN
 from naiad.engine.engine import Engine
 from naiad.frontends.forwarding import HeaderForwarding
-from naiad.frontends.http import health, log_settings, metadata, openapi, repository, statistics, trace_settings
+from naiad.frontends.http import (
+    health,
+    log_settings,
+    metadata,
+    model_routes,
+    openapi,
+    repository,
+    statistics,
+    trace_settings,
+)
 from naiad.frontends.http.answers import JSON, TEXT, send_json, send_message
 from naiad.frontends.http.content_coding import ContentCoding
 from naiad.frontends.http.forwarding import forwarding
@@ -20,8 +31,9 @@ from naiad.frontends.http.service import MAX_BODY_BYTES
 from naiad.wire.http1 import RequestHead
 
 MAX_HANDLERS = 1024
-_MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
+_MODEL = rf"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+|{ALIAS_PATTERN}))?"
 _NAME_ONLY = r"/v2/models/(?P<model>[^/]+)"
+_ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]+)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
 
 
 class Route(NamedTuple):
@@ -67,6 +79,10 @@ ROUTES: tuple[Route, ...] = (
     _route("POST", r"/v2/repository/[^/]+/models/[^/]+/(?:load|unload)", repository.named),
     _route("POST", _MODEL + "/generate", GenerateHandler),
     _route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
+    _route("GET", _NAME_ONLY + "/routes", model_routes.show),
+    _route("POST", _NAME_ONLY + "/routes", model_routes.change),
+    _route("POST", _NAME_ONLY + "/routes/promote", model_routes.promote),
+    _route("POST", _NAME_ONLY + "/routes/rollback", model_routes.roll_back),
     _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", None),
     _route("POST", r"/v2/(?:system|cuda)sharedmemory/region/[^/]+/register", None),
     _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/unregister", None),
@@ -101,7 +117,15 @@ class Router:
             if len(self._handlers) >= MAX_HANDLERS:
                 self._handlers.clear()
             self._handlers[key] = handler
-        return self._around_inference(handler, head) if isinstance(handler, InferHandler) else handler
+        found = self._around_inference(handler, head) if isinstance(handler, InferHandler) else handler
+        named = _ALIASED.match(head.target)
+        return found if named is None else partial(self._answer_alias, named["model"], named["alias"], found)
+
+    def _answer_alias(
+        self, model: str, alias: str, handler: Handler, exchange: Exchange, body: bytearray | memoryview
+    ) -> None:
+        """A version that is no number is no path of the protocol, unless it is an alias."""
+        (handler if self._engine.has_alias(model, alias) else _not_found)(exchange, body)
 
     def _around_inference(self, handler: InferHandler, head: RequestHead) -> Handler:
         """What only some heads ask for, so that the others do not pay for it."""
