@@ -16,8 +16,11 @@ import pytest
 from execution.models import until
 from frontends.http_application import run, write_look_up, write_model
 from lifecycle.explicit_house import CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter
-from naiad.errors import UnavailableError
+from naiad.errors import NaiadError, UnavailableError
 from naiad.lifecycle import manager as managing
+from naiad.lifecycle import strays
+from naiad.lifecycle.manager import NO_LIMITS
+from naiad.lifecycle.memory import MemorySettings
 from naiad.lifecycle.polling import Polling
 from naiad.repository.catalog import Catalog
 from naiad.repository.overrides import NO_OVERRIDES
@@ -29,8 +32,14 @@ ALL = CONFIG + "version_policy { all { } }"
 class PolledHouse(House):
     """A manager that follows its repository whenever a test looks."""
 
-    def __init__(self, repository: Path, threads: int = 2, watch: type[Watch] = Watch) -> None:
-        super().__init__(repository, threads, is_explicit=False)
+    def __init__(
+        self,
+        repository: Path,
+        threads: int = 2,
+        watch: type[Watch] = Watch,
+        memory: MemorySettings = NO_LIMITS,
+    ) -> None:
+        super().__init__(repository, threads, is_explicit=False, memory=memory)
         self.watch = watch(Catalog((repository,)))
         self.polling = Polling(self.manager, self.watch, 0.01)
 
@@ -50,8 +59,10 @@ class PolledHouse(House):
 
 
 @asynccontextmanager
-async def polled(tmp_path: Path, watch: type[Watch] = Watch) -> AsyncIterator[PolledHouse]:
-    found = PolledHouse(tmp_path / "models", watch=watch)
+async def polled(
+    tmp_path: Path, watch: type[Watch] = Watch, memory: MemorySettings = NO_LIMITS
+) -> AsyncIterator[PolledHouse]:
+    found = PolledHouse(tmp_path / "models", watch=watch, memory=memory)
     try:
         yield found
     finally:
@@ -356,7 +367,7 @@ def test_the_api_does_not_load_or_unload(tmp_path: Path) -> None:
 def test_many_names_that_come_and_go_are_not_remembered_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(managing, "MAX_STRAYS", 3)
+    monkeypatch.setattr(strays, "MAX_STRAYS", 3)
 
     async def test() -> None:
         async with polled(tmp_path) as house:
@@ -387,5 +398,69 @@ def test_a_storm_of_changes_ends_with_what_lies_there(tmp_path: Path) -> None:
             house.write("m", CONFIG + parameter("tag", 99))
             await until(lambda: house.engine.find("m", None).spec.parameters["tag"] == "99")
             await until(lambda: house.index() == {"m:1": READY})
+
+    run(test())
+
+
+def test_a_change_of_groups_alone_is_taken_up_in_place(tmp_path: Path) -> None:
+    groups = CONFIG + "instance_group { count: %d kind: KIND_CPU }"
+
+    async def test() -> None:
+        async with polled(tmp_path) as house:
+            house.write("m", groups % 1)
+            await house.begin()
+            before = house.engine.find("m", None)
+            house.write("m", groups % 3)
+            await house.settle()
+            assert house.engine.find("m", None) is before
+            assert before.spec.instance_count == 3
+            assert house.index() == {"m:1": READY}
+            house.write("m", groups % 3 + parameter("tag", "new"))
+            await house.settle()
+            assert house.engine.find("m", None) is not before
+
+    run(test())
+
+
+def test_a_change_that_takes_more_memory_than_there_is_says_so(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with polled(tmp_path, memory=MemorySettings(budget_bytes=100 << 30)) as house:
+            house.write("m")
+            await house.begin()
+            before = house.engine.find("m", None)
+            house.write("m", CONFIG + parameter("memory.bytes", 200 << 30))
+            house.write("new", CONFIG + parameter("memory.bytes", 200 << 30))
+            await house.settle()
+            assert house.engine.find("m", None) is before
+            index = house.index()
+            assert index["m:1"][0] == "READY"
+            assert "--model-memory-budget is" in index["m:1"][1]
+            assert "--model-memory-budget is" in index["new:"][1]
+            house.write("new")
+            await house.settle()
+            assert house.index()["new:1"] == READY
+
+    run(test())
+
+
+def test_a_model_that_was_evicted_is_not_a_change(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with polled(tmp_path, memory=MemorySettings(budget_bytes=100 << 30, demand_s=5)) as house:
+            for name in ("a", "b"):
+                house.write(name, CONFIG + parameter("memory.bytes", 40 << 30))
+            await house.begin()
+            house.write("c", CONFIG + parameter("memory.bytes", 40 << 30))
+            await house.settle()
+            gone = {name for name in ("a", "b") if house.index()[f"{name}:1"] == GONE}
+            assert len(gone) == 1
+            assert house.index()["c:1"] == READY
+            await house.settle()
+            (name,) = gone
+            assert house.index()[f"{name}:1"] == GONE
+            told: asyncio.Future[NaiadError | None] = asyncio.get_running_loop().create_future()
+            assert house.engine.demand is not None
+            house.engine.demand.wait(name, 4, told.set_result)
+            assert await told is None
+            assert house.index()[f"{name}:1"] == READY
 
     run(test())

@@ -37,6 +37,20 @@ def ready(server: RunningServer) -> list[tuple[str, str]]:
     return [(row["name"], Path(row["namespace"]).name) for row in rows]
 
 
+def test_a_name_alone_is_loaded_on_demand_and_has_routes(repositories: tuple[Path, Path], tmp_path: Path) -> None:
+    more = (EXPLICIT, "--load-model=only_second", "--load-on-demand-secs=20")
+    with serving(tmp_path / "log", *options(repositories), *more) as server:
+        assert server.infer("only_first", numbers([1])).status == 200
+        assert ("only_first", "first") in ready(server)
+        answer = server.infer("both", numbers([1]))
+        assert (answer.status, answer.error) == (400, "Request for unknown model: 'both' is not found")
+        assert server.post("/v2/repository/models/only_first/unload", {}).status == 200
+        assert server.infer("only_first", numbers([1])).status == 404
+        answer = server.post("/v2/models/only_second/routes", {"aliases": {"stable": 1}})
+        assert answer.status == 200, answer.error
+        assert server.infer("only_second/versions/stable", numbers([1])).status == 200
+
+
 def test_names_that_repeat_are_served_apart(repositories: tuple[Path, Path], tmp_path: Path) -> None:
     with serving(tmp_path / "log", *options(repositories)) as server:
         both = [("both", "first"), ("both", "second")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from pathlib import Path
 
@@ -151,3 +152,20 @@ def test_one_broken_model_does_not_keep_the_others_away(s3: S3, tmp_path: Path) 
         assert server.infer("good", numbers([1])).status == 200
         (reason,) = (row["reason"] for row in server.post("/v2/repository/index", {}).json() if row["name"] == "bad")
         assert "refuses the credentials" in reason
+
+
+def test_agents_look_after_models_from_elsewhere_and_requests_load_them(s3: S3, tmp_path: Path) -> None:
+    agent = 'model_repository_agents { agents { name: "checksum" parameters { key: "MD5:1/data" value: "%s" } } }'
+    right = hashlib.md5(b"x" * 2000).hexdigest()
+    put_model(s3, "right", config=MODEL + agent % right)
+    put_model(s3, "wrong", config=MODEL + agent % ("0" * 32))
+    put_model(s3, "later")
+    explicit = ("--model-control-mode=explicit", "--load-model=right", "--load-on-demand-secs=20")
+    with serving(tmp_path / "log", *arguments(s3, tmp_path / "mirror", *explicit)) as server:
+        assert server.infer("right", numbers([1])).status == 200
+        assert server.post("/v2/repository/models/right/load", {}).status == 200
+        answer = server.post("/v2/repository/models/wrong/load", {})
+        assert answer.status == 500
+        assert "1/data" in answer.error
+        assert server.infer("later", numbers([2])).json()["outputs"][0]["data"] == [2]
+        assert server.post("/v2/repository/models/right/unload", {}).status == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -107,6 +108,13 @@ class ModelEntry:
     def loaded(self) -> list[LoadedModel]:
         """The same as models."""
         return [version.model for version in self.ready() if version.model is not None]
+
+    def note_again(self, fresh: Iterable[VersionEntry]) -> None:
+        """Say of versions that had failed before why they have failed now."""
+        for version in fresh:
+            shown = self.versions.get(version.version)
+            if shown is not None and shown.state is version.state is ModelState.UNAVAILABLE and not shown.was_unloaded:
+                shown.reason = version.reason
 
     def forget_gone(self) -> None:
         """Forget the lowest of too many versions that were unloaded."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.serving import ServingModel
 from naiad.lifecycle.asking import Asker, AskingModels, Done
+from naiad.lifecycle.brought import BroughtContent
 from naiad.lifecycle.candidate import Candidate
 from naiad.lifecycle.demand import Demand
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
@@ -32,6 +32,7 @@ from naiad.lifecycle.retiring import Retirements
 from naiad.lifecycle.retrying import with_retries
 from naiad.lifecycle.routing import Routing, configured_routes
 from naiad.lifecycle.states import ModelState
+from naiad.lifecycle.strays import Strays
 from naiad.lifecycle.threads import LoadPermits, in_thread
 from naiad.repository.catalog import Catalog
 from naiad.repository.namespaces import short_name
@@ -45,10 +46,6 @@ logger = logging.getLogger("naiad")
 
 MAX_UNLOADING: Final = 8
 """How many earlier copies of each version of a model may still finish their requests when it is loaded anew."""
-MAX_STRAYS: Final = 256
-"""How many models are remembered that no repository holds and of which nothing is loaded."""
-MAX_CONTENT: Final = 1 << 30
-"""Bytes of configurations and files that loads under way and waiting may bring together, but for a single one."""
 FETCHES: Final = 4
 """How many models of remote repositories are fetched at the same time when the server starts."""
 _NOT_EXPLICIT: Final = (
@@ -102,8 +99,8 @@ class ModelManager:
         self._retirements = Retirements()
         self._in_place = InPlace(settings, self._permits)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strays: OrderedDict[str, None] = OrderedDict()
-        self._content = 0
+        self._strays = Strays(self.entries, self.names)
+        self._brought = BroughtContent()
         self._fetching = asyncio.Semaphore(FETCHES)
         self._meters: set[LoadMeter] = set()
         self.demand = Demand(self, memory.demand_s) if memory.demand_s else None
@@ -198,27 +195,27 @@ class ModelManager:
         return keys or [name]
 
     async def _load_one(
-        self,
-        name: str,
-        overrides: Overrides = NO_OVERRIDES,
-        asker: Asker | None = None,
-        only_missing: bool = False,
+        self, name: str, overrides: Overrides = NO_OVERRIDES, asker: Asker | None = None, only_missing: bool = False
     ) -> None:
         """Load one model, in any mode; with ``only_missing`` nothing happens when it serves by then."""
-        async with self._holding(name, overrides), self._turn(name, asker) as operation:
-            if only_missing and not self.is_loadable(name):
+        with self._brought.holding(name, overrides.size):
+            async with self._turn(name, asker) as operation:
+                await self._load_found(name, overrides, only_missing, operation)
+
+    async def _load_found(self, name: str, overrides: Overrides, only_missing: bool, operation: Operation) -> None:
+        if only_missing and not self.is_loadable(name):
+            return
+        before = self.entries.get(name)
+        known = before.files if before is not None and before.serving and not overrides else None
+        # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
+        may_be_old = before is None or not before.serving
+        find = partial(self._settings.finder.find, self._catalog, name, overrides, known, may_be_old)
+        found = await self._find(name, find)
+        async with self._trying(self._entry(name), found) as entry:
+            if found.files is not None and found.files == known:
+                _note(entry.ready(), "")
                 return
-            before = self.entries.get(name)
-            known = before.files if before is not None and before.serving and not overrides else None
-            # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
-            may_be_old = before is None or not before.serving
-            find = partial(self._settings.finder.find, self._catalog, name, overrides, known, may_be_old)
-            found = await self._find(name, find)
-            async with self._trying(self._entry(name), found) as entry:
-                if found.files is not None and found.files == known:
-                    _note(entry.ready(), "")
-                    return
-                await self._take_up(entry, found, operation)
+            await self._take_up(entry, found, operation)
 
     async def follow(self, name: str, source: ModelSource | None, unchanged: frozenset[int] = frozenset()) -> bool:
         """Bring a model to what a look at the repositories found: load it from ``source``, or unload it.
@@ -259,7 +256,7 @@ class ModelManager:
         finally:
             if (folder := found.folder) is not None:
                 await in_thread(folder.tried, any(v.folder is folder for v in entry.ready()))
-            self._note_stray(entry.name)
+            self._strays.note(entry.name)
 
     async def _take_up(
         self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int] = frozenset()
@@ -282,21 +279,6 @@ class ModelManager:
                 problem = await self._load_first(entry, found, operation)
         if problem is not None:
             raise load_failed(entry.name, entry.versions.values(), problem)
-
-    @asynccontextmanager
-    async def _holding(self, name: str, overrides: Overrides) -> AsyncIterator[None]:
-        """Count what a load holds in memory until it is over."""
-        size = overrides.size
-        if size and self._content and self._content + size > MAX_CONTENT:
-            raise UnavailableError(
-                f"loads that are under way or wait have brought {self._content} bytes of files: load model '{name}' "
-                "when some of them are over"
-            )
-        self._content += size
-        try:
-            yield
-        finally:
-            self._content -= size
 
     async def unload_model(self, name: str, unload_dependents: bool = False, asker: Asker | None = None) -> None:
         """Let a model go: it refuses new requests from now on and ends when its last one is answered.
@@ -327,7 +309,7 @@ class ModelManager:
         entry.choose_serving()
         if not entry.versions and entry.routing is None:
             del self.entries[name]
-        self._note_stray(name)
+        self._strays.note(name)
 
     def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None:
         """Start ``load_model``; ``done`` gets the error that it ends with, or None."""
@@ -432,7 +414,7 @@ class ModelManager:
             entry = self._entry(name)
             entry.problem = problem
             _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), str(problem))
-            self._note_stray(name)
+            self._strays.note(name)
 
     # Versions
 
@@ -481,7 +463,7 @@ class ModelManager:
                 if version.state is ModelState.READY:
                     self._retire(entry, version)
             _note(entry.ready(), not_reloaded(problem))
-            _note_again(entry, fresh)
+            entry.note_again(fresh)
             raise load_failed(entry.name, fresh, problem)
         before = [v for v in entry.ready() if v.version not in kept]
         _note((entry.versions[number] for number in kept), "")
@@ -575,17 +557,6 @@ class ModelManager:
         if model is not None:
             self.on_unloading(model)
 
-    def _note_stray(self, name: str) -> None:
-        """Forget the oldest of too many models that nothing is left of but their names, which callers may choose."""
-        self._strays.pop(name, None)
-        if name in self.names.known or name not in self.entries:
-            return
-        self._strays[name] = None
-        if len(self._strays) > MAX_STRAYS:
-            gone = next((stray for stray in self._strays if self.entries[stray].is_empty), None)
-            if gone is not None:
-                del self._strays[gone], self.entries[gone]
-
     # The end
 
     async def unload_all(self, timeout: float) -> bool:
@@ -619,11 +590,3 @@ def _note(versions: Iterable[VersionEntry], reason: str) -> None:
     """Change the reason of versions whose state stays as it is."""
     for version in versions:
         version.reason = reason
-
-
-def _note_again(entry: ModelEntry, fresh: Iterable[VersionEntry]) -> None:
-    """Say of versions that had failed before why they have failed now."""
-    for version in fresh:
-        shown = entry.versions.get(version.version)
-        if shown is not None and shown.state is version.state is ModelState.UNAVAILABLE and not shown.was_unloaded:
-            shown.reason = version.reason
