@@ -41,8 +41,11 @@ MAY_USE_NETWORK = {
     "uvloop": ("frontends", "server", "cli"),
     # Processes of models are talked to over pairs of local sockets.
     "socket": ("frontends", "server", "cli", "child", "execution", "backends.hosted"),
-    "ssl": ("frontends", "server", "cli"),
+    "ssl": ("frontends", "server", "cli", "repository.remote.web"),
     "httptools": ("wire.http1", "frontends"),
+    # Loading threads fetch what lies elsewhere.
+    "urllib": ("repository.remote",),
+    "http": ("repository.remote.web",),
 }
 NETWORK_CALLS = re.compile(
     r"open_connection|open_unix_connection|start_server|start_unix_server|StreamReader|StreamWriter|BufferedProtocol"

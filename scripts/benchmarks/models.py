@@ -149,6 +149,29 @@ def save_graph(
     onnx.save(model, path)
 
 
+def add_table(repository: Path, name: str, rows: int, *fields: str, like: Path | None = None) -> Path:
+    """A model that looks rows of FP32 [16] up in a table of ``rows``, which its file holds; gives back that file.
+
+    With ``like`` it is one that was made before: a large one takes long to make.
+    """
+    version = add_model(
+        repository,
+        name,
+        'platform: "onnxruntime_onnx"',
+        tensor_field("input", "row", "TYPE_INT64", [-1]),
+        tensor_field("output", "y", "TYPE_FP32", [-1, 16]),
+        one_instance(threads=1),
+        *fields,
+    )
+    file = version / "model.onnx"
+    if like is not None:
+        file.hardlink_to(like)
+        return file
+    table = {"table": np.ones((rows, 16), np.float32)}
+    save_graph(file, [("row", "INT64", ["rows"])], [("Gather", ["table", "row"], "y")], table, "y")
+    return file
+
+
 def add_resnet(repository: Path, name: str, threads: int) -> tuple[Path, str, str]:
     """resnet50 with random weights and a fixed batch of one; gives back its file, input name and output name."""
     onnx = _import_onnx()

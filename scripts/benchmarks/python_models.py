@@ -79,6 +79,13 @@ def add_python_identity(repository: Path, name: str = "python_identity") -> None
     add_python_model(repository, name, IDENTITY, "max_batch_size: 64", *tensors, "dynamic_batching { }")
 
 
+def add_large(repository: Path, name: str) -> None:
+    """A model that holds 200 MB, and gives FP32 [-1] INPUT0 back as OUTPUT0."""
+    holds = "    def initialize(self, args):\n        self.held = np.ones(25_000_000)\n\n    def execute("
+    code = "import numpy as np\n" + IDENTITY.replace("    def execute(", holds, 1)
+    add_python_model(repository, name, code, "max_batch_size: 64", *_from_input_to_output(-1))
+
+
 def add_python_chains(repository: Path) -> None:
     """``python_chain`` (batched dynamically up to 16) and ``python_unbatched``, the same 1000 small steps of numpy."""
     for name, scheduling in (("python_chain", CHAIN_BATCHING), ("python_unbatched", "")):

@@ -175,6 +175,21 @@ class BackendUnavailableError(ModelLoadError):
     """The framework that a model needs is not installed or not known."""
 
 
+class StoreError(ModelLoadError):
+    """A remote repository, or the local mirror of it, cannot be used as it is."""
+
+    http_status = 500
+    grpc_code = 13
+
+
+class StoreUnreachableError(StoreError):
+    """A remote repository does not answer, or only with errors that pass."""
+
+    http_status = 503
+    grpc_code = 14
+    retryable = True
+
+
 class OptionError(NaiadError):
     """A command-line option, environment variable or configuration key of the server is wrong."""
 

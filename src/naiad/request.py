@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -106,6 +106,20 @@ class Outputs(dict[str, Array]):
         self.parameters = parameters
 
 
+class Recipient(Protocol):
+    """Who runs a request."""
+
+    @property
+    def version(self) -> int:
+        """The version of the model that answers."""
+
+    def submit(self, request: InferRequest) -> None:
+        """Take a checked request in."""
+
+    def cancel(self, request: InferRequest) -> None:
+        """Give a request up."""
+
+
 class InferRequest:
     """One inference request, checked against its model.
 
@@ -143,6 +157,12 @@ class InferRequest:
     def headers(self) -> Mapping[str, str]:
         """What the caller said beside the request, by lower-case name (headers of HTTP, metadata of gRPC)."""
         return {}
+
+    def aim(self, recipient: Recipient) -> None:
+        """The request goes to ``recipient``, which takes the same as the one that it was read for.
+
+        Carriers that cancel, or say which version answered, have to know.
+        """
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Answer the caller; exactly one of ``outputs`` and ``error`` counts (``error`` when it is not None)."""

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,9 +30,14 @@ from naiad.frontends.renewal import Renewal
 from naiad.frontends.renewed import renew_grpc_tls, renew_http_tls, renew_keys, renewed_paths
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.memory import MemorySettings
+from naiad.lifecycle.polling import Polling
+from naiad.lifecycle.threads import in_thread
 from naiad.options import ServerOptions, option_rows
 from naiad.regions.registry import MAX_REGIONS, RegionRegistry
-from naiad.repository.catalog import Catalog
+from naiad.repository.agents import AgentDirectory
+from naiad.repository.catalog import Outline, open_catalog
+from naiad.repository.watch import Watch
 from naiad.scheduling.budget import RequestBudget
 from naiad.telemetry.host import usable_memory_bytes
 from naiad.telemetry.logs import LogSettings, ServerLog, table_log
@@ -41,6 +47,7 @@ from naiad.version import __version__
 
 if TYPE_CHECKING:
     from naiad.frontends.http.service import TakeHttp2
+    from naiad.repository.remote.repository import RemoteModel
 
 logger = logging.getLogger("naiad")
 
@@ -97,15 +104,29 @@ class Server:
             options.model_config_name,
             cache=self._cache,
             budget=self._budget,
+            auto_warmup=options.auto_warmup,
+            retries=options.model_load_retry_count,
+            agents=AgentDirectory(Path(options.repoagent_directory)),
         )
-        self._catalog = Catalog(options.model_repository, options.paths)
+        self._catalog = open_catalog(
+            options.model_repository,
+            options.paths,
+            options.model_repository_mirror,
+            options.model_repository_mirror_size,
+            options.model_namespacing,
+        )
         is_explicit = options.model_control_mode == "explicit"
         self._tracing = Tracing.from_options(options)
-        self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit)
+        memory = MemorySettings(
+            options.model_memory_budget, options.model_idle_unload_secs, options.load_on_demand_secs
+        )
+        self._manager = ModelManager(settings, options.model_load_thread_count, self._catalog, is_explicit, memory)
+        self._watch = Watch(self._catalog) if options.polls else None
         self._regions = RegionRegistry(options.allow_client_shm)
         self._engine = Engine(self._manager, options.id, options.strict_readiness, log, self._tracing, self._regions)
         self._renewal = Renewal(renewed_paths(options))
         self._gates = gates(options)
+        self._outline: Outline | None = None
         self._listeners: list[Frontend] = []
         renew_keys(self._renewal, options, self._gates.keys, self._listeners)
         self._stop = asyncio.Event()
@@ -122,10 +143,14 @@ class Server:
         if problem := self._tracing.problem():
             raise OptionError(f'Bad option: "--trace-config". {problem}')
         self._watch_signals()
-        sources = self._scan()
+        if not self._catalog.remote:
+            # A folder that is not there is said before anything is opened; a store may take its time to answer.
+            self._outline = self._catalog.outline()
+            if self._watch is not None:
+                self._watch.begin(self._outline.local)
         try:
             await self._listen()
-            await self._load(sources)
+            await self._load()
             if self._options.exit_on_error and self._engine.not_loaded():
                 logger.error("error: creating server: Internal - failed to load all models")
                 self._engine.exiting = True
@@ -134,14 +159,27 @@ class Server:
             self._renewal.start()
             if not self._stop.is_set():
                 logger.info("Naiad %s is ready: %.2f s", __version__, monotonic() - begun)
-                await self._stop.wait()
+                await self._serve_until_stopped()
+            await self._leave()
             return await self._shut_down()
         finally:
             self._renewal.close()
             for listener in self._listeners:
                 listener.abort()
             self._regions.close()
+            self._catalog.close()
             self._tracing.close(TRACE_FILE_S)
+
+    async def _serve_until_stopped(self) -> None:
+        if self._watch is None:
+            await self._stop.wait()
+            return
+        polling = Polling(self._manager, self._watch, self._options.repository_poll_secs)
+        polling.start()
+        try:
+            await self._stop.wait()
+        finally:
+            await polling.stop()
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -155,24 +193,38 @@ class Server:
             logger.error("%s again: exiting at once, requests in flight are lost", name)
             _exit_now(1)
         logger.info("%s: waiting up to %d s for requests in flight", name, self._options.exit_timeout_secs)
-        self._engine.exiting = True
+        if self._options.shutdown_delay and self._manager.loaded:
+            self._engine.leaving = True
+        else:
+            self._engine.exiting = True
         self._stop.set()
 
-    def _scan(self) -> Sequence[ModelSource]:
+    async def _leave(self) -> None:
+        """Go on serving for ``--shutdown-delay``, while callers find out that this server is not ready any more."""
+        if self._engine.leaving:
+            logger.info("not ready any more, serving for another %d s", self._options.shutdown_delay)
+            await asyncio.sleep(self._options.shutdown_delay)
+            self._engine.exiting = True
+
+    async def _wanted(self) -> Sequence[ModelSource | RemoteModel]:
         """The models to load at the start."""
-        listing = self._catalog.listing()
-        for problem in listing.problems:
+        options = self._options
+        is_whole = options.model_control_mode != "explicit" or options.load_model == ("*",)
+        outline, self._outline = self._outline, None
+        if outline is None:
+            outline = await in_thread(self._catalog.outline, is_whole)
+        for problem in outline.local.problems:
             if not problem.fatal:
                 logger.warning("%s", problem.located())
-        known = listing.models.keys() | listing.unavailable.keys()
-        self._manager.names.known = frozenset(known)
-        wanted = self._options.wanted_models(known)
-        for name in sorted(wanted - listing.models.keys()):
-            reason = listing.unavailable.get(
+        models = outline.models
+        self._manager.names.known = outline.names
+        wanted = options.wanted_models(outline.names)
+        for name in sorted(wanted - models.keys()):
+            reason = outline.unavailable.get(
                 name, "failed to poll from model repository: there is no model of that name"
             )
             self._manager.refuse(name, ModelLoadError(reason))
-        return tuple(source for name, source in listing.models.items() if name in wanted)
+        return tuple(source for name, source in models.items() if name in wanted)
 
     async def _listen(self) -> None:
         options = self._options
@@ -258,8 +310,8 @@ class Server:
         if title:
             logger.info("Started %s at %s", title, listener.address)
 
-    async def _load(self, sources: Sequence[ModelSource]) -> None:
-        loading = asyncio.ensure_future(self._manager.load_all(sources))
+    async def _load(self) -> None:
+        loading = asyncio.ensure_future(self._load_wanted())
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -273,6 +325,9 @@ class Server:
         # What is loaded stays: collections need not look at it again.
         gc.collect()
         gc.freeze()
+
+    async def _load_wanted(self) -> None:
+        await self._manager.load_all(await self._wanted())
 
     async def _shut_down(self) -> int:
         deadline = monotonic() + self._options.exit_timeout_secs

@@ -9,6 +9,7 @@ import pytest
 
 from naiad.cli.check import run
 
+OPERATORS = 'model_operations { op_library_filename: "x.so" }\n'
 IDENTITY = """\
 backend: "identity"
 max_batch_size: 4
@@ -52,7 +53,7 @@ def test_every_problem_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     model(tmp_path, "fine", IDENTITY)
     typos = IDENTITY + "dynamic_batching {\n  perferred_batch_size: [ 4 ]\n}\nzzz: 1\n"
     file = model(tmp_path, "typos", typos) / "config.pbtxt"
-    rules = IDENTITY + "dynamic_batching { preferred_batch_size: [ 8 ] }\nmodel_warmup { }\n"
+    rules = IDENTITY + "dynamic_batching { preferred_batch_size: [ 8 ] }\n" + OPERATORS
     other = model(tmp_path, "rules", rules) / "config.pbtxt"
     assert check(tmp_path) == 1
     shown = capsys.readouterr().out
@@ -65,8 +66,16 @@ def test_every_problem_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (
         f"rules: 2 problems\n  {other}:5: dynamic batching preferred size must be <= max batch size for rules" in shown
     )
-    assert f"  {other}:6: 'model_warmup' of model 'rules' asks for model warm-up" in shown
+    assert f"  {other}:6: 'model_operations.op_library_filename' of model 'rules' asks for custom operator" in shown
     assert shown.endswith("3 models checked: 1 ok, 2 with problems (4 problems)\n")
+
+
+def test_a_warm_up_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = "data_type: TYPE_FP32 dims: [ 2, 2, 2 ] zero_data: true"
+    model(tmp_path, "m", IDENTITY + f'model_warmup {{ batch_size: 1 inputs {{ key: "A" value {{ {data} }} }} }}\n')
+    assert check(tmp_path) == 1
+    shown = capsys.readouterr().out
+    assert "m: 1 problem\n  [request id: <id_unknown>] unexpected shape for input 'A' for model 'm'" in shown
 
 
 def test_problems_are_shown_also_when_the_backend_is_missing(
@@ -92,9 +101,9 @@ def test_problems_of_the_layout(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_problem_of_all_versions_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = model(tmp_path, "m", IDENTITY + "version_policy { all { } }\nmax_batch_size: 3\n")
     (folder / "2").mkdir()
-    (folder / "config.pbtxt").write_text(IDENTITY + "version_policy { all { } }\nmodel_warmup { }\n")
+    (folder / "config.pbtxt").write_text(IDENTITY + "version_policy { all { } }\n" + OPERATORS)
     assert check(tmp_path) == 1
-    assert capsys.readouterr().out.count("model warm-up") == 1
+    assert capsys.readouterr().out.count("custom operator libraries") == 1
 
 
 @pytest.mark.parametrize("name", ["nowhere", "notes.txt"])

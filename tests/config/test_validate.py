@@ -213,6 +213,9 @@ CASES = {
     BASE + "instance_group { kind: KIND_MODEL gpus: 0 }": [
         "instance group m_0 of model m has kind KIND_MODEL but specifies one or more GPUs"
     ],
+    BASE + "instance_group { kind: KIND_CPU count: 5000 }": [
+        "instance group m_0 of model m has count 5000, and a group has at most 4096 instances"
+    ],
     BASE + "instance_group { kind: KIND_CPU passive: true }": [
         "every instance group of m is passive, so that none would run its requests: set passive: false in one of them"
     ],
@@ -266,12 +269,10 @@ REFUSED = {
     "batch_input { }": ["batch_input"],
     "batch_output { }": ["batch_output"],
     "input { } input { allow_ragged_batch: true }": ["input[1].allow_ragged_batch"],
-    "model_warmup { }": ["model_warmup"],
     'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x" } }': [
         'parameters["TRITON_BATCH_STRATEGY_PATH"]'
     ],
     'model_operations { op_library_filename: "x.so" }': ["model_operations.op_library_filename"],
-    'model_repository_agents { agents { name: "checksum" } }': ["model_repository_agents.agents"],
     'runtime: "libtriton_other.so"': ["runtime"],
     'backend: "pytorch" runtime: "model.py"': ["runtime"],
     "instance_group { secondary_devices { } }": ["instance_group[0].secondary_devices"],

@@ -64,6 +64,9 @@ def same(expected: Any, found: Any, key: str = "") -> bool:
     """Whether two JSON values are equal, but for times; objects keep their order of keys only where lists do."""
     if key in CHANGING:
         return isinstance(found, int)
+    if key == "memory_usage":
+        # The reference shows nothing for its backends; here it is measured.
+        return all(usage["type"] == "CPU" and usage["byte_size"] > 0 for usage in found)
     if isinstance(expected, dict):
         return (
             isinstance(found, dict)

@@ -13,7 +13,8 @@ from execution.models import Caller, until
 from frontends.http_application import identity_config, run, write_model
 from naiad.engine.engine import Engine
 from naiad.lifecycle.loading import LoadSettings
-from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.manager import NO_LIMITS, ModelManager
+from naiad.lifecycle.memory import MemorySettings
 from naiad.repository.catalog import Catalog
 from naiad.request import RequestTerms
 
@@ -34,11 +35,17 @@ LATE = CONFIG + parameter("creation_delay_sec", 0.3)
 class House:
     """A manager in explicit mode, and what it serves."""
 
-    def __init__(self, repository: Path, threads: int = 2, is_explicit: bool = True) -> None:
+    def __init__(
+        self,
+        repository: Path,
+        threads: int = 2,
+        is_explicit: bool = True,
+        memory: MemorySettings = NO_LIMITS,
+    ) -> None:
         repository.mkdir(exist_ok=True)
         settings = LoadSettings(lambda backend: {}, cores=1)
         self.repository = repository
-        self.manager = ModelManager(settings, threads, Catalog((repository,)), is_explicit)
+        self.manager = ModelManager(settings, threads, Catalog((repository,)), is_explicit, memory)
         self.engine = Engine(self.manager, "test", True)
         self.manager.loaded = True
 

@@ -12,10 +12,11 @@ from execution.models import until
 from frontends.http_application import run
 from lifecycle.explicit_house import AS_JSON, CONFIG, House, answered, caller, parameter, play
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
-from naiad.lifecycle import manager
+from naiad.lifecycle import brought
 from naiad.lifecycle.entries import MAX_GONE
-from naiad.lifecycle.manager import MAX_STRAYS, MAX_UNLOADING
+from naiad.lifecycle.manager import MAX_UNLOADING
 from naiad.lifecycle.names import Names
+from naiad.lifecycle.strays import MAX_STRAYS
 from naiad.repository.catalog import Catalog
 from naiad.repository.overrides import Overrides
 
@@ -68,7 +69,7 @@ def test_versions_that_were_unloaded_are_bounded(tmp_path: Path) -> None:
 
 
 def test_what_waiting_loads_hold_together_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "MAX_CONTENT", 10_000)
+    monkeypatch.setattr(brought, "MAX_CONTENT", 10_000)
 
     async def scenario(found: House) -> None:
         config = (AS_JSON % 1)[:-1] + ', "parameters": {"creation_delay_sec": {"string_value": "0.3"}}}'

@@ -27,6 +27,7 @@ from execution.models import Caller, until
 from frontends.http_application import identity_config
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
+from naiad.execution.process import ProcessInstance
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
@@ -159,6 +160,8 @@ ASKED = st.builds(
 class Sequences(RuleBasedStateMachine):
     """The server on one side and ``Expected`` on the other."""
 
+    backend = "identity"
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
@@ -225,7 +228,7 @@ class Sequences(RuleBasedStateMachine):
         for version in lies.versions:
             (folder / str(version)).mkdir(parents=True)
         file = folder / "config.pbtxt"
-        config = pbtxt(lies.tag, "nonsense" if lies.kind == "unknown" else "identity")
+        config = pbtxt(lies.tag, "nonsense" if lies.kind == "unknown" else self.backend)
         file.write_text(config + ("{" if lies.kind == "unreadable" else ""))
         os.utime(file, ns=(0, lies.tag))
         self.expected[name].lies = lies
@@ -327,12 +330,65 @@ class Sequences(RuleBasedStateMachine):
         assert len(list(Path(tempfile.gettempdir()).glob("naiad-model-*"))) == len(held)
 
 
-def test_any_sequence_of_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+MODEL_PY = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", x)]) for x in inputs]
+"""
+
+
+class ProcessSequences(Sequences):
+    """The same with models in processes, which are killed now and then."""
+
+    backend = "python"
+
+    def put(self, name: str, lies: Lies) -> None:
+        super().put(name, lies)
+        for version in lies.versions:
+            (self.folder / name / str(version) / "model.py").write_text(MODEL_PY)
+            os.utime(self.folder / name / str(version) / "model.py", ns=(0, lies.tag))
+
+    @rule(name=st.sampled_from(NAMES))
+    def kill(self, name: str) -> None:
+        """A process ends: it comes back by itself, and the states stay as they are."""
+        if self.expected[name].serves:
+            self.run(self.kill_and_wait(name))
+
+    async def kill_and_wait(self, name: str) -> None:
+        model = self.engine.find(name, None)
+        for instance in model._instances:
+            if isinstance(instance, ProcessInstance) and instance._process is not None:
+                instance._process.process.kill()
+                await until(lambda: bool(model.problem))
+                assert not self.engine.is_ready()
+        await until(lambda: not model.problem)
+        caller = self.caller(name)
+        await asyncio.wait_for(caller.done.wait(), 10)
+        assert [error for _, error in caller.answers] == [None]
+        await self.compare()
+
+
+@pytest.mark.parametrize(
+    ("machine", "examples", "steps"),
+    [
+        pytest.param(Sequences, 40, 20, id="few"),
+        pytest.param(Sequences, 400, 40, id="many", marks=pytest.mark.slow),
+        pytest.param(ProcessSequences, 8, 10, id="processes", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.timeout(600)
+def test_any_sequence_of_operations(
+    machine: type[Sequences], examples: int, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
     run_state_machine_as_test(
-        Sequences, settings=settings(max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=slow)
+        machine,
+        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=slow),
     )
     assert not list(temporary.iterdir())

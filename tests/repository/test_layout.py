@@ -147,12 +147,6 @@ def test_a_repository_that_is_none(path: str, words: str, tmp_path: Path) -> Non
         scan([tmp_path / path])
 
 
-@pytest.mark.parametrize("address", ["s3://bucket/models", "gs://bucket", "as://account/container"])
-def test_remote_repositories_are_refused(address: str) -> None:
-    with pytest.raises(OptionError, match="remote storage is not supported"):
-        scan([Path(address)])
-
-
 def test_single_file(tmp_path: Path) -> None:
     make(tmp_path, "resnet50.v2.onnx")
     source = single_file(tmp_path / "resnet50.v2.onnx")

@@ -195,7 +195,7 @@ def test_an_unreadable_folder(tmp_path: Path) -> None:
         pytest.param(["--model-repository", "{file}"], "is a file", id="a file for a repository"),
         pytest.param(["{file}"], "has the suffix '.txt'", id="a file that is no model"),
         pytest.param(
-            ["--model-repository", "s3://bucket/models"], "s3:// storage is not supported", id="remote repository"
+            ["--model-repository", "ftp://host/models"], "ftp:// storage is not supported", id="remote repository"
         ),
     ],
 )
@@ -215,7 +215,7 @@ def test_paths_that_cannot_be_served(tmp_path: Path, arguments: list[str], text:
         pytest.param(["--http-port", "70000"], ['"--http-port"', "70000", "65535"], id="too large a port"),
         pytest.param(["--http-prot", "1"], ["--http-prot", "--http-port"], id="unknown option"),
         pytest.param(["--http-max-input-size", "0"], ["must be greater than 0"], id="no input"),
-        pytest.param(["--model-control-mode", "poll"], ["poll"], id="not yet"),
+        pytest.param(["--model-control-mode", "polling"], ["polling", "poll"], id="no such mode"),
         pytest.param(["--log-format", "xml"], ["xml", "ISO8601"], id="log format"),
         pytest.param(["--metrics-port", "8000"], ["same address and port"], id="one port for both"),
         pytest.param(["--log-file", "/nosuch/folder/log"], ["/nosuch/folder/log"], id="log file"),

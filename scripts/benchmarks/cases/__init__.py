@@ -17,6 +17,8 @@ from . import (
     json_beside,
     large,
     linear_model,
+    load_beside,
+    load_rounds,
     mixed,
     mlp,
     python_chain,
@@ -24,6 +26,7 @@ from . import (
     python_round_trip,
     python_spin,
     python_start,
+    reload,
     start,
     tail,
 )
@@ -56,4 +59,7 @@ CASES: Mapping[str, Case] = {
     "python_memory": python_start.python_memory,
     "python_spin": python_spin.python_spin,
     "execution": execution.measure,
+    "reload": reload.measure,
+    "load_beside": load_beside.measure,
+    "load_rounds": load_rounds.measure,
 }

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -91,7 +91,13 @@ class Instance(ABC):
 
 
 class Backend(ABC):
-    """One model version inside one framework."""
+    """One model version inside one framework.
+
+    Attributes:
+        framework: the module that it imports to load anything; "" for none in this process.
+    """
+
+    framework: ClassVar[str] = ""
 
     def __init__(self, context: BackendContext) -> None:
         self.context = context
@@ -120,6 +126,18 @@ class Backend(ABC):
     @abstractmethod
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """A new instance; called in the thread that will use it."""
+
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """Take over other instance groups, for instances that are made from now on. Nothing else has changed.
+
+        Args:
+            spec: the specification with these groups.
+            config: the completed configuration message with them.
+
+        Raises:
+            ModelLoadError: instances of such groups cannot be made. The groups from before are then taken over again.
+        """
+        self.config = config
 
     def child(self, group: InstanceGroupSpec, index: int) -> ChildSpec | None:
         """How the process of an instance is started, for a backend whose instances run in processes of their own."""

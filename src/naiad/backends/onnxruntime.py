@@ -34,6 +34,8 @@ class OnnxRuntimeBackend(Backend):
     twice. Otherwise each instance has a session, as a pool of threads serves one run at a time well.
     """
 
+    framework = "onnxruntime"
+
     def __init__(self, context: BackendContext) -> None:
         super().__init__(context)
         self._lock = threading.Lock()
@@ -67,6 +69,16 @@ class OnnxRuntimeBackend(Backend):
         check_signature(spec, graph.inputs, graph.outputs)
         self._scalars = _scalars(spec, graph)
         _check_bfloat16(spec)
+
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """New sessions get as many threads as their new number leaves; the others keep theirs."""
+        super().regroup(spec, config)
+        settings = read_settings(self.context, spec.parameters, spec.graph_level, spec.instance_count)
+        self._check_devices(spec)
+        with self._lock:
+            if settings != self._settings:
+                self._sessions.clear()
+            self._settings, self._spec = settings, spec
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance on the processor, or on the GPU that is the index-th of a KIND_GPU group."""

@@ -33,6 +33,8 @@ _SETTLING_RUNS = 2
 class PyTorchBackend(Backend):
     """One TorchScript model version; every instance has a module of its own unless ENABLE_WEIGHT_SHARING is set."""
 
+    framework = "torch"
+
     def __init__(self, context: BackendContext) -> None:
         super().__init__(context)
         self._lock = threading.Lock()
@@ -54,9 +56,7 @@ class PyTorchBackend(Backend):
         device = _device(spec.instance_groups[0], 0) if spec.instance_groups else "cpu"
         _check_devices(spec)
         reader = ParameterReader(spec.name, spec.parameters)
-        self._threads = reader.integer("INTRA_OP_THREAD_COUNT", 0) or threads_per_instance(
-            self.context, spec.instance_count
-        )
+        self._threads = self._threads_of(spec, reader)
         self._share = reader.boolean("ENABLE_WEIGHT_SHARING", False)
         _apply_process_wide(spec, reader)
         module = self._modules[device] = load_module(spec.name, self.context.model_path, device)
@@ -66,6 +66,17 @@ class PyTorchBackend(Backend):
         _check_tensors(spec)
         self._plan = _plan(spec, schema, module, reader)
         self._spec = spec
+
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """New instances get as many threads as their new number leaves; the others keep theirs."""
+        super().regroup(spec, config)
+        _check_devices(spec)
+        self._threads = self._threads_of(spec, ParameterReader(spec.name, spec.parameters))
+        self._spec = spec
+
+    def _threads_of(self, spec: ModelSpec, reader: ParameterReader) -> int:
+        wanted = reader.integer("INTRA_OP_THREAD_COUNT", 0)
+        return wanted or threads_per_instance(self.context, spec.instance_count)
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance whose thread is the calling one: torch counts its worker threads per calling thread."""

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from naiad.config.export import config_pbtxt
 from naiad.config.problems import ConfigProblemsError
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import prepare, problems
 from naiad.config.source import ModelSource
+from naiad.engine.engine import Engine
 from naiad.errors import ConfigError, NaiadError
-from naiad.lifecycle.candidate import candidate
+from naiad.lifecycle.candidate import Candidate
 from naiad.lifecycle.loading import LoadSettings, start_backend
-from naiad.repository.discover import discover
-from naiad.repository.layout import Listing
+from naiad.lifecycle.warmup import configured_samples
+from naiad.options.remote_uri import RemoteUri
+from naiad.repository.agents import AgentDirectory
+from naiad.repository.catalog import Outline, open_catalog
+
+if TYPE_CHECKING:
+    from naiad.repository.remote.repository import RemoteModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +37,25 @@ class ModelReport:
 
 
 def run(
-    paths: Sequence[Path],
+    paths: Sequence[Path | RemoteUri],
     *,
     disable_auto_complete: bool,
     model_config_name: str,
     backend_config: Mapping[str, Mapping[str, str]],
+    repoagent_directory: str = "",
+    mirror: str = "",
+    mirror_size: int = 0,
 ) -> int:
-    """Check every model of ``paths`` (repositories, folders of one model, model files) and print what was found.
+    """Check every model of ``paths`` and print what was found.
+
+    ``paths`` are repositories, folders of one model, model files and addresses.
 
     Each version that a server would load is loaded into its framework once, and let go again.
 
     Args:
         backend_config: ``--backend-config`` settings by backend, those of all backends under "".
+        repoagent_directory: where repository agents lie.
+        mirror: ``--model-repository-mirror``, for addresses alone, as ``mirror_size``.
 
     Returns:
         The exit code: 0 when every model would load, 1 when there is any problem.
@@ -50,50 +64,65 @@ def run(
         lambda backend: {**backend_config.get("", {}), **backend_config.get(backend, {})},
         auto_complete=not disable_auto_complete,
         model_config_name=model_config_name,
+        agents=AgentDirectory(Path(repoagent_directory)),
     )
-    try:
-        listing = discover((), paths)
-    except NaiadError as error:
-        print(f"error: {error}")
-        return 1
-    return _print_all(listing, settings)
+    with ExitStack() as stack:
+        try:
+            catalog = open_catalog((), paths, mirror, mirror_size)
+            stack.callback(catalog.close)
+            outline = catalog.outline(is_whole=True)
+        except NaiadError as error:
+            print(f"error: {error}")
+            return 1
+        return _print_all(outline, settings)
 
 
-def _print_all(listing: Listing, settings: LoadSettings) -> int:
-    for problem in listing.problems:
+def _print_all(outline: Outline, settings: LoadSettings) -> int:
+    for problem in outline.local.problems:
         if not problem.fatal:
             print(f"warning: {problem.located()}\n")
     reports = []
-    for report in _reports(listing, settings):
+    for report in _reports(outline, settings):
         _print_report(report)
         reports.append(report)
     return _print_summary(reports)
 
 
-def _reports(listing: Listing, settings: LoadSettings) -> Iterator[ModelReport]:
+def _reports(outline: Outline, settings: LoadSettings) -> Iterator[ModelReport]:
     refused: dict[str, list[str]] = {}
-    for problem in listing.problems:
+    for problem in outline.local.problems:
         if problem.fatal:
             refused.setdefault(problem.model, []).append(problem.message)
     yield from (ModelReport(name, problems=tuple(lines)) for name, lines in refused.items())
-    yield from (check_model(source, settings) for source in listing.models.values())
+    for name in outline.unavailable.keys() - refused.keys():
+        yield ModelReport(name, problems=(outline.unavailable[name],))
+    for model in outline.models.values():
+        yield check_model(model, settings)
 
 
-def check_model(source: ModelSource, settings: LoadSettings) -> ModelReport:
-    """Load every version of ``source`` that a server would load, and let it go again."""
+def check_model(model: ModelSource | RemoteModel, settings: LoadSettings) -> ModelReport:
+    """Load every version of ``model`` that a server would load, and let it go again."""
+    finder = settings.finder
     try:
-        found = candidate(source, settings.model_config_name)
+        found = finder.candidate(model) if isinstance(model, ModelSource) else finder.fetched(model)
     except NaiadError as error:
-        return ModelReport(source.name, problems=tuple(_lines(error)))
+        return ModelReport(model.name, problems=tuple(_lines(error)))
+    report = _report(found, settings)
+    if found.folder is not None:
+        found.folder.tried(not report.problems)
+    return report
+
+
+def _report(found: Candidate, settings: LoadSettings) -> ModelReport:
     wrong: dict[str, None] = {}
     pbtxt = ""
     for version in found.versions:
-        config, lines = _check_version(source, version, found.read, settings)
+        config, lines = _check_version(found.source, version, found.read, settings)
         prefix = f"version {version}: " if len(found.versions) > 1 else ""
         # A problem of the configuration is the same in every version and is said once.
         wrong.update((line if is_config else prefix + line, None) for is_config, line in lines)
         pbtxt = pbtxt or ("" if config is None else config_pbtxt(config))
-    return ModelReport(source.name, found.versions, tuple(wrong), "" if wrong else pbtxt)
+    return ModelReport(found.source.name, found.versions, tuple(wrong), "" if wrong else pbtxt)
 
 
 def _check_version(
@@ -101,13 +130,17 @@ def _check_version(
 ) -> tuple[Any, list[tuple[bool, str]]]:
     """The completed configuration, or None, and the problems, each with whether it is one of the configuration."""
     try:
-        prepared, backend, _ = start_backend(source, version, read, settings)
+        prepared, backend, spec = start_backend(source, version, read, settings)
     except NaiadError as error:
         lines = [(isinstance(error, ConfigError), line) for line in _lines(error)]
         if not isinstance(error, ConfigProblemsError):
             lines += [(True, line) for line in _static_problems(source, version, read)]
         return None, lines
     backend.close()
+    try:
+        configured_samples(spec, source.folder(version), Engine.check)
+    except NaiadError as error:
+        return None, [(True, str(error))]
     return prepared.config, []
 
 

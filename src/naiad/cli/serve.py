@@ -55,4 +55,7 @@ def _check(options: ServerOptions) -> int:
         disable_auto_complete=options.disable_auto_complete_config,
         model_config_name=options.model_config_name,
         backend_config=options.backend_settings,
+        repoagent_directory=options.repoagent_directory,
+        mirror=options.model_repository_mirror,
+        mirror_size=options.model_repository_mirror_size,
     )

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from naiad.config.messages import enum_name
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueuePolicySpec, QueueSpec, TensorSpec
+from naiad.config.warmup import warmup_samples
 from naiad.tensor.dtypes import BY_CONFIG
 
 MAX_WAIT: Final = "priority-max-wait-microseconds"
@@ -22,7 +23,7 @@ def freeze(config: Any) -> ModelSpec:
         max_batch_size=config.max_batch_size,
         inputs={t.name: _tensor(t, config.max_batch_size) for t in config.input},
         outputs={t.name: _tensor(t, config.max_batch_size) for t in config.output},
-        instance_groups=tuple(_instance_group(group) for group in config.instance_group),
+        instance_groups=tuple(instance_group(group) for group in config.instance_group),
         batching=_batching(config),
         queue=_queue(config),
         is_cached=config.response_cache.enable,
@@ -32,6 +33,7 @@ def freeze(config: Any) -> ModelSpec:
         accelerators=accelerators(config),
         parameters=parameters(config),
         metric_tags={key: config.metric_tags[key] for key in sorted(config.metric_tags)},
+        warmup=warmup_samples(config),
     )
 
 
@@ -80,7 +82,8 @@ def _tensor(tensor: Any, max_batch_size: int) -> TensorSpec:
     )
 
 
-def _instance_group(group: Any) -> InstanceGroupSpec:
+def instance_group(group: Any) -> InstanceGroupSpec:
+    """The frozen view of one instance group."""
     return InstanceGroupSpec(group.name, enum_name(group, "kind"), group.count, tuple(group.gpus), group.passive)
 
 

@@ -16,6 +16,7 @@ class ModelSource:
 
     ``versions`` maps version numbers to their folders (for a single file: 1 to the folder that holds it). Exactly one
     of ``directory`` and ``single_file`` is set. ``config_file`` is None when the model brings no configuration.
+    ``namespace`` is its repository with ``--model-namespacing``, else "".
     """
 
     name: str
@@ -23,6 +24,12 @@ class ModelSource:
     versions: Mapping[int, Path] = field(default_factory=dict)
     config_file: Path | None = None
     single_file: Path | None = None
+    namespace: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells the model from all others: its name, behind that of its namespace where there is one."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def folder(self, version: int) -> Path:
         """The model's folder; for a single file the one that holds it."""

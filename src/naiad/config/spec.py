@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from naiad.config.warmup import WarmupSample
     from naiad.tensor.dtypes import DataType
 
 
@@ -178,6 +179,7 @@ class ModelSpec:
     accelerators: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     metric_tags: Mapping[str, str] = field(default_factory=dict)
+    warmup: tuple[WarmupSample, ...] = ()
 
     @property
     def instance_count(self) -> int:

@@ -71,11 +71,6 @@ def _custom_operators(config: Any) -> Iterator[str]:
         yield "model_operations.op_library_filename"
 
 
-def _agents(config: Any) -> Iterator[str]:
-    if config.model_repository_agents.agents:
-        yield "model_repository_agents.agents"
-
-
 def _runtime(config: Any) -> Iterator[str]:
     if config.runtime not in ("", f"libtriton_{config.backend}.so", PYTHON_RUNTIME):
         yield "runtime"
@@ -103,10 +98,8 @@ UNSUPPORTED = (
     Unsupported("batch inputs", "remove it if the model does not need them", _repeated("batch_input")),
     Unsupported("batch outputs", "remove it if the model does not need them", _repeated("batch_output")),
     Unsupported("ragged batches", "remove it to batch requests of equal shape only", _ragged),
-    Unsupported("model warm-up", "remove it to load the model without", _repeated("model_warmup")),
     Unsupported("custom batchers", "remove it to use the built-in dynamic batcher", _custom_batcher),
     Unsupported("custom operator libraries", "remove it if the model does not need them", _custom_operators),
-    Unsupported("repository agents", "remove it to load the model unchecked and unchanged", _agents),
     Unsupported("backends from shared libraries", "remove it and set 'backend'", _runtime),
     Unsupported(
         "a Python-based backend in the place of one of Naiad's own",

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from naiad.config.problems import LoadingConfigError, Origin
-from naiad.config.rules import batch_tensors, batching, ensemble, general, instances, metrics, sequence, tensors
+from naiad.config.rules import (
+    batch_tensors,
+    batching,
+    ensemble,
+    general,
+    instances,
+    memory,
+    metrics,
+    routes,
+    sequence,
+    tensors,
+)
 from naiad.errors import ConfigError
 
 
@@ -33,6 +44,8 @@ def validate(
         *batch_tensors.violations(config),
         *instances.violations(config, gpu_count),
         *tensors.violations(config),
+        *routes.violations(config),
+        *memory.violations(config),
     ]
     return [
         *(place.error(violation.message, violation.path) for violation in model),

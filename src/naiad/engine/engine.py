@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakSet
 
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.engine.checks import check_inputs, check_outputs
-from naiad.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from naiad.engine.routes import RouteControl
+from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledInput, Checked
 from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.lifecycle.asking import Done
 from naiad.lifecycle.candidate import NoVersionError
+from naiad.lifecycle.demand import ModelNotLoadedError
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.measuring import DEVICE
+from naiad.lifecycle.namespaces import NamespacedEntries, resolve
+from naiad.lifecycle.routed import RoutedModel
 from naiad.lifecycle.states import ModelState
 from naiad.regions.registry import RegionRegistry
+from naiad.repository.namespaces import namespace_of, short_name
 from naiad.repository.overrides import Overrides
 from naiad.telemetry.logs import LogSettings, ServerLog
 from naiad.telemetry.statistics import Duration, ModelStatistics
@@ -44,7 +52,7 @@ _MAX_VERSION = 2**63 - 1
 class Follower(Protocol):
     """Who remembers something of loaded models."""
 
-    def forget(self, model: LoadedModel) -> None:
+    def forget(self, model: ServingModel) -> None:
         """Let go of a model that is being unloaded."""
 
 
@@ -61,6 +69,11 @@ class Engine:
     Attributes:
         budget: how many requests there may be, and how many bytes they may hold.
         regions: the clients' shared memory; None for a server that allows none.
+        leaving: the server goes on, and tells everybody that it is not ready (``--shutdown-delay``).
+        exiting: it is on its way out.
+        routes: which versions of models answer.
+        demand: loads models for requests; None when requests do not.
+        memory: who has how much memory.
     """
 
     def __init__(
@@ -81,6 +94,10 @@ class Engine:
         self._followers: WeakSet[Follower] = WeakSet()
         self.exiting = False
         self.budget = manager.budget
+        self.leaving = False
+        self.routes = RouteControl(manager)
+        self.demand = manager.demand
+        self.memory = manager.memory
         manager.models = self
         manager.on_unloading = self._let_go
         manager.on_serving = self._trace
@@ -91,7 +108,7 @@ class Engine:
         """Tell ``follower`` of each model that is unloaded from now on, for as long as somebody else holds it."""
         self._followers.add(follower)
 
-    def _let_go(self, model: LoadedModel) -> None:
+    def _let_go(self, model: ServingModel) -> None:
         for follower in list(self._followers):
             follower.forget(model)
 
@@ -150,27 +167,81 @@ class Engine:
 
     # Look-ups
 
-    def find(self, name: str, version: str | None) -> LoadedModel:
-        """The loaded model that answers for a name and a version ("" or None: the highest that is ready).
+    def find(self, name: str, version: str | None) -> ServingModel:
+        """Who answers for a name and a version or an alias ("" or None: the highest that is ready, or as routed).
 
         Raises:
             NotFoundError: no such model or version.
             UnavailableError: the version is there but not ready.
-            InvalidArgumentError: the version is no number.
+            ModelNotLoadedError: the model can be loaded for a request (``Demand.wait``).
+            InvalidArgumentError: the version is no number, and no alias.
         """
         entry = self._entries.get(name)
-        if entry is not None and not version and entry.serving is not None:
-            return entry.serving
-        found = self._find_version(name, version).model
+        if entry is not None and not version and entry.answering is not None:
+            return entry.answering
+        try:
+            entry = resolve(self._entries, name)
+        except InvalidArgumentError as error:
+            # No namespace has it loaded, or several have.
+            raise self._or_loadable(name, error) from None
+        if entry is not None and not version and entry.answering is not None:
+            return entry.answering
+        try:
+            found = self._version_of(entry, name, version).model
+        except InvalidArgumentError as error:
+            return self._find_alias(name, version, error)
+        except (NotFoundError, UnavailableError) as error:
+            raise self._or_loadable(name, error) from None
         if found is None:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
         return found
 
+    def has_alias(self, name: str, version: str) -> bool:
+        """A model has an alias of that name, or may have one once it is loaded."""
+        with suppress(InvalidArgumentError):
+            entry = resolve(self._entries, name)
+            if entry is not None and entry.routing is not None and version in entry.routing.routes.aliases:
+                return True
+        return bool(self._manager.loadable_key(name))
+
+    def _find_alias(self, name: str, version: str | None, error: InvalidArgumentError) -> RoutedModel:
+        """Who answers for what is no number; ``error`` when it is no alias either."""
+        try:
+            aliased = self._aliased(name, version)
+        except UnavailableError as missing:
+            raise self._or_loadable(name, missing) from None
+        if aliased is None:
+            raise error
+        return aliased
+
+    def _or_loadable(self, name: str, error: NaiadError) -> NaiadError:
+        """``error``, or where the model can be loaded for a request the error that says so."""
+        key = self._manager.loadable_key(name)
+        return ModelNotLoadedError(key) if key else error
+
+    def _aliased(self, name: str, version: str | None) -> RoutedModel | None:
+        """Who answers an alias, None when there is no such; errors as ``Routing.alias`` and ``resolve``."""
+        entry = resolve(self._entries, name)
+        return None if entry is None or entry.routing is None else entry.routing.alias(version or "")
+
+    def _version_named(self, name: str, version: str) -> int:
+        """The number that a version or an alias stands for; errors as ``find``."""
+        try:
+            return _version_number(version)
+        except InvalidArgumentError:
+            aliased = self._aliased(name, version)
+            if aliased is None:
+                raise
+            return aliased.version
+
     def _find_version(self, name: str, version: str | None) -> VersionEntry:
-        entry = self._entries.get(name)
+        entry = resolve(self._entries, name)
         if entry is not None and isinstance(entry.problem, NoVersionError):
             missing = f"version {_version_number(version)} is not found" if version else "has no available versions"
             raise NotFoundError(f"Request for unknown model: '{name}' {missing}")
+        return self._version_of(entry, name, version)
+
+    def _version_of(self, entry: ModelEntry | None, name: str, version: str | None) -> VersionEntry:
         if entry is None or not entry.versions:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         if not version:
@@ -183,7 +254,8 @@ class Engine:
             raise UnavailableError(f"Request for unknown model: '{name}' version {number} is not at ready state")
         return found
 
-    def check(self, spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
+    @staticmethod
+    def check(spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
         """Check the request of a model that calls another; errors as ``check_inputs`` and ``check_outputs``."""
         fit = check_inputs(spec, inputs, request_id)
         return Checked(check_outputs(spec, outputs), fit.rows, fit.shape_key)
@@ -192,7 +264,9 @@ class Engine:
     def _serving_version(entry: ModelEntry) -> VersionEntry:
         if entry.serving is None:
             raise NotFoundError(f"Request for unknown model: '{entry.name}' has no available versions")
-        return entry.versions[entry.serving.version]
+        if entry.answering is None and entry.routing is not None:
+            raise entry.routing.no_default()
+        return entry.versions[(entry.answering or entry.serving).version]
 
     # Health
 
@@ -202,7 +276,7 @@ class Engine:
 
     def is_ready(self) -> bool:
         """Requests can be served: with strict readiness, by every model of the repositories."""
-        if self.exiting or not self._manager.loaded:
+        if self.exiting or self.leaving or not self._manager.loaded:
             return False
         return not self._strict_readiness or not self.not_ready()
 
@@ -212,18 +286,24 @@ class Engine:
         return self.not_loaded() + [f"{m.name}:{m.version}: {m.problem}" for m in models if m.problem]
 
     def not_loaded(self) -> list[str]:
-        """Each model or version that is not loaded, as ``name[:version]: reason``."""
+        """Each model or version that is not loaded, as ``name[:version]: reason``.
+
+        One that is loaded while the server serves is no reason to send requests elsewhere.
+        """
         found: list[str] = []
         for entry in self._entries.values():
             missing = [
                 f"{entry.name}:{v.version}: {v.reason or v.state}"
                 for v in entry.versions.values()
-                if v.state is not ModelState.READY and not v.was_unloaded
+                if v.state is not ModelState.READY and not v.was_unloaded and not self._is_one_more(v)
             ]
             if not missing and (entry.problem or not entry.versions):
                 missing = [f"{entry.name}: {entry.problem or 'not loaded'}"]
             found += missing
         return found
+
+    def _is_one_more(self, version: VersionEntry) -> bool:
+        return version.state is ModelState.LOADING and not version.follows_failure and self._manager.loaded
 
     def is_model_ready(self, name: str, version: str | None) -> bool:
         """A model, or one version of it, can serve requests.
@@ -237,6 +317,10 @@ class Engine:
             return False
         return not self.exiting and not found.problem
 
+    def tells_model_ready(self, name: str, version: str | None) -> bool:
+        """``is_model_ready`` as callers from outside are told, who are to go elsewhere while the server is leaving."""
+        return self.is_model_ready(name, version) and not self.leaving
+
     # Descriptions
 
     def server_metadata(self) -> dict[str, Any]:
@@ -249,7 +333,8 @@ class Engine:
         """The model metadata object of the protocol; errors as ``find``."""
         model = self.find(name, version)
         spec = model.spec
-        ready = [model.version] if version else [v.version for v in self._entries[name].ready()]
+        entry = resolve(self._entries, name)
+        ready = [model.version] if version or entry is None else [v.version for v in entry.ready()]
         return {
             "name": name,
             "versions": [str(v) for v in ready],
@@ -260,7 +345,7 @@ class Engine:
 
     def model_config(self, name: str, version: str | None) -> Any:
         """The completed configuration message; errors as ``find``."""
-        return self._find_version(name, version).config
+        return self._find_version(name, version and str(self._version_named(name, version))).config
 
     def index(self, ready_only: bool) -> list[dict[str, str]]:
         """The repository index: every model and version, by name, with state and reason.
@@ -270,15 +355,27 @@ class Engine:
         rows: list[dict[str, str]] = []
         for name in sorted(self._entries.keys() | self._manager.names.known):
             entry = self._entries.get(name)
+            shown = self._index_name(name)
             if entry is None:
-                rows += [] if ready_only else [{"name": name}]
+                rows += [] if ready_only else [shown]
                 continue
             if not entry.versions and not ready_only:
-                rows.append(_index_row(entry.name, None, ModelState.UNAVAILABLE, str(entry.problem or "")))
+                row = _index_row(None, ModelState.UNAVAILABLE, str(entry.problem or ""))
+                rows.append(shown | row)
+            routes = {} if entry.routing is None else entry.routing.problems
             for found in sorted(entry.versions.values(), key=lambda v: v.version):
                 if found.state is ModelState.READY or not ready_only:
-                    rows.append(_index_row(entry.name, found.version, found.state, found.reason))
+                    reason = "; ".join(filter(None, (found.reason, routes.get(found.version, ""))))
+                    rows.append(shown | _index_row(found.version, found.state, reason))
+            if not ready_only:
+                missing = sorted(routes.keys() - entry.versions.keys())
+                rows += [shown | _index_row(v, ModelState.UNAVAILABLE, routes[v]) for v in missing]
         return rows
+
+    def _index_name(self, key: str) -> dict[str, str]:
+        if not isinstance(self._entries, NamespacedEntries):
+            return {"name": key}
+        return {"name": short_name(key), "namespace": namespace_of(key)}
 
     def statistics(self, name: str | None, version: str | None) -> dict[str, Any]:
         """The statistics object of the protocol, for one model, one version or all.
@@ -289,7 +386,8 @@ class Engine:
         if name is None:
             models = self.loaded_models()
         elif version:
-            models = [m for m in self._loaded_versions(name) if m.version == _version_number(version)]
+            number = self._version_named(name, version)
+            models = [m for m in self._loaded_versions(name) if m.version == number]
             if not models:
                 raise InvalidArgumentError(f"requested model version is not available for model '{name}'")
         else:
@@ -301,7 +399,8 @@ class Engine:
         return [m for name in sorted(self._entries) for m in self._versions_of(self._entries[name])]
 
     def _loaded_versions(self, name: str) -> list[LoadedModel]:
-        models = self._versions_of(self._entries[name]) if name in self._entries else []
+        entry = resolve(self._entries, name)
+        models = self._versions_of(entry) if entry is not None else []
         if not models:
             raise InvalidArgumentError(f"requested model '{name}' is not available")
         return models
@@ -331,8 +430,8 @@ def _tensor_metadata(tensor: TensorSpec) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.dtype.wire, "shape": tensor.shape}
 
 
-def _index_row(name: str, version: int | None, state: ModelState, reason: str) -> dict[str, str]:
-    row = {"name": name}
+def _index_row(version: int | None, state: ModelState, reason: str) -> dict[str, str]:
+    row: dict[str, str] = {}
     if version is not None:
         row["version"] = str(version)
     if state:
@@ -369,7 +468,7 @@ def _statistics(name: str, version: int, found: ModelStatistics) -> dict[str, An
             }
             for rows, batch in sorted(found.batches.items())
         ],
-        "memory_usage": [],
+        "memory_usage": [{"type": DEVICE, "id": 0, "byte_size": found.memory_bytes}] if found.memory_bytes else [],
     }
 
 

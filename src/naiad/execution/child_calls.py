@@ -36,7 +36,16 @@ from naiad.errors import (
     UnsupportedError,
 )
 from naiad.execution.child_codec import BatchWriter, Piece, frame
-from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, Parameters, RequestTerms, request_label
+from naiad.request import (
+    NO_PARAMETERS,
+    Array,
+    InferRequest,
+    Outputs,
+    Parameters,
+    Recipient,
+    RequestTerms,
+    request_label,
+)
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, DataType
 from naiad.tensor.strings import decode_bytes, encode_bytes
 
@@ -48,17 +57,11 @@ MAX_WAITING: Final = 1024
 """Frames that may wait for a child before a decoupled model that it called is cut off."""
 
 
-class Target(Protocol):
-    """A model that can be called: a loaded one."""
+class Target(Recipient, Protocol):
+    """A model that can be called: one that serves."""
 
     @property
     def spec(self) -> ModelSpec: ...
-
-    def submit(self, request: InferRequest) -> None:
-        """Take a checked request in."""
-
-    def cancel(self, request: InferRequest) -> None:
-        """Give a request up."""
 
 
 class CalledInput(NamedTuple):
@@ -156,7 +159,11 @@ class CalledRequest(InferRequest):
         super().__init__(terms, inputs, id, monotonic_ns())
         self._calls = calls
         self.number = number
-        self.target = target
+        self.target: Recipient = target
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers."""
+        self.target = recipient
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Answer the call."""

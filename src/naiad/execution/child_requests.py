@@ -42,6 +42,11 @@ class ChildRequests:
         self._left_numbers: dict[InferRequest, int] = {}
         self._given_up: set[int] = set()
 
+    @property
+    def is_empty(self) -> bool:
+        """No batch runs, and none that ran left a request open."""
+        return self.batch is None and not self._left
+
     def begin(self, number: int, first: int, batch: Batch) -> None:
         """A batch runs from now on; its requests are numbered from ``first`` on."""
         self.batch = batch

@@ -9,17 +9,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic_ns
-from typing import Protocol
 
 from naiad.backends.base import ChildSpec
 from naiad.child.protocol import RESPONSES
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError
 from naiad.execution.batch import Batch
+from naiad.execution.child_answers import Answers
 from naiad.execution.child_codec import Piece, Response
 from naiad.execution.child_process import ChildProcess
 from naiad.execution.gathered import write_gathered
-from naiad.execution.process import Answers, ProcessInstance
+from naiad.execution.process import ProcessInstance
 from naiad.execution.run import split
 
 
@@ -34,13 +34,6 @@ class HostedSpec(ChildSpec):
     open: Callable[[str, ChildSpec], ChildProcess] = field(kw_only=True)
 
 
-class HostedAnswers(Answers, Protocol):
-    """Who takes what becomes of batches: the loaded model."""
-
-    def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
-        """Batches are done, with results or errors; ``is_free``: the instance can take the next one."""
-
-
 class HostedInstance(ProcessInstance):
     """Runs batches one after another in a framework's process."""
 
@@ -49,12 +42,11 @@ class HostedInstance(ProcessInstance):
         name: str,
         spec: ModelSpec,
         child: HostedSpec,
-        answers: HostedAnswers,
+        answers: Answers,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(name, spec, child, answers, loop)
         self._hosted_spec = child
-        self._hosted_answers = answers
         # Those under way: one batch, or the single requests of one that failed.
         self._sent: dict[int, Batch] = {}
         self._done_batches: list[Batch] = []
@@ -120,7 +112,7 @@ class HostedInstance(ProcessInstance):
         if not self._sent:
             self._requests.batch = None
             done, self._done_batches = self._done_batches, []
-            self._hosted_answers.hosted_finished(self, done, True)
+            self.answers.hosted_finished(self, done, True)
 
     # Life and death
 
@@ -137,4 +129,4 @@ class HostedInstance(ProcessInstance):
         self._sent = {}
         self._done_batches = []
         if done:
-            self._hosted_answers.hosted_finished(self, done, False)
+            self.answers.hosted_finished(self, done, False)

@@ -6,14 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from time import monotonic, monotonic_ns
-from typing import Final
+from time import monotonic_ns
+from typing import Any, Final
 
 from naiad.backends.base import Backend
 from naiad.cache.local import LocalCache
 from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE, SEGMENT_BYTES
 from naiad.clock import Clock, SystemClock
-from naiad.config.spec import InstanceGroupSpec, ModelSpec
+from naiad.config.spec import ModelSpec
 from naiad.errors import (
     BackendError,
     CancelledError,
@@ -32,14 +32,17 @@ from naiad.execution.child_codec import Response
 from naiad.execution.counting import count_batch, count_failed_execution, count_one
 from naiad.execution.direct import DirectRunner, may_run_directly
 from naiad.execution.gather import SMALL_BYTES, gather, is_small
-from naiad.execution.hosted import HostedInstance, HostedSpec
+from naiad.execution.hosted import HostedInstance
 from naiad.execution.inline import InlineInstance
+from naiad.execution.instances import AnyInstance, InstanceSet
 from naiad.execution.process import ProcessInstance
-from naiad.execution.starting import start_one_by_one, start_together
+from naiad.execution.regrouping import Regrouping
+from naiad.execution.starting import end_all
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.execution.tracing import ModelTracer
 from naiad.execution.waiting_time import WaitingTime
+from naiad.execution.warmup import NO_WARMUP, Warmup
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
 from naiad.scheduling.budget import RequestBudget
@@ -55,7 +58,6 @@ logger = logging.getLogger("naiad")
 MAX_ID = 16_383
 """Characters of an id that fit the frames for a process (64 KiB of UTF-8)."""
 NEVER: Final = 1 << 63
-AnyInstance = InstanceThread | InlineInstance | ProcessInstance
 
 
 class LoadedModel:
@@ -83,13 +85,13 @@ class LoadedModel:
         self.spec = spec
         self.name = spec.name
         self.version = version
+        self.namespace = ""
         self._statistics = ModelStatistics()
         self._cache = ModelCache(cache, spec, version, self._statistics) if cache is not None else None
         self.in_flight = 0
         self.budget = budget or RequestBudget()
         self._backend = backend
         self._loop = loop
-        self._models = models
         self.metrics = metrics or CustomMetrics()
         self._clock = clock or SystemClock()
         self._policies = PolicyQueue(spec.queue) if spec.queue is not None else None
@@ -99,9 +101,10 @@ class LoadedModel:
         self._batcher = _make_batcher(spec, self._policies)
         self._batches = isinstance(self._batcher, DynamicBatcher)
         self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
-        self._instances: list[AnyInstance] = []
+        self._set = InstanceSet(backend, loop, self, self._finished_in_thread, models, self.metrics)
+        self._instances = self._set.all
+        self._passive = self._set.passive
         self._idle: list[AnyInstance] = []
-        self._passive: set[AnyInstance] = set()
         # Of a model whose instances are processes: responses that are not final yet.
         self._held: dict[InferRequest, Response] = {}
         self._turn_is_set = False
@@ -130,23 +133,17 @@ class LoadedModel:
 
     # Loading and unloading
 
-    def start(self) -> None:
-        """Create every instance, each in its own thread or process; blocks until all are there.
+    def start(self, warmup: Warmup = NO_WARMUP) -> None:
+        """Create every instance, each in its own thread or process; blocks until all are there and warm.
 
         Raises:
             NaiadError: an instance could not be created; those that were are closed again.
         """
         try:
-            for group in self.spec.instance_groups:
-                made = [self._make_instance(group, index) for index in range(group.count)]
-                self._instances += made
-                if group.passive:
-                    self._passive.update(made)
+            self._set.make_all(self.spec, warmup)
             # Before any starts: one that dies while others start leaves the list again.
             self._idle = [i for i in self._instances if i not in self._passive]
-            processes = [i for i in self._instances if isinstance(i, ProcessInstance)]
-            start_together(processes, self._backend.context.cores)
-            start_one_by_one([i for i in self._instances if not isinstance(i, ProcessInstance)])
+            self._set.start(self._instances, self.spec, warmup)
         except BaseException:
             self.close()
             self._loop.call_soon_threadsafe(self.detach)
@@ -173,30 +170,15 @@ class LoadedModel:
             return SEGMENT_BYTES
         return SMALL_BYTES + 1 if kinds == {InstanceThread} else NEVER
 
-    def _make_instance(self, group: InstanceGroupSpec, index: int) -> AnyInstance:
-        name = f"{group.name}_{index}"
-        child = self._backend.child(group, index)
-        if isinstance(child, HostedSpec):
-            return HostedInstance(name, self.spec, child, self, self._loop)
-        if child is not None:
-            return ProcessInstance(name, self.spec, child, self, self._loop, self._models, self.metrics)
-        create = partial(self._backend.create_instance, group, index)
-        if self._backend.runs_inline:
-            return InlineInstance(name, self.spec, create)
-        return InstanceThread(name, self.spec, create, self._finished_in_thread)
-
     def close(self, timeout: float | None = None) -> bool:
         """End every instance after what it runs and close the backend; False when one did not end in time."""
-        for instance in self._instances:
-            instance.stop()
-        deadline = None if timeout is None else monotonic() + timeout
-        ended = [instance.join(deadline and max(0.0, deadline - monotonic())) for instance in self._instances]
-        if all(ended):
+        ended = end_all(self._instances, timeout)
+        if ended:
             try:
                 self._backend.close()
             except Exception:
                 logger.exception("the backend of model '%s' failed to close", self.name)
-        return all(ended)
+        return ended
 
     def stop_accepting(self) -> None:
         """Refuse new requests; those accepted go on."""
@@ -220,20 +202,68 @@ class LoadedModel:
         if self._waiting_time is not None:
             self._waiting_time.close()
             self._waiting_time = None
-        for instance in self._instances:
-            if isinstance(instance, ProcessInstance):
-                instance.detach()
-        # They know this model. A circle that was there when the collector was told to pass it over would stay for good.
-        self._instances.clear()
+        self._set.clear()
         self._idle.clear()
-        self._passive.clear()
 
     @property
     def problem(self) -> str:
         """What keeps instances from working, "" when nothing does."""
-        processes = [i for i in self._instances if isinstance(i, ProcessInstance)]
-        found = [f"{i.name}: {i.problem}" if i.problem else i.not_ready for i in processes]
-        return "; ".join(filter(None, found))
+        return self._set.problem
+
+    # Other instance groups while it serves
+
+    def regroup(self, spec: ModelSpec, config: Any, warmup: Warmup) -> Regrouping[AnyInstance]:
+        """Make the instances that the groups of ``spec`` ask for beyond those that are there; they serve nobody yet.
+
+        ``config`` is the completed configuration message with these groups; errors as ``Backend.regroup``.
+        """
+        before = self._backend.config
+        try:
+            self._backend.regroup(spec, config)
+            return self._set.regroup(spec, warmup)
+        except BaseException:
+            self._backend.regroup(self.spec, before)
+            raise
+
+    def start_more(self, change: Regrouping[AnyInstance], warmup: Warmup) -> None:
+        """Start the instances that came with ``regroup``; called in a loading thread. Errors as ``start``."""
+        self._set.start(change.coming, self.spec, warmup)
+
+    def serve_by(self, spec: ModelSpec, change: Regrouping[AnyInstance]) -> None:
+        """Let the instances that came serve, and give those that leave nothing more to do."""
+        self.spec = spec
+        fresh = self._set.exchange(change)
+        self._idle = [i for i in self._idle if i not in self._passive] + fresh
+        if fresh:
+            self._outage = None
+        if self._direct is not None:
+            self._direct.settle()
+            self._direct = self._make_direct()
+            if self._tracer is not None and self._direct is not None:
+                self._direct = self._direct.sampled(self._tracer.sampler)
+        self._turn()
+
+    def stay_with(self, config: Any) -> None:
+        """Give up what ``regroup`` began with; ``config`` is the completed message from before."""
+        self._backend.regroup(self.spec, config)
+
+    @property
+    def leaving(self) -> int:
+        """How many instances leave that have not ended."""
+        return self._set.leaving
+
+    def may_end(self, instance: AnyInstance) -> bool:
+        """Whether an instance that leaves has nothing more to do."""
+        return self._set.may_end(instance)
+
+    def let_go(self, instances: Sequence[AnyInstance]) -> None:
+        """Forget instances that have ended."""
+        self._set.let_go(instances)
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The processes that its instances run in, if they do not run in the server's."""
+        return [i.pid for i in self._instances if isinstance(i, ProcessInstance) and i.pid]
 
     # The way of a request
 
@@ -479,7 +509,7 @@ class LoadedModel:
 
     def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
         """Batches of a framework's process are done."""
-        if is_free:
+        if is_free and instance not in self._passive:
             # It gets its next batch before the callers get their answers.
             self._idle.append(instance)
             self._turn()
@@ -523,7 +553,8 @@ class LoadedModel:
             return
 
     def _finished(self, instance: InstanceThread, batches: list[Batch]) -> None:
-        self._idle.append(instance)
+        if instance not in self._passive:
+            self._idle.append(instance)
         self._turn()
         self._settle(batches)
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic, monotonic_ns
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -57,6 +57,7 @@ from naiad.errors import (
     UnavailableError,
 )
 from naiad.execution.batch import Batch
+from naiad.execution.child_answers import Answers
 from naiad.execution.child_asks import ChildAsks, Content, Reply
 from naiad.execution.child_back_off import BackOff
 from naiad.execution.child_calls import ChildCalls, Models
@@ -77,28 +78,6 @@ logger = logging.getLogger("naiad")
 BEAT_S: Final = 1.0
 
 
-class Answers(Protocol):
-    """Who takes what a child says: the loaded model."""
-
-    def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
-        """One response, final or not, to a request of the batch."""
-
-    def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
-        """The batch is over, with one response to each request in their order."""
-
-    def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
-        """The batch is over; requests without a final response stay open."""
-
-    def child_died(self, instance: ProcessInstance) -> None:
-        """The instance can take no batch for now."""
-
-    def child_down(self, instance: ProcessInstance) -> None:
-        """It will take a while until it can again."""
-
-    def child_revived(self, instance: ProcessInstance) -> None:
-        """It can again."""
-
-
 class ProcessInstance:
     """Runs batches one after another in a child.
 
@@ -112,6 +91,7 @@ class ProcessInstance:
         metrics: where what it counts itself is shown.
 
     Attributes:
+        answers: who takes what the child says from now on.
         problem: what is wrong with the child, "" for nothing.
         is_down: no child is there, and it will take a while until there is one.
     """
@@ -131,7 +111,7 @@ class ProcessInstance:
         self.problem = ""
         self._spec = spec
         self._child_spec = child
-        self._answers = answers
+        self.answers = answers
         self._loop = loop
         self._models = models
         self._metrics = metrics or CustomMetrics()
@@ -223,6 +203,16 @@ class ProcessInstance:
             self._send(question)
 
     @property
+    def is_up(self) -> bool:
+        """A child is there that can take a batch."""
+        return self._channel is not None
+
+    @property
+    def is_unused(self) -> bool:
+        """No request is open in the child."""
+        return self._requests.is_empty
+
+    @property
     def not_ready(self) -> str:
         """What the protocol says when the model says that it is not ready, "" otherwise."""
         return self._readiness.problem
@@ -252,6 +242,11 @@ class ProcessInstance:
             self._output = None
         if self._overtime is not None:
             self._overtime.stop()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process; 0 without one."""
+        return 0 if self._process is None else self._process.process.pid
 
     def stop(self) -> None:
         """Ask the child to finish and to end; called in a thread, when nothing is in flight."""
@@ -403,7 +398,7 @@ class ProcessInstance:
             return
         self._requests.end_answered(len(outputs))
         batch.infer_ns = batch.end_ns = monotonic_ns()
-        self._answers.child_answered(self, batch, outputs)
+        self.answers.child_answered(self, batch, outputs)
 
     def _respond(self, response: Response) -> None:
         found = self._requests.find(response.request, response.final)
@@ -414,7 +409,7 @@ class ProcessInstance:
             # Nobody would tell the model once more, which may wait for just that.
             error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
             response = Response(response.request, None, error, FLAG_FINAL | FLAG_ERROR)
-        self._answers.child_responded(request, response, batch)
+        self.answers.child_responded(request, response, batch)
 
     def _done(self, number: int, content: Mapping[str, Any]) -> None:
         requests = self._requests
@@ -430,7 +425,7 @@ class ProcessInstance:
             return
         self._requests.end()
         batch.infer_ns = batch.end_ns = monotonic_ns()
-        self._answers.child_finished(self, batch)
+        self.answers.child_finished(self, batch)
 
     # Life and death
 
@@ -499,7 +494,7 @@ class ProcessInstance:
             self._verdict = self._verdict or channel.problem
         self._process = None
         self.problem = self._verdict or "its connection is closed"
-        self._answers.child_died(self)
+        self.answers.child_died(self)
         if process.has_ended():
             self._bury(process, process.obituary())
             return
@@ -538,7 +533,7 @@ class ProcessInstance:
         """Answer all requests that are open; those of the batch ``late`` with ``overtime``."""
         for request, batch in self._requests.clear():
             response = Response(0, None, overtime if batch is late else error, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY)
-            self._answers.child_responded(request, response, batch)
+            self.answers.child_responded(request, response, batch)
 
     def _has_worked(self) -> bool:
         """Whether the child has come to the end of a batch."""
@@ -549,7 +544,7 @@ class ProcessInstance:
     def _revive_later(self, is_down: bool) -> None:
         if is_down and not self.is_down:
             self.is_down = True
-            self._answers.child_down(self)
+            self.answers.child_down(self)
         self._timer = self._loop.call_later(self._back_off.take(), self._revive)
 
     def _revive(self) -> None:
@@ -589,7 +584,7 @@ class ProcessInstance:
         self._process, is_asked = started
         self._attach(is_asked)
         logger.info("%s runs again", self.name)
-        self._answers.child_revived(self)
+        self.answers.child_revived(self)
 
 
 def _give_up(started: tuple[ChildProcess, bool] | None) -> None:

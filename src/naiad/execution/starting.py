@@ -1,9 +1,10 @@
-"""Starting the instances of a model: those that are processes together, the others one after another."""
+"""Starting the instances of a model: those that are processes together, the others one after another; and their end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from time import monotonic
 from typing import Final, Protocol
 
 LEAST_AT_ONCE: Final = 4
@@ -22,6 +23,25 @@ class Startable(Protocol):
 
     def stop(self) -> None:
         """Give up the start that is under way, or let the instance end."""
+
+
+class Endable(Protocol):
+    """An instance that may run."""
+
+    def stop(self) -> None:
+        """Ask it to finish and to end."""
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for that end, at most ``timeout`` seconds; whether it has come."""
+
+
+def end_all(instances: Sequence[Endable], timeout: float | None) -> bool:
+    """End instances after what they run; False when one did not end in ``timeout`` seconds."""
+    for instance in instances:
+        instance.stop()
+    deadline = None if timeout is None else monotonic() + timeout
+    ended = [instance.join(deadline and max(0.0, deadline - monotonic())) for instance in instances]
+    return all(ended)
 
 
 def start_one_by_one(instances: Sequence[Startable]) -> None:

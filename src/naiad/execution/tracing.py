@@ -28,10 +28,10 @@ MAX_ERROR: Final = 1024
 class ModelTracer:
     """Traces those requests of a model version that ``sampler`` chooses; shown each request once it is answered."""
 
-    __slots__ = ("_model", "_sampler", "_spec", "_version")
+    __slots__ = ("_model", "_spec", "_version", "sampler")
 
     def __init__(self, sampler: Sampler, spec: ModelSpec, version: int) -> None:
-        self._sampler = sampler
+        self.sampler = sampler
         self._model = spec.name
         self._spec = spec
         self._version = version
@@ -52,7 +52,7 @@ class ModelTracer:
         says whether the model came to its end nevertheless.
         """
         sent_ns = monotonic_ns()
-        sampler = self._sampler
+        sampler = self.sampler
         has_run = has_run and batch.error is None
         failure = "" if error is None else str(error)[:MAX_ERROR]
         row = 0
@@ -77,7 +77,7 @@ class ModelTracer:
             sampler.put(Trace(number, self._model, self._version, request_id, timestamps, tensors, parent, failure))
 
     def _tensors(self, request: InferRequest, outputs: Mapping[str, Array]) -> tuple[TracedTensor, ...]:
-        if not self._sampler.tensors:
+        if not self.sampler.tensors:
             return ()
         spec = self._spec
         inputs = ((name, tensor.dtype) for name, tensor in spec.inputs.items())

@@ -14,7 +14,7 @@ import numpy as np
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, NaiadError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends.off_loop import run_off_loop
 from naiad.frontends.planning import read_bytes
 from naiad.regions.region import SPARSE_BYTES, Region, RegionPart
@@ -52,7 +52,7 @@ class Opened(NamedTuple):
     late: Late | None
 
 
-def open_regions(request: InferRequest, registry: RegionRegistry, model: LoadedModel) -> Opened:
+def open_regions(request: InferRequest, registry: RegionRegistry, model: ServingModel) -> Opened:
     """Look the regions of a request up, and add to its inputs those that need no thread.
 
     Raises:
@@ -83,7 +83,7 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: LoadedM
     return Opened(use, Late(late, model.spec, request.id) if late else None)
 
 
-def submit_when_read(request: InferRequest, model: LoadedModel, late: Late, is_wanted: Callable[[], bool]) -> None:
+def submit_when_read(request: InferRequest, model: ServingModel, late: Late, is_wanted: Callable[[], bool]) -> None:
     """Read what is late and hand the request to its model; errors go to its ``respond``. A request that is not wanted
     by then goes nowhere."""
 

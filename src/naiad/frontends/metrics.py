@@ -6,6 +6,7 @@ from naiad.engine.engine import Engine
 from naiad.frontends.http.answers import TEXT, send_message
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.frontends.own_metrics import own_families
 from naiad.telemetry.cache_figures import CacheFigures
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.metrics import CONTENT_TYPE, InFlight, ModelSeries, render
@@ -41,9 +42,9 @@ class MetricsApplication:
         return self._scrape if head.target in ("/metrics", "/metrics/") else _nothing_here
 
     def _scrape(self, exchange: Exchange, body: Body) -> None:
-        has_cache = self._cache is not None
+        cached = self._cache is not None
         series = [
-            ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics, has_cache and m.spec.is_cached)
+            ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics, cached and m.spec.is_cached, m.namespace)
             for m in self._engine.loaded_models()
         ]
         budget = self._engine.budget
@@ -55,6 +56,7 @@ class MetricsApplication:
             custom=self._custom,
             cache=self._cache,
             in_flight=InFlight(budget.requests, budget.bytes, budget.refused),
+            more=own_families(self._engine),
         )
         exchange.send_status(200, CONTENT_TYPE, page)
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 from naiad.config.spec import ModelSpec
 from naiad.engine.checks import check_inputs, check_outputs, check_size
 from naiad.errors import InvalidArgumentError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.regions.registry import LONGEST_NAME
 from naiad.regions.terms import RegionInput, RegionTerms
 from naiad.request import Array, request_label
@@ -33,7 +33,7 @@ class Planner(Generic[_Plan]):
     was checked once is kept by form.
     """
 
-    def __init__(self, model: LoadedModel, kind: type[_Plan]) -> None:
+    def __init__(self, model: ServingModel, kind: type[_Plan]) -> None:
         self.model = model
         self._kind = kind
         self._forms: dict[object, _Plan] = {}

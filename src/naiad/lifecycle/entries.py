@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,9 +11,12 @@ from naiad.execution.model import LoadedModel
 from naiad.lifecycle.states import NEXT, ModelState
 
 if TYPE_CHECKING:
+    from naiad.config.read import ReadConfig
+    from naiad.execution.serving import ServingModel
     from naiad.lifecycle.asking import Asker
+    from naiad.lifecycle.routing import Routing
     from naiad.repository.fingerprint import Fingerprint
-    from naiad.repository.temporary import TemporaryFolder
+    from naiad.repository.temporary import ModelFolder
 
 UNLOADED = "unloaded"
 """The reason of a version that was unloaded because somebody wanted so."""
@@ -27,7 +31,7 @@ class VersionEntry:
     Attributes:
         config: its completed configuration message once there is one.
         asker: who it is when it asks for models to be loaded.
-        folder: the temporary folder that it was loaded from, if it was.
+        folder: what it was loaded from and has to be given back, if anything.
     """
 
     version: int
@@ -36,7 +40,8 @@ class VersionEntry:
     model: LoadedModel | None = None
     config: Any = None
     asker: Asker | None = None
-    folder: TemporaryFolder | None = None
+    folder: ModelFolder | None = None
+    follows_failure: bool = False
 
     @property
     def was_unloaded(self) -> bool:
@@ -63,8 +68,13 @@ class ModelEntry:
 
     Attributes:
         problem: why it has no versions.
-        serving: answers requests that name no version.
+        serving: the highest version that is ready.
+        answering: answers requests that name no version: ``serving``, or what the routes say.
+        routing: its routes, once it has had any.
         files: those of the repository that it was loaded from; None when they do not tell whether it is up to date.
+        read: the configuration as written that it was loaded with.
+        measured_bytes: the memory that it held when it was measured last, also before it was unloaded.
+        loaded_ms: when it was loaded last, by the clock on the wall.
         unloading: how many earlier copies still finish their requests.
     """
 
@@ -72,17 +82,39 @@ class ModelEntry:
     versions: dict[int, VersionEntry] = field(default_factory=dict)
     problem: NaiadError | None = None
     serving: LoadedModel | None = None
+    answering: ServingModel | None = None
+    routing: Routing | None = None
     files: Fingerprint | None = None
+    read: ReadConfig | None = None
     unloading: int = 0
+    measured_bytes: int = 0
+    loaded_ms: int = 0
 
     @property
     def is_empty(self) -> bool:
         """Nothing of it is loaded, or about to be loaded or unloaded."""
         return not self.unloading and all(v.state is ModelState.UNAVAILABLE for v in self.versions.values())
 
+    @property
+    def has_failed(self) -> bool:
+        """It, or a version of it, could not be loaded."""
+        failed = (v.state is ModelState.UNAVAILABLE and v.reason != UNLOADED for v in self.versions.values())
+        return self.problem is not None or any(failed)
+
     def ready(self) -> list[VersionEntry]:
         """The versions that serve, ascending."""
         return sorted((v for v in self.versions.values() if v.state is ModelState.READY), key=lambda v: v.version)
+
+    def loaded(self) -> list[LoadedModel]:
+        """The same as models."""
+        return [version.model for version in self.ready() if version.model is not None]
+
+    def note_again(self, fresh: Iterable[VersionEntry]) -> None:
+        """Say of versions that had failed before why they have failed now."""
+        for version in fresh:
+            shown = self.versions.get(version.version)
+            if shown is not None and shown.state is version.state is ModelState.UNAVAILABLE and not shown.was_unloaded:
+                shown.reason = version.reason
 
     def forget_gone(self) -> None:
         """Forget the lowest of too many versions that were unloaded."""
@@ -93,6 +125,15 @@ class ModelEntry:
             del self.versions[version]
 
     def choose_serving(self) -> None:
-        """Serve the highest version that is ready."""
-        ready = self.ready()
-        self.serving = ready[-1].model if ready else None
+        """Serve the highest version that is ready, or those that the routes name."""
+        ready = self.loaded()
+        self.answering = self.serving = ready[-1] if ready else None
+        if self.routing is not None:
+            self.routing.follow(ready)
+            self.take_routes()
+
+    def take_routes(self) -> None:
+        """The routes have changed."""
+        if self.routing is not None:
+            routes = self.routing.routes
+            self.answering = self.routing.default() if routes.split or routes.shadow else self.serving

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from naiad.backends import registry
@@ -22,6 +23,11 @@ from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.shared_process import SharedProcesses
+from naiad.execution.warmup import Warmup
+from naiad.lifecycle.candidate import Finder
+from naiad.lifecycle.measuring import LoadMeter, files_bytes, process_bytes
+from naiad.lifecycle.warmup import samples_of
+from naiad.repository.agents import AgentDirectory
 from naiad.scheduling.budget import RequestBudget
 from naiad.telemetry.custom_metrics import CustomMetrics
 
@@ -32,17 +38,26 @@ logger = logging.getLogger("naiad")
 class LoadSettings:
     """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
 
-    ``shared`` has the processes that models share, ``cache`` the answers of those with a response cache. ``budget``
-    bounds the requests to all of them.
+    ``retries`` says how often a failed load is tried again, ``shared`` has the processes that models share, ``cache``
+    the answers of those with a response cache, ``budget`` bounds the requests to all of them, ``agents`` finds
+    repository agents. With ``auto_warmup`` models are warmed up that do not say how.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
     auto_complete: bool = True
     model_config_name: str = ""
     cores: int = 0
+    retries: int = 0
     shared: SharedProcesses = field(default_factory=SharedProcesses)
     cache: LocalCache | None = None
     budget: RequestBudget = field(default_factory=RequestBudget)
+    auto_warmup: bool = False
+    agents: AgentDirectory = field(default_factory=AgentDirectory)
+
+    @property
+    def finder(self) -> Finder:
+        """Who finds what is to be loaded."""
+        return Finder(self.model_config_name, self.agents)
 
     @property
     def usable_cores(self) -> int:
@@ -60,10 +75,13 @@ def load_version(
     loop: asyncio.AbstractEventLoop,
     models: Models | None = None,
     metrics: CustomMetrics | None = None,
+    not_wanted: Callable[[], str] = lambda: "",
+    meter: LoadMeter | None = None,
 ) -> tuple[LoadedModel, Any]:
-    """Load one version and create its instances.
+    """Load one version, create its instances and warm them up.
 
-    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown.
+    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown, ``meter`` measures it.
+    ``not_wanted`` says why a warm-up is to end before its time.
 
     Returns:
         The loaded model and its completed configuration message.
@@ -71,7 +89,13 @@ def load_version(
     Raises:
         NaiadError: the version cannot be loaded; nothing of it stays behind.
     """
-    prepared, backend, spec = start_backend(source, version, read, settings)
+    created = (lambda backend: None) if meter is None else meter.begin
+    prepared, backend, spec = start_backend(source, version, read, settings, created)
+    try:
+        warmup = make_warmup(spec, source.folder(version), settings, models, not_wanted)
+    except BaseException:
+        backend.close()
+        raise
     model = LoadedModel(
         spec,
         version,
@@ -82,7 +106,12 @@ def load_version(
         cache=_cache_of(spec, settings.cache),
         budget=settings.budget,
     )
-    model.start()
+    model.start(warmup)
+    if meter is not None:
+        meter.end()
+        folder = prepared.version_directory
+        files = files_bytes(prepared.model_path if folder is None else folder)
+        model.statistics.memory_bytes = meter.held(process_bytes(model.process_ids), files)
     return model, prepared.config
 
 
@@ -96,10 +125,32 @@ def _cache_of(spec: ModelSpec, cache: LocalCache | None) -> LocalCache | None:
     return cache if spec.is_cached else None
 
 
+def make_warmup(
+    spec: ModelSpec, folder: Path, settings: LoadSettings, models: Models | None, not_wanted: Callable[[], str]
+) -> Warmup:
+    """What new instances of a version run before they get requests; ``folder`` is the model's own.
+
+    Raises:
+        NaiadError: a sample of the configuration cannot be made.
+    """
+    check = None if models is None else models.check
+    samples = samples_of(spec, folder, check, settings.auto_warmup)
+    if samples:
+        runs, instances = sum(sample.count for sample in samples), spec.instance_count
+        logger.info("warming up '%s': %d run(s) on each of %d instance(s)", spec.name, runs, instances)
+    return Warmup(samples, not_wanted)
+
+
 def start_backend(
-    source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings
+    source: ModelSource,
+    version: int,
+    read: ReadConfig,
+    settings: LoadSettings,
+    created: Callable[[Backend], None] = lambda backend: None,
 ) -> tuple[PreparedConfig, Backend, ModelSpec]:
     """One version inside its framework, checked, without instances. The caller closes the backend.
+
+    ``created`` is shown the backend before it has loaded anything.
 
     Raises:
         NaiadError: the configuration is wrong or does not fit the model, or the model cannot be loaded.
@@ -115,6 +166,7 @@ def start_backend(
     )
     backend = choice.create(prepared.backend, context, prepared.config, settings.shared)
     try:
+        created(backend)
         if settings.auto_complete:
             backend.complete(prepared.config)
         spec = with_labels(finish(prepared), source.folder(version), prepared.origin)

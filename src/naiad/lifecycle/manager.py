@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.lifecycle.asking import Asker, AskingModels, Done
-from naiad.lifecycle.candidate import Candidate, candidate, find_candidate
+from naiad.lifecycle.brought import BroughtContent
+from naiad.lifecycle.candidate import Candidate
+from naiad.lifecycle.demand import Demand
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
 from naiad.lifecycle.failures import (
     as_load_error,
@@ -27,28 +29,38 @@ from naiad.lifecycle.failures import (
     not_reloaded,
     reason_of,
 )
+from naiad.lifecycle.in_place import InPlace, only_groups_differ
 from naiad.lifecycle.loading import LoadSettings, load_version
+from naiad.lifecycle.measuring import LoadMeter
+from naiad.lifecycle.memory import MemorySettings, ModelMemory, TooLargeError
 from naiad.lifecycle.names import Names
+from naiad.lifecycle.namespaces import NamespacedEntries, ambiguous
 from naiad.lifecycle.operations import Operation, Operations
 from naiad.lifecycle.retiring import Retirements
+from naiad.lifecycle.retrying import with_retries
+from naiad.lifecycle.routing import Routing, configured_routes
 from naiad.lifecycle.states import ModelState
+from naiad.lifecycle.strays import Strays
 from naiad.lifecycle.threads import LoadPermits, in_thread
 from naiad.repository.catalog import Catalog
+from naiad.repository.namespaces import short_name
 from naiad.repository.overrides import NO_OVERRIDES, Overrides
 from naiad.telemetry.custom_metrics import CustomMetrics
+
+if TYPE_CHECKING:
+    from naiad.repository.remote.repository import RemoteModel
 
 logger = logging.getLogger("naiad")
 
 MAX_UNLOADING: Final = 8
 """How many earlier copies of each version of a model may still finish their requests when it is loaded anew."""
-MAX_STRAYS: Final = 256
-"""How many models are remembered that no repository holds and of which nothing is loaded."""
-MAX_CONTENT: Final = 1 << 30
-"""Bytes of configurations and files that loads under way and waiting may bring together, but for a single one."""
+FETCHES: Final = 4
+"""How many models of remote repositories are fetched at the same time when the server starts."""
 _NOT_EXPLICIT: Final = (
     "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
     "--model-control-mode=explicit"
 )
+NO_LIMITS: Final = MemorySettings()
 
 
 class ModelManager:
@@ -59,8 +71,11 @@ class ModelManager:
         load_threads: how many versions load at the same time.
         catalog: where ``load_model`` looks for a model.
         is_explicit: models may be loaded and unloaded when somebody asks for it.
+        memory: the limits for memory, and whether requests have models loaded.
 
     Attributes:
+        memory: who has how much memory, and who goes.
+        demand: loads models for requests; None when requests do not.
         loaded: every model of the start was tried.
         models: what models find others with, set by who serves them.
         on_serving: told of each loaded model, before it gets its first request.
@@ -71,33 +86,44 @@ class ModelManager:
     """
 
     def __init__(
-        self, settings: LoadSettings, load_threads: int, catalog: Catalog | None = None, is_explicit: bool = False
+        self,
+        settings: LoadSettings,
+        load_threads: int,
+        catalog: Catalog | None = None,
+        is_explicit: bool = False,
+        memory: MemorySettings = NO_LIMITS,
     ) -> None:
-        self.entries: dict[str, ModelEntry] = {}
         self.loaded = False
         self.models: Models | None = None
         self.on_serving: Callable[[LoadedModel], None] = lambda model: None
-        self.on_unloading: Callable[[LoadedModel], None] = lambda model: None
+        self.on_unloading: Callable[[ServingModel], None] = lambda model: None
         self.custom_metrics = CustomMetrics()
         self._settings = settings
         self.budget = settings.budget
         self._catalog = catalog or Catalog()
+        self.entries: dict[str, ModelEntry] = NamespacedEntries() if self._catalog.has_namespaces else {}
         self.names = Names(self._catalog)
         self._is_explicit = is_explicit
         self._permits = LoadPermits(load_threads)
         self._operations = Operations()
         self._retirements = Retirements()
+        self._in_place = InPlace(settings, self._permits)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strays: OrderedDict[str, None] = OrderedDict()
-        self._content = 0
+        self._strays = Strays(self.entries, self.names)
+        self._brought = BroughtContent()
+        self._fetching = asyncio.Semaphore(FETCHES)
+        self._meters: set[LoadMeter] = set()
+        self.demand = Demand(self, memory.demand_s) if memory.demand_s else None
+        self.memory = ModelMemory(self.entries, memory, self._is_held, self._retire_model, self._retirements.models)
 
     # At the start
 
-    async def load_all(self, sources: Iterable[ModelSource]) -> None:
+    async def load_all(self, sources: Iterable[ModelSource | RemoteModel]) -> None:
         """Try to load every model; what became of each stands in ``entries`` and in the log."""
         found = list(sources)
         for source in found:
-            self._entry(source.name)
+            self._entry(source.key)
+        self.memory.start()
         await asyncio.gather(*(self._load_source(source) for source in found))
         self.loaded = True
 
@@ -106,25 +132,50 @@ class ModelManager:
         self.entries[name] = ModelEntry(name, problem=problem)
         logger.error("failed to load '%s': %s", name, located(problem))
 
-    async def _load_source(self, source: ModelSource) -> None:
-        async with self._operations.turn(source.name) as operation:
+    async def _load_source(self, source: ModelSource | RemoteModel) -> None:
+        async with self._operations.turn(source.key) as operation:
             # Somebody may have been quicker, over the API, and may have unloaded it again.
-            if self._entry(source.name).serving:
+            if self._entry(source.key).serving:
                 return
             try:
-                found = await in_thread(candidate, source, self._settings.model_config_name)
+                found = await self._first(source)
             except Exception as error:
-                self.refuse(source.name, as_load_error(error))
+                self.refuse(source.key, as_load_error(error))
                 return
-            await self._load_first(self._entry(source.name), found, operation)
+            async with self._trying(self._entry(source.key), found) as entry:
+                try:
+                    async with self.memory.room(entry, found, evicts=False):
+                        await self._load_first(entry, found, operation)
+                except NaiadError as error:
+                    self._leave_out(entry, found, error)
+
+    def _leave_out(self, entry: ModelEntry, found: Candidate, problem: NaiadError) -> None:
+        """There is no memory for a model of the start. That is no fault where requests have it loaded."""
+        if self.demand is None:
+            self.refuse(entry.name, problem)
+            return
+        logger.warning("'%s' is not loaded until a request asks for it: %s", entry.name, problem)
+        for version in found.versions:
+            entry.versions.setdefault(version, VersionEntry(version, ModelState.UNAVAILABLE, UNLOADED))
+
+    async def _first(self, source: ModelSource | RemoteModel) -> Candidate:
+        if isinstance(source, ModelSource):
+            return await in_thread(self._settings.finder.candidate, source)
+        async with self._fetching:
+            return await in_thread(self._settings.finder.fetched, source)
 
     def _entry(self, name: str) -> ModelEntry:
-        return self.entries.setdefault(name, ModelEntry(name))
+        found = self.entries.get(name)
+        if found is None:
+            found = self.entries[name] = ModelEntry(name)
+        return found
 
     # While serving
 
     async def load_model(self, name: str, overrides: Overrides = NO_OVERRIDES, asker: Asker | None = None) -> None:
         """Load a model as its repository has it now, with what ``overrides`` brings in place of it.
+
+        Where namespaces let names repeat, all models of the name are loaded, and ``overrides`` needs a single one.
 
         One that serves goes on serving until the new versions are there, and for good when they cannot be loaded.
         Nothing happens when it serves, its files are the same and nothing is overridden.
@@ -136,41 +187,108 @@ class ModelManager:
             UnusableFilesError: the files of ``overrides`` cannot be those of a model.
             ModelLoadError: a version cannot be loaded.
         """
-        async with self._holding(name, overrides), self._turn(name, asker) as operation:
-            found = await self._find(name, overrides)
+        self._check_explicit()
+        for key in await self._keys(name, overrides, asker):
+            await self._load_one(key, overrides, asker)
+
+    async def _keys(self, name: str, overrides: Overrides, asker: Asker | None) -> list[str]:
+        if not self._catalog.has_namespaces or "/" in name:
+            return [name]
+        # An operation too, so that not any number of threads looks.
+        async with self._turn(name, asker):
             try:
-                entry = self._entry(name)
-                if found.files is not None and found.files == entry.files and entry.serving and not overrides:
-                    _note(entry.ready(), "")
-                    return
-                if entry.unloading >= MAX_UNLOADING * len(found.versions):
-                    raise UnavailableError(
-                        f"{entry.unloading} earlier versions of model '{name}' still finish their requests: load it "
-                        "again when they have ended"
-                    )
-                if entry.serving:
-                    await self._replace(entry, found, operation)
-                elif problem := await self._load_first(entry, found, operation):
-                    raise load_failed(name, entry.versions.values(), problem)
-            finally:
-                if found.folder is not None:
-                    await in_thread(found.folder.release)
-                self._note_stray(name)
+                keys = await in_thread(self._catalog.keys, name)
+            except NaiadError as error:
+                raise not_found(name, error) from error
+        if overrides and len(keys) > 1:
+            raise ambiguous(name, len(keys))
+        return keys or [name]
+
+    async def _load_one(
+        self, name: str, overrides: Overrides = NO_OVERRIDES, asker: Asker | None = None, only_missing: bool = False
+    ) -> None:
+        """Load one model, in any mode; with ``only_missing`` nothing happens when it serves by then."""
+        with self._brought.holding(name, overrides.size):
+            async with self._turn(name, asker) as operation:
+                await self._load_found(name, overrides, only_missing, operation)
+
+    async def _load_found(self, name: str, overrides: Overrides, only_missing: bool, operation: Operation) -> None:
+        if only_missing and not self.is_loadable(name):
+            return
+        before = self.entries.get(name)
+        known = before.files if before is not None and before.serving and not overrides else None
+        # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
+        may_be_old = before is None or not before.serving
+        find = partial(self._settings.finder.find, self._catalog, name, overrides, known, may_be_old)
+        found = await self._find(name, find)
+        async with self._trying(self._entry(name), found) as entry:
+            if found.files is not None and found.files == known:
+                _note(entry.ready(), "")
+                return
+            await self._take_up(entry, found, operation)
+
+    async def follow(self, name: str, source: ModelSource | None, unchanged: frozenset[int] = frozenset()) -> bool:
+        """Bring a model to what a look at the repositories found: load it from ``source``, or unload it.
+
+        Versions that are ``unchanged`` and serve go on as they are.
+
+        Returns:
+            Whether versions serve that come from there. When not, what served before goes on.
+
+        Raises:
+            UnavailableError: too much is under way, or the server is about to end.
+        """
+        async with self._operations.turn(name, undoes=source is None) as operation:
+            if source is None:
+                self._unload(name)
+                return False
+            entry = self.entries.get(name)
+            before = entry.serving if entry is not None else None
+            try:
+                found = await self._find(name, partial(self._settings.finder.candidate, source))
+                async with self._trying(self._entry(name), found) as entry:
+                    await self._take_up(entry, found, operation, unchanged)
+            except UnavailableError:
+                raise
+            except NaiadError as error:
+                if isinstance(error, TooLargeError):
+                    self.note_problem(name, error)
+                # Of a model that served nothing, those versions serve that could be loaded.
+                entry = self.entries.get(name)
+                return before is None and entry is not None and entry.serving is not None
+            return True
 
     @asynccontextmanager
-    async def _holding(self, name: str, overrides: Overrides) -> AsyncIterator[None]:
-        """Count what a load holds in memory until it is over."""
-        size = overrides.size
-        if size and self._content and self._content + size > MAX_CONTENT:
-            raise UnavailableError(
-                f"loads that are under way or wait have brought {self._content} bytes of files: load model '{name}' "
-                "when some of them are over"
-            )
-        self._content += size
+    async def _trying(self, entry: ModelEntry, found: Candidate) -> AsyncIterator[ModelEntry]:
+        """Give back what a candidate holds once it was tried."""
         try:
-            yield
+            yield entry
         finally:
-            self._content -= size
+            if (folder := found.folder) is not None:
+                await in_thread(folder.tried, any(v.folder is folder for v in entry.ready()))
+            self._strays.note(entry.name)
+
+    async def _take_up(
+        self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int] = frozenset()
+    ) -> None:
+        """Load what was found, beside what serves and in place of it; errors as ``load_model``."""
+        if entry.unloading >= MAX_UNLOADING * len(found.versions):
+            raise UnavailableError(
+                f"{entry.unloading} earlier versions of model '{entry.name}' still finish their requests: load it "
+                "again when they have ended"
+            )
+        if entry.serving and only_groups_differ(entry, found):
+            await self._in_place.update(entry, found, operation)
+            return
+        problem: NaiadError | None = None
+        async with self.memory.room(entry, found):
+            if entry.serving:
+                # Agents look after the versions of one load together.
+                await self._replace(entry, found, operation, unchanged if found.folder is None else frozenset())
+            else:
+                problem = await self._load_first(entry, found, operation)
+        if problem is not None:
+            raise load_failed(entry.name, entry.versions.values(), problem)
 
     async def unload_model(self, name: str, unload_dependents: bool = False, asker: Asker | None = None) -> None:
         """Let a model go: it refuses new requests from now on and ends when its last one is answered.
@@ -181,29 +299,72 @@ class ModelManager:
             UnavailableError: the server does not run in explicit mode, or too much is under way.
             ServerStoppingError: it is about to end.
         """
-        async with self._turn(name, asker):
-            entry = self.entries.get(name)
-            if entry is None:
-                return
-            entry.problem = None
-            entry.files = None
-            for version in entry.versions.values():
-                if version.state is ModelState.READY:
-                    self._retire(entry, version)
-                elif version.state is ModelState.UNAVAILABLE:
-                    version.reason = UNLOADED
-            entry.choose_serving()
-            if not entry.versions:
-                del self.entries[name]
-            self._note_stray(name)
+        self._check_explicit()
+        keys = self.entries.keys_of(name) if isinstance(self.entries, NamespacedEntries) else ()
+        for key in keys or (name,):
+            async with self._turn(key, asker, undoes=True):
+                self._unload(key)
+
+    def _unload(self, name: str) -> None:
+        entry = self.entries.get(name)
+        if entry is None:
+            return
+        entry.problem = None
+        entry.files = None
+        for version in entry.versions.values():
+            if version.state is ModelState.READY:
+                self._retire(entry, version)
+            elif version.state is ModelState.UNAVAILABLE:
+                version.reason = UNLOADED
+        entry.choose_serving()
+        if not entry.versions and entry.routing is None:
+            del self.entries[name]
+        self._strays.note(name)
 
     def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None:
         """Start ``load_model``; ``done`` gets the error that it ends with, or None."""
+        if self.demand is not None:
+            for key in self._keys_seen(name):
+                self.demand.allow(key)
         self._begin(self.load_model(name, overrides, asker), done)
 
     def begin_unload(self, name: str, unload_dependents: bool, done: Done, asker: Asker | None = None) -> None:
         """Start ``unload_model``; ``done`` gets the error that it ends with, or None."""
+        if self.demand is not None and self._is_explicit:
+            for key in self.names.known.intersection(self._keys_seen(name)):
+                self.demand.withhold(key)
         self._begin(self.unload_model(name, unload_dependents, asker), done)
+
+    def _keys_seen(self, name: str) -> list[str]:
+        """What the models of a name were known by when somebody looked last."""
+        if not self._catalog.has_namespaces or "/" in name:
+            return [name]
+        return [key for key in self.names.known if short_name(key) == name]
+
+    def loadable_key(self, name: str) -> str:
+        """What the one model of a name is known by, where a request may have it loaded; "" where none may."""
+        keys = self._keys_seen(name)
+        return keys[0] if self.demand is not None and len(keys) == 1 and self.demand.can_load(keys[0]) else ""
+
+    def is_loadable(self, name: str) -> bool:
+        """The model lies in a repository, and no version of it serves."""
+        entry = self.entries.get(name)
+        return (entry is None or entry.serving is None) and name in self.names.known and self.loaded
+
+    def begin_demanded(self, name: str, done: Done) -> None:
+        """Load a model for a request, unless it serves by then; ``done`` as in ``begin_load``."""
+        self._begin(self._load_one(name, only_missing=True), done)
+
+    def _is_held(self, name: str) -> bool:
+        """A model must not be evicted now."""
+        return self._operations.concern(name) or (self.demand is not None and self.demand.holds(name))
+
+    def _retire_model(self, entry: ModelEntry) -> None:
+        """Let a model go that no operation concerns, or whose own operation says so."""
+        entry.files = None
+        for version in entry.ready():
+            self._retire(entry, version)
+        entry.choose_serving()
 
     def begin_listing(self, done: Done) -> None:
         """Look at the repositories again, where models may come and go, for ``names``."""
@@ -228,23 +389,32 @@ class ModelManager:
             error = InternalError("the operation failed inside the server, see its log")
         done(error)
 
-    def _turn(self, name: str, asker: Asker | None) -> AbstractAsyncContextManager[Operation]:
+    def _check_explicit(self) -> None:
         if not self._is_explicit:
             raise UnavailableError(_NOT_EXPLICIT)
+
+    def _turn(self, name: str, asker: Asker | None, undoes: bool = False) -> AbstractAsyncContextManager[Operation]:
         if asker is not None and asker.permit is not None:
             # It does nothing while it waits, and what it waits for may need the permit.
             asker.permit.give_back()
-        return self._operations.turn(name, asker.operation if asker is not None else None)
+        return self._operations.turn(name, asker.operation if asker is not None else None, undoes)
 
-    async def _find(self, name: str, overrides: Overrides) -> Candidate:
+    async def _find(self, name: str, find: Callable[[], Candidate]) -> Candidate:
         try:
-            return await in_thread(find_candidate, self._catalog, name, self._settings.model_config_name, overrides)
+            return await in_thread(find)
         except Exception as error:
             problem = as_load_error(error)
-            self._note_problem(name, problem)
+            self.note_problem(name, problem)
             raise not_found(name, problem) from error
 
-    def _note_problem(self, name: str, problem: NaiadError) -> None:
+    def is_settled(self, name: str) -> bool:
+        """Whether a model serves as it was tried last, with every version that was wanted then."""
+        entry = self.entries.get(name)
+        if entry is None or entry.problem is not None or entry.serving is None:
+            return False
+        return all(v.was_unloaded or (v.state is ModelState.READY and not v.reason) for v in entry.versions.values())
+
+    def note_problem(self, name: str, problem: NaiadError) -> None:
         """A model that serves goes on; otherwise it shows why there is none, if it is a model at all."""
         logger.error("failed to load '%s': %s", name, located(problem))
         entry = self.entries.get(name)
@@ -254,7 +424,7 @@ class ModelManager:
             entry = self._entry(name)
             entry.problem = problem
             _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), str(problem))
-            self._note_stray(name)
+            self._strays.note(name)
 
     # Versions
 
@@ -264,8 +434,9 @@ class ModelManager:
         Returns:
             The error of a version that cannot be loaded, if there is one.
         """
+        fresh = [VersionEntry(version, follows_failure=entry.has_failed) for version in found.versions]
         entry.problem = None
-        fresh = _fresh(found)
+        self.configure_routes(entry, found)
         self._show(entry, fresh)
 
         async def load(version: VersionEntry) -> NaiadError | None:
@@ -275,7 +446,7 @@ class ModelManager:
 
         problems = await asyncio.gather(*(load(version) for version in fresh))
         problem = next(filter(None, problems), None)
-        entry.files = None if problem else found.files
+        entry.files, entry.read = None if problem else found.files, found.read
         if problem and is_of_the_model(problem):
             # The reference does not come to know the versions of such a model.
             entry.problem = problem
@@ -292,26 +463,32 @@ class ModelManager:
         _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
         entry.forget_gone()
 
-    async def _replace(self, entry: ModelEntry, found: Candidate, operation: Operation) -> None:
+    async def _replace(
+        self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int]
+    ) -> None:
         """Load a model beside its copy that serves, and put it in its place once all of it is there.
 
         Raises:
             NaiadError: a version cannot be loaded; what serves goes on.
         """
-        fresh = _fresh(found)
+        kept = {v.version for v in entry.ready()} & unchanged & set(found.versions)
+        fresh = _fresh(found, kept)
         failures = await asyncio.gather(*(self._load_version(entry.name, v, found, operation) for v in fresh))
         if problem := next(filter(None, failures), None):
             for version in fresh:
                 if version.state is ModelState.READY:
                     self._retire(entry, version)
             _note(entry.ready(), not_reloaded(problem))
+            entry.note_again(fresh)
             raise load_failed(entry.name, fresh, problem)
-        before = entry.ready()
+        before = [v for v in entry.ready() if v.version not in kept]
+        _note((entry.versions[number] for number in kept), "")
+        self.configure_routes(entry, found)
         self._show(entry, fresh)
         for version in before:
             self._retire(entry, version)
         entry.choose_serving()
-        entry.files = found.files
+        entry.files, entry.read = found.files, found.read
 
     async def _load_version(
         self, name: str, version: VersionEntry, found: Candidate, operation: Operation
@@ -324,9 +501,11 @@ class ModelManager:
         begun = monotonic()
         models = None if self.models is None else AskingModels(self.models, self, asker)
         loop = asyncio.get_running_loop()
-        try:
+        meter = LoadMeter(self._meters)
+
+        async def load() -> tuple[LoadedModel, Any]:
             self._operations.check_open(name)
-            model, config = await in_thread(
+            return await in_thread(
                 load_version,
                 found.source,
                 version.version,
@@ -335,6 +514,13 @@ class ModelManager:
                 loop,
                 models,
                 self.custom_metrics,
+                lambda: operation.not_wanted,
+                meter,
+            )
+
+        try:
+            model, config = await with_retries(
+                f"'{name}' version {version.version}", self._settings.retries, load, lambda: not operation.not_wanted
             )
         except Exception as error:
             problem = as_load_error(error)
@@ -342,6 +528,7 @@ class ModelManager:
             logger.error("failed to load '%s' version %d: %s", name, version.version, located(problem))
             return problem
         finally:
+            meter.close()
             asker.is_loaded()
             permit.give_back()
         self._serve(name, version, found, model, config, monotonic() - begun)
@@ -353,6 +540,7 @@ class ModelManager:
         name: str, version: VersionEntry, found: Candidate, model: LoadedModel, config: Any, seconds: float
     ) -> None:
         model.statistics.load_seconds = seconds
+        model.namespace = found.source.namespace
         version.model, version.config, version.folder = model, config, found.folder
         if found.folder is not None:
             found.folder.hold()
@@ -366,22 +554,24 @@ class ModelManager:
             seconds,
         )
 
+    def configure_routes(self, entry: ModelEntry, found: Candidate) -> None:
+        """Take the routes that a configuration has, unless it had the same at the load before."""
+        routes = configured_routes(found.read.config)
+        if routes or entry.routing is not None:
+            self.routing(entry).configure(routes)
+
+    def routing(self, entry: ModelEntry) -> Routing:
+        """The routes of a model, from the first time on that somebody asks for them."""
+        if entry.routing is None:
+            entry.routing = Routing(entry.name, self.on_unloading)
+            entry.choose_serving()
+        return entry.routing
+
     def _retire(self, entry: ModelEntry, version: VersionEntry) -> None:
         model = version.model
         self._retirements.begin(entry, version)
         if model is not None:
             self.on_unloading(model)
-
-    def _note_stray(self, name: str) -> None:
-        """Forget the oldest of too many models that nothing is left of but their names, which callers may choose."""
-        self._strays.pop(name, None)
-        if name in self.names.known or name not in self.entries:
-            return
-        self._strays[name] = None
-        if len(self._strays) > MAX_STRAYS:
-            gone = next((stray for stray in self._strays if self.entries[stray].is_empty), None)
-            if gone is not None:
-                del self._strays[gone], self.entries[gone]
 
     # The end
 
@@ -392,7 +582,9 @@ class ModelManager:
             False when that took longer than ``timeout`` seconds.
         """
         deadline = monotonic() + timeout
+        self.memory.close()
         self._operations.close()
+        self._in_place.close()
         self._retire_all()
         is_idle = await self._operations.wait_idle(timeout)
         # What was still loading is there by now.
@@ -406,8 +598,8 @@ class ModelManager:
             entry.choose_serving()
 
 
-def _fresh(found: Candidate) -> list[VersionEntry]:
-    return [VersionEntry(version) for version in found.versions]
+def _fresh(found: Candidate, kept: Collection[int] = ()) -> list[VersionEntry]:
+    return [VersionEntry(version) for version in found.versions if version not in kept]
 
 
 def _note(versions: Iterable[VersionEntry], reason: str) -> None:

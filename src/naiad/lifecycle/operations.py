@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -21,12 +21,17 @@ MAX_TOGETHER: Final = 1024
 
 
 class Operation:
-    """A load or an unload of one model, from the moment it was asked for until it is over."""
+    """A load or an unload of one model, from the moment it was asked for until it is over.
 
-    __slots__ = ("asked_for", "is_first", "name")
+    Attributes:
+        not_wanted: why nobody needs what it works for any more, "" while somebody does. Read in loading threads.
+    """
+
+    __slots__ = ("asked_for", "is_first", "name", "not_wanted")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.not_wanted = ""
         self.is_first = asyncio.Event()
         self.asked_for: set[Operation] = set()
 
@@ -42,10 +47,11 @@ class Operations:
         self._is_closed = False
 
     @asynccontextmanager
-    async def turn(self, name: str, asker: Operation | None = None) -> AsyncIterator[Operation]:
+    async def turn(self, name: str, asker: Operation | None = None, undoes: bool = False) -> AsyncIterator[Operation]:
         """Wait until all earlier operations of the model ``name`` are over; inside, no other one of it runs.
 
-        ``asker`` is the operation that waits for this one, if any does.
+        ``asker`` is the operation that waits for this one, if any does. With ``undoes`` nothing of the earlier ones is
+        to stay.
 
         Raises:
             InvalidArgumentError: the asker would wait for itself.
@@ -53,6 +59,8 @@ class Operations:
             ServerStoppingError: no operation begins any more.
         """
         operation = self._enter(name, asker)
+        if undoes:
+            self._give_up(self._queues[name], "the model is to be unloaded")
         try:
             await operation.is_first.wait()
             self.check_open(name)
@@ -62,9 +70,15 @@ class Operations:
                 asker.asked_for.discard(operation)
             self._leave(operation)
 
+    def concern(self, name: str) -> bool:
+        """An operation on the model ``name`` runs or waits."""
+        return name in self._queues
+
     def close(self) -> None:
-        """Let no further operation begin."""
+        """Let no further operation begin, and those that run end soon."""
         self._is_closed = True
+        for queue in self._queues.values():
+            self._give_up(queue, "the server is stopping")
 
     def check_open(self, name: str) -> None:
         """Check that an operation on the model ``name`` may begin, or go on to what takes long.
@@ -85,6 +99,11 @@ class Operations:
         except TimeoutError:
             return False
         return True
+
+    @staticmethod
+    def _give_up(operations: Iterable[Operation], why: str) -> None:
+        for operation in operations:
+            operation.not_wanted = operation.not_wanted or why
 
     def _enter(self, name: str, asker: Operation | None) -> Operation:
         self.check_open(name)

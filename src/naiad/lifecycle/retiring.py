@@ -13,7 +13,7 @@ from naiad.lifecycle.threads import in_thread
 
 if TYPE_CHECKING:
     from naiad.execution.model import LoadedModel
-    from naiad.repository.temporary import TemporaryFolder
+    from naiad.repository.temporary import ModelFolder
 
 logger = logging.getLogger("naiad")
 
@@ -22,9 +22,10 @@ CLOSING_S: Final = 1.0
 
 
 class Retirements:
-    """Versions on their way out. Used on the event loop only."""
+    """Versions on their way out: ``models``. Used on the event loop only."""
 
     def __init__(self) -> None:
+        self.models: set[LoadedModel] = set()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._hurry = asyncio.Event()
         self._deadline: float | None = None
@@ -38,6 +39,7 @@ class Retirements:
             version.become(ModelState.UNAVAILABLE, UNLOADED)
             return
         model.stop_accepting()
+        self.models.add(model)
         entry.unloading += 1
         task = asyncio.get_running_loop().create_task(self._retire(entry, version, model))
         self._tasks.add(task)
@@ -62,6 +64,7 @@ class Retirements:
         folder, version.folder = version.folder, None
         is_closed = await self._close(model, folder)
         model.detach()
+        self.models.discard(model)
         entry.unloading -= 1
         # A load that was tried meanwhile may have left a reason why there is no other.
         version.become(ModelState.UNAVAILABLE, str(entry.problem) if entry.problem is not None else UNLOADED)
@@ -82,7 +85,7 @@ class Retirements:
                 wait.cancel()
         return drained.is_set()
 
-    async def _close(self, model: LoadedModel, folder: TemporaryFolder | None) -> bool:
+    async def _close(self, model: LoadedModel, folder: ModelFolder | None) -> bool:
         left_s = None if self._deadline is None else max(CLOSING_S, self._deadline - monotonic())
         try:
             return await in_thread(_end, model, folder, left_s)
@@ -91,8 +94,10 @@ class Retirements:
             return False
 
 
-def _end(model: LoadedModel, folder: TemporaryFolder | None, left_s: float | None) -> bool:
+def _end(model: LoadedModel, folder: ModelFolder | None, left_s: float | None) -> bool:
     """Close a model and give back the files that it came from; False when it did not end in ``left_s`` seconds."""
+    if folder is not None:
+        folder.leave()
     try:
         return model.close(left_s)
     finally:

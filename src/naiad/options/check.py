@@ -10,7 +10,8 @@ from naiad.options.server import OPTIONS, ServerOptions
 _FIELDS = frozenset(
     (
         *("model_repository", "disable_auto_complete_config", "model_config_name"),
-        *("backend_directory", "backend_config"),
+        *("backend_directory", "backend_config", "repoagent_directory"),
+        *("model_repository_mirror", "model_repository_mirror_size"),
     )
 )
 CHECK_OPTIONS = tuple(option for option in OPTIONS if option.field in _FIELDS)

@@ -13,6 +13,7 @@ from naiad.errors import OptionError
 from naiad.options.kinds import read_boolean
 from naiad.options.option import Option
 from naiad.options.reference import NOT_SERVED_YET, SWITCHES
+from naiad.options.remote_uri import RemoteUri, is_remote
 from naiad.options.server import LISTENER_FIELDS, OPTIONS, ServerOptions
 
 VARIABLE_SEPARATOR = ";"
@@ -82,7 +83,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> ServerOptions:
 
 def read(
     argv: Sequence[str], environ: Mapping[str, str], options: Sequence[Option]
-) -> tuple[_Reading, tuple[Path, ...]]:
+) -> tuple[_Reading, tuple[Path | RemoteUri, ...]]:
     """What the command line and the environment say about ``options``, and the positional arguments."""
     reading = _Reading()
     given, positional = _split(argv, _by_name(options))
@@ -94,7 +95,7 @@ def read(
     return reading, _existing(positional, reading)
 
 
-def settle(reading: _Reading, paths: tuple[Path, ...]) -> ServerOptions:
+def settle(reading: _Reading, paths: tuple[Path | RemoteUri, ...]) -> ServerOptions:
     """The options as read, checked together.
 
     Raises:
@@ -217,11 +218,13 @@ def _warn_of_variables(environ: Mapping[str, str], reading: _Reading) -> None:
             reading.warnings.append(f"the environment variable {name} is no option; did you mean {near}?")
 
 
-def _existing(positional: Sequence[str], reading: _Reading) -> tuple[Path, ...]:
+def _existing(positional: Sequence[str], reading: _Reading) -> tuple[Path | RemoteUri, ...]:
     for word in positional:
-        if not os.path.exists(word):  # unlike Path.exists, False for names that no file can have
+        if not is_remote(word) and not os.path.exists(
+            word
+        ):  # unlike Path.exists, False for names that no file can have
             reading.problems.append(
                 f"Unexpected argument: {word}. No such file or folder: arguments without a name are model files "
                 "(model.onnx, model.pt), the folder of a model, or repositories."
             )
-    return tuple(Path(word) for word in positional)
+    return tuple(RemoteUri(word) if is_remote(word) else Path(word) for word in positional)

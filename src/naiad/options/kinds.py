@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from naiad.options.header_pattern import HeaderPattern
+from naiad.options.remote_uri import SCHEMES, RemoteUri, is_remote
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -76,15 +77,13 @@ def integer(minimum: int, maximum: int = INT32_MAX, below: str = "", above: str 
     return Kind("<integer>", f"an integer from {minimum} to {maximum}", read)
 
 
-def choice(*words: str, ignore_case: bool = False, not_yet: tuple[str, ...] = ()) -> Kind:
-    """One of ``words``; the words in ``not_yet`` are known to the reference only."""
+def choice(*words: str, ignore_case: bool = False) -> Kind:
+    """One of ``words``."""
 
     def read(text: str) -> str:
         word = text.lower() if ignore_case else text
         if word in words:
             return word
-        if word in not_yet:
-            raise ValueError(f"{text!r} is not supported by this version of naiad")
         raise ValueError(f"Invalid option value. Got {text}")
 
     return Kind("<" + "|".join(words) + ">", " or ".join(repr(w) for w in words), read)
@@ -106,13 +105,22 @@ def _read_address(text: str) -> str:
     return host
 
 
-def _read_folder(text: str) -> Path:
+def read_repository(text: str) -> Path | RemoteUri:
+    """The path of a local folder or file, or the address of a remote repository."""
     if not text or "\0" in text:
         raise ValueError("Invalid option value. The path is empty or holds a NUL character")
+    if is_remote(text):
+        return RemoteUri(text)
     scheme, mark, _ = text.partition("://")
     if mark:
-        raise ValueError(f"{scheme}:// storage is not supported by this version of naiad. Got {text}")
+        raise ValueError(f"{scheme}:// storage is not supported by naiad, only {', '.join(SCHEMES)}. Got {text}")
     return Path(text)
+
+
+def _read_local(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError("Invalid option value. The path is empty or holds a NUL character")
+    return text
 
 
 def _read_file_name(text: str) -> str:
@@ -121,8 +129,10 @@ def _read_file_name(text: str) -> str:
     return text
 
 
-def _read_name(text: str) -> str:
-    if "/" in text or "\0" in text or text in (".", ".."):
+def _read_config_name(text: str) -> str:
+    if not text:
+        raise ValueError("Error: empty argument for --model-config-name")
+    if "/" in text or "\0" in text or any(map(str.isspace, text)) or text in (".", ".."):
         raise ValueError(f"Invalid option value. Got {text}")
     return text
 
@@ -167,9 +177,10 @@ TEXT = Kind("<text>", "a text", str)
 LEVEL = Kind("<integer>", "a level from 0, or true or false", _read_level)
 PORT = integer(0, 65535)
 ADDRESS = Kind("<address>", "a host name, an IPv4 address, or IPv6 as ipv6:[::1]", _read_address)
-FOLDER = Kind("<path>", "the path of a local folder", _read_folder)
+REPOSITORY = Kind("<path>", "the path of a local folder, or an address such as s3://bucket/path", read_repository)
+MIRROR = Kind("<path>", "the path of a local folder", _read_local)
 FOLDER_NAME = Kind("<path>", "the path of a folder", _read_file_name)
 FILE_NAME = Kind("<path>", "the path of a file", _read_file_name)
 HEADER_PATTERN = Kind("<pattern>", "a regular expression of RE2 that finds names of headers", _read_header_pattern)
-NAME = Kind("<name>", "a file name without folder and ending", _read_name)
+CONFIG_NAME = Kind("<name>", "a file name without folder, spaces and ending", _read_config_name)
 BACKEND_SETTING = Kind("<setting>", "<backend>,<key>=<value>, or <key>=<value> for all backends", _read_backend_setting)

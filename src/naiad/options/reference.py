@@ -9,15 +9,12 @@ SWITCHES = frozenset(
     {
         "allow-sagemaker",
         "allow-vertex-ai",
-        "model-namespacing",
     }
 )
 """Booleans whose feature is off here: they may be given as false."""
 
 OTHERS = frozenset(
     {
-        "repository-poll-secs",
-        "model-load-retry-count",
         "enable-peer-access",
         "sagemaker-port",
         "sagemaker-safe-port-range",
@@ -34,7 +31,6 @@ OTHERS = frozenset(
         "buffer-manager-thread-count",
         "host-policy",
         "model-load-gpu-limit",
-        "repoagent-directory",
     }
 )
 """Options that are refused whatever their value."""

@@ -15,16 +15,17 @@ from naiad.options.kinds import (
     ADDRESS,
     BACKEND_SETTING,
     BOOLEAN,
+    CONFIG_NAME,
     FILE_NAME,
     FLAG,
-    FOLDER,
     FOLDER_NAME,
     HEADER_PATTERN,
     INT32_MAX,
     INT64_MAX,
     LEVEL,
-    NAME,
+    MIRROR,
     PORT,
+    REPOSITORY,
     TEXT,
     BackendSetting,
     choice,
@@ -33,6 +34,7 @@ from naiad.options.kinds import (
 )
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
+from naiad.options.remote_uri import RemoteUri
 from naiad.options.restriction import Restriction, repeated_features, restriction
 from naiad.options.trace_config import TRACE_SETTING, TraceSetting, deprecated_trace, trace_problems
 
@@ -61,6 +63,13 @@ class ServerOptions:
         integer(-INT32_MAX - 1),
         30,
         "Seconds that requests in flight get to finish when the server is told to stop; a negative number counts as 0.",
+    )
+    shutdown_delay: int = declare(
+        Group.SERVER,
+        integer(0),
+        0,
+        "Seconds that the server, told to stop, goes on serving while it says that it is not ready, so that whoever "
+        "spreads the load stops sending before requests are refused.",
     )
 
     log_verbose: int = declare(
@@ -111,13 +120,28 @@ class ServerOptions:
         "RESOURCE_EXHAUSTED for 429.",
     )
 
-    model_repository: tuple[Path, ...] = declare(
+    model_repository: tuple[Path | RemoteUri, ...] = declare(
         Group.MODEL_REPOSITORY,
-        FOLDER,
+        REPOSITORY,
         (),
-        "Folder that holds one folder per model. Give it again for more repositories.",
+        "Folder that holds one folder per model, or the address of one: s3://, gs://, as://, an archive behind http:// "
+        "or https://, or a model of MLflow (models:/<name>/<version>, runs:/<run>/<path>). Give it again for more "
+        "repositories.",
         repeatable=True,
         aliases=("model_store",),
+    )
+    model_repository_mirror: str = declare(
+        Group.MODEL_REPOSITORY,
+        MIRROR,
+        "~/.cache/naiad/mirror",
+        "Folder that the models of remote repositories are copied to. What is there already is not fetched again.",
+    )
+    model_repository_mirror_size: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0, INT64_MAX),
+        50 << 30,
+        "Bytes that the mirror may keep: beyond, the copies that were used least recently go, except those in use. "
+        "0 keeps everything.",
     )
     exit_on_error: bool = declare(
         Group.MODEL_REPOSITORY, BOOLEAN, True, "Whether the server ends when a model cannot be loaded at the start."
@@ -136,10 +160,16 @@ class ServerOptions:
     )
     model_control_mode: str = declare(
         Group.MODEL_REPOSITORY,
-        choice("none", "explicit", ignore_case=True, not_yet=("poll",)),
+        choice("none", "poll", "explicit", ignore_case=True),
         "none",
-        "How models come and go: with none all are loaded at the start and stay; with explicit those of --load-model, "
-        "and models are loaded and unloaded over the API.",
+        "How models come and go: with none all are loaded at the start and stay; with poll the repositories are looked "
+        "at again and again; with explicit those of --load-model are loaded, and others over the API.",
+    )
+    repository_poll_secs: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0),
+        15,
+        "Seconds between two looks at the repositories with --model-control-mode=poll; 0 for never.",
     )
     load_model: tuple[str, ...] = declare(
         Group.MODEL_REPOSITORY,
@@ -148,14 +178,49 @@ class ServerOptions:
         "Name of a model to load at the start with --model-control-mode=explicit; * stands for all.",
         repeatable=True,
     )
+    auto_warmup: bool = declare(
+        Group.MODEL_REPOSITORY,
+        FLAG,
+        False,
+        "Let models without model_warmup run zeros before they are ready: one row, each preferred batch size and "
+        "the largest batch. A warm-up of this kind that fails is a warning.",
+    )
     model_config_name: str = declare(
         Group.MODEL_REPOSITORY,
-        NAME,
+        CONFIG_NAME,
         "",
         "Use configs/<name>.pbtxt of each model that has it, in place of its config.pbtxt.",
     )
+    model_namespacing: bool = declare(
+        Group.MODEL_REPOSITORY,
+        BOOLEAN,
+        False,
+        "Whether models of one name may lie in several repositories: each repository is a namespace then.",
+    )
     model_load_thread_count: int = declare(
         Group.MODEL_REPOSITORY, integer(1), 4, "How many models are loaded at the same time."
+    )
+    model_load_retry_count: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0),
+        0,
+        "How often the load of a version that failed is tried again, after pauses that grow from 0.1 to 2 seconds.",
+    )
+    model_memory_budget: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0, INT64_MAX),
+        0,
+        "Bytes of memory that all models together may hold; 0 for any. A load for which there is none unloads those "
+        "that were not used for longest.",
+    )
+    load_on_demand_secs: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0, 3600),
+        0,
+        "Load a model of a repository when a request asks for it, which waits so many seconds at most; 0 for not.",
+    )
+    model_idle_unload_secs: int = declare(
+        Group.MODEL_REPOSITORY, integer(0), 0, "Seconds without a request after which a model is unloaded; 0 for never."
     )
 
     allow_http: bool = declare(Group.HTTP, BOOLEAN, True, "Whether the server listens for HTTP requests.")
@@ -400,6 +465,13 @@ class ServerOptions:
         repeatable=True,
     )
 
+    repoagent_directory: str = declare(
+        Group.MODEL_REPOSITORY,
+        FOLDER_NAME,
+        "/opt/tritonserver/repoagents",
+        "Folder of repository agents: the file NAME/agent.py in it is the agent NAME.",
+    )
+
     backend_directory: str = declare(
         Group.BACKEND,
         FOLDER_NAME,
@@ -492,13 +564,15 @@ class ServerOptions:
         remark="is deprecated: use --trace-config",
     )
 
-    paths: tuple[Path, ...] = ()
+    paths: tuple[Path | RemoteUri, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Settle the values that follow from others."""
         set_field = object.__setattr__
         set_field(self, "exit_timeout_secs", max(0, self.exit_timeout_secs))
+        if self.model_control_mode != "poll":
+            set_field(self, "repository_poll_secs", 0)
         set_field(self, "metrics_address", self.metrics_address or self.http_address)
         set_field(self, "allow_cpu_metrics", self.allow_cpu_metrics and self.allow_metrics)
         set_field(self, "allow_gpu_metrics", self.allow_gpu_metrics and self.allow_metrics)
@@ -529,10 +603,21 @@ class ServerOptions:
         return self.allow_grpc or self.http_port_serves_grpc
 
     def wanted_models(self, known: Collection[str]) -> set[str]:
-        """The names of the models to load at the start, out of those that are ``known``; others may be among them."""
+        """The names of the models to load at the start, out of those that are ``known``; others may be among them.
+
+        With namespaces they are keys, and a name stands for all keys that end with it.
+        """
         if self.model_control_mode != "explicit" or self.load_model == ("*",):
             return set(known)
-        return set(self.load_model)
+        if not self.model_namespacing:
+            return set(self.load_model)
+        found = {name: {key for key in known if key.rpartition("/")[2] == name} for name in self.load_model}
+        return {key for name, keys in found.items() for key in keys or {name}}
+
+    @property
+    def polls(self) -> bool:
+        """Whether the repositories are looked at again and again."""
+        return self.repository_poll_secs > 0
 
     @property
     def counter_latencies(self) -> bool:
@@ -571,7 +656,7 @@ class ServerOptions:
         found = [
             *cache_problems(self.cache_config, self.response_cache_byte_size),
             *self._tls_problems(),
-            *self._load_model_problems(),
+            *self._repository_problems(),
             *self._access_problems(),
             *trace_problems(self.trace_config),
         ]
@@ -588,11 +673,21 @@ class ServerOptions:
                 )
         return found
 
-    def _load_model_problems(self) -> Iterator[str]:
+    def _repository_problems(self) -> Iterator[str]:
+        remote = next((p for p in (*self.model_repository, *self.paths) if isinstance(p, RemoteUri)), None)
+        if remote is not None and self.model_control_mode == "poll":
+            yield (
+                f"--model-control-mode=poll looks at local folders only, and '{remote}' is none: use explicit, where a "
+                "load fetches what has changed"
+            )
+        if remote is not None and self.model_namespacing:
+            yield f"--model-namespacing is for local folders only, and '{remote}' is none: give each model its own name"
         if self.load_model and self.model_control_mode != "explicit":
             yield "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
         if "*" in self.load_model and len(self.load_model) > 1:
             yield "Wildcard model name '*' must be the ONLY startup model if specified at all."
+        if self.model_idle_unload_secs and not self.load_on_demand_secs:
+            yield "--model-idle-unload-secs needs --load-on-demand-secs: nothing else would load the models again"
 
     def _access_problems(self) -> Iterator[str]:
         yield from repeated_features(self.http_restricted_api, "api")

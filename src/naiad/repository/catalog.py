@@ -2,47 +2,239 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from naiad.errors import ModelLoadError
+from naiad.config.source import ModelSource
+from naiad.errors import ModelLoadError, NaiadError, StoreError
+from naiad.options.remote_uri import RemoteUri
 from naiad.repository.discover import discover
-from naiad.repository.layout import Listing, check_model_name
+from naiad.repository.layout import Listing, check_model_name, model_directory, scan
+from naiad.repository.namespaces import in_namespace, short_name
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from naiad.repository.remote.repository import RemoteModel, RemoteRepository
+    from naiad.repository.temporary import ModelFolder
 
-    from naiad.config.source import ModelSource
+logger = logging.getLogger("naiad")
+
+
+@dataclass(frozen=True, slots=True)
+class Obtained:
+    """A model that lies on this machine; ``folder`` is to be released once it is of no more use."""
+
+    source: ModelSource
+    folder: ModelFolder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """All models before those of remote repositories are fetched.
+
+    Attributes:
+        local: what lies in folders.
+        remote: the others by name.
+        unavailable: reason by name, for the models that cannot be loaded.
+    """
+
+    local: Listing
+    remote: Mapping[str, RemoteModel]
+    unavailable: Mapping[str, str]
+
+    @property
+    def models(self) -> Mapping[str, ModelSource | RemoteModel]:
+        """Those that can be tried, by name."""
+        found: dict[str, ModelSource | RemoteModel] = {**self.local.models, **self.remote}
+        return {name: found[name] for name in sorted(found) if name not in self.unavailable}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all."""
+        return frozenset(self.models) | frozenset(self.unavailable)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The ``repositories`` and ``paths`` as ``discover`` takes them. Its methods read folders: for threads only."""
+    """The ``repositories`` and ``paths`` as ``discover`` takes them. Its methods read folders: for threads only.
+
+    With ``has_namespaces`` each of them is a namespace: models are known by their keys, so that names may repeat.
+    ``remote`` are the repositories elsewhere, which are no namespaces. ``close`` is called when no thread asks any
+    more.
+    """
 
     repositories: tuple[Path, ...] = ()
     paths: tuple[Path, ...] = ()
+    has_namespaces: bool = False
+    remote: tuple[RemoteRepository, ...] = ()
+    close: Callable[[], None] = lambda: None
 
     def listing(self) -> Listing:
-        """All models; errors as ``discover``."""
-        return discover(self.repositories, self.paths)
+        """All models that lie on this machine; errors as ``discover``."""
+        if not self.has_namespaces:
+            return discover(self.repositories, self.paths)
+        listings = [self._listing_of(place) for place in self._places()]
+        models = {key: source for listing in listings for key, source in listing.models.items()}
+        return Listing(models, tuple(problem for listing in listings for problem in listing.problems))
+
+    def places(self) -> Iterator[tuple[Path, Listing | None, str]]:
+        """Each folder and path on this machine for itself, so that one that cannot be read leaves the others alone.
+
+        Yields:
+            The place, its models, and in place of them why it cannot be read.
+        """
+        for place in self._places():
+            try:
+                yield place, self._listing_of(place), ""
+            except (NaiadError, OSError) as error:
+                yield place, None, str(error)
+
+    def _places(self) -> list[Path]:
+        by_place: dict[str, Path] = {}
+        for place in (*self.repositories, *self.paths):
+            by_place.setdefault(os.path.realpath(place), place)
+        return list(by_place.values())
+
+    def _listing_of(self, place: Path) -> Listing:
+        listing = scan((place,)) if place in self.repositories else discover((), (place,))
+        return in_namespace(listing, str(place)) if self.has_namespaces else listing
+
+    def keys(self, name: str) -> list[str]:
+        """What the models of a name are known by, where there are namespaces; errors as ``find``."""
+        check_model_name(name)
+        return sorted(key for key in self.names() if short_name(key) == name)
+
+    def outline(self, is_whole: bool = False) -> Outline:
+        """All models; ``is_whole`` says that most of them will be obtained.
+
+        Raises:
+            OptionError: a repository cannot be read, or two paths hold a model of the same name.
+            StoreError: a remote repository cannot be read.
+            NaiadError: as ``discover``.
+        """
+        local = self.listing()
+        unavailable = dict(local.unavailable)
+        found: dict[str, RemoteModel] = {}
+        for repository in self.remote:
+            for name, model in repository.models(is_whole).items():
+                if name in found or name in local.models or name in local.unavailable:
+                    unavailable[name] = _in_two(name, str(model.uri))
+                found[name] = model
+        return Outline(local, found, unavailable)
 
     def names(self) -> frozenset[str]:
-        """The names of all models, also of those that cannot be loaded; errors as ``discover``."""
-        listing = self.listing()
-        return frozenset(listing.models) | frozenset(listing.unavailable)
+        """The names of all models, also of those that cannot be loaded; errors as ``outline``."""
+        return self.outline().names
+
+    def obtain(self, name: str, may_be_old: bool = True) -> Obtained:
+        """The model ``name`` as it is now, fetched when it lies elsewhere.
+
+        With ``may_be_old`` a store that does not answer is answered for by the mirror.
+
+        Raises:
+            NaiadError: as ``find``, and as ``fetched``.
+        """
+        if not self.remote:
+            return Obtained(self.find(name))
+        check_model_name(name)
+        local = discover(self.repositories, self.paths, only=name)
+        is_local = name in local.models or name in local.unavailable
+        models = self._remote_models(name, may_be_old, is_local)
+        if not models:
+            return Obtained(self.find(name))
+        if len(models) > 1 or is_local:
+            raise ModelLoadError(_in_two(name, str(models[0].uri)))
+        return fetched(models[0])
+
+    def _remote_models(self, name: str, may_be_old: bool, is_local: bool) -> Sequence[RemoteModel]:
+        """Those of that name. A repository that cannot be read matters only when no other has the model."""
+        found: list[RemoteModel] = []
+        problems: list[StoreError] = []
+        for repository in self.remote:
+            try:
+                model = repository.find(name, may_be_old)
+            except StoreError as error:
+                problems.append(error)
+                continue
+            if model is not None:
+                found.append(model)
+        if problems and not found and not is_local:
+            raise problems[0]
+        for problem in problems:
+            logger.warning("whether model '%s' lies there as well is not known: %s", name, problem)
+        return found
 
     def find(self, name: str) -> ModelSource:
-        """Where the model ``name`` lies now.
+        """Where the model ``name`` lies now on this machine.
 
         Raises:
             ModelLoadError: it lies nowhere, in more than one repository, or its folder cannot be read.
             InvalidArgumentError: there can be no model of that name.
             OptionError: a repository is gone.
         """
-        check_model_name(name)
-        listing = discover(self.repositories, self.paths, only=name)
+        check_model_name(short_name(name) if self.has_namespaces else name)
+        listing = self.listing() if self.has_namespaces else discover(self.repositories, self.paths, only=name)
         source = listing.models.get(name)
         if source is not None:
             return source
         reason = listing.unavailable.get(name)
         raise ModelLoadError(reason or f"there is no model of the name '{name}' in what this server serves")
+
+
+def open_catalog(
+    repositories: Sequence[Path | RemoteUri],
+    paths: Sequence[Path | RemoteUri],
+    mirror: str,
+    mirror_size: int,
+    has_namespaces: bool = False,
+) -> Catalog:
+    """The catalog of local folders and of addresses; no store is asked yet.
+
+    ``mirror`` and ``mirror_size`` are ``--model-repository-mirror`` and its size. ``has_namespaces`` needs folders
+    alone.
+
+    Raises:
+        OptionError: an address or its mirror cannot be used.
+    """
+    if all(isinstance(place, Path) for place in (*repositories, *paths)):
+        return Catalog(_local(repositories), _local(paths), has_namespaces)
+    # Imported here: a server of local folders does not pay for it.
+    from naiad.repository.remote.opening import Mirrors, open_repository
+
+    mirrors = Mirrors(mirror, mirror_size)
+    remote = [open_repository(uri, mirrors) for uri in dict.fromkeys(repositories) if isinstance(uri, RemoteUri)]
+    remote += [
+        open_repository(uri, mirrors, may_be_model=True) for uri in dict.fromkeys(paths) if isinstance(uri, RemoteUri)
+    ]
+    return Catalog(_local(repositories), _local(paths), remote=tuple(remote), close=mirrors.close)
+
+
+def _local(places: Sequence[Path | RemoteUri]) -> tuple[Path, ...]:
+    return tuple(place for place in places if isinstance(place, Path))
+
+
+def fetched(model: RemoteModel) -> Obtained:
+    """The files of ``model`` on this machine.
+
+    Raises:
+        StoreError: they cannot be fetched.
+        ModelLoadError: they are no model.
+    """
+    check_model_name(model.name)
+    view = model.fetch()
+    try:
+        listing = model_directory(view.path)
+        reason = listing.unavailable.get(model.name)
+        if reason is not None:
+            raise ModelLoadError(reason)
+        return Obtained(listing.models[model.name], view)
+    except BaseException:
+        view.release()
+        raise
+
+
+def _in_two(name: str, place: str) -> str:
+    return f"model '{name}' is in '{place}' and in another repository: keep it in one of them"

@@ -21,35 +21,45 @@ def fingerprint(source: ModelSource) -> Fingerprint:
 
     Python writes the folders ``__pycache__`` itself, so they do not count.
     """
+    return frozenset(_mark(*found) for found in walk(source))
+
+
+def _mark(path: str, found: os.stat_result | None, is_folder: bool) -> tuple[str, int, int]:
+    if found is None:
+        return (path, 0, 0) if is_folder else (path, -1, -1)
+    return path, found.st_mtime_ns, found.st_size
+
+
+def walk(source: ModelSource) -> Iterator[tuple[str, os.stat_result | None, bool]]:
+    """Every file and folder of ``source``: its path, what is known of it, and whether it is a folder.
+
+    Of a folder, and of what cannot be followed, nothing is known: None.
+    """
     if source.directory is not None:
-        return frozenset(_below(str(source.directory)))
-    return frozenset([_of_file(str(source.single_file))])
+        yield from _below(str(source.directory))
+    else:
+        path = str(source.single_file)
+        yield path, _stat(path), False
 
 
-def _below(folder: str) -> Iterator[tuple[str, int, int]]:
-    seen: set[tuple[int, int]] = set()
+def _below(folder: str) -> Iterator[tuple[str, os.stat_result | None, bool]]:
+    above: dict[str, frozenset[tuple[int, int]]] = {}
     for place, folders, files in os.walk(folder, followlinks=True):
-        identity = _identity(place)
+        found = _stat(place)
+        identity = (found.st_dev, found.st_ino) if found is not None else (-1, -1)
+        holders = above.pop(place, frozenset())
         # A link may lead to a folder that holds it.
-        folders[:] = [] if identity in seen else [name for name in folders if name != _CACHE]
-        seen.add(identity)
-        yield place, 0, 0
+        folders[:] = [] if identity in holders else [name for name in folders if name != _CACHE]
+        above.update({os.path.join(place, name): holders | {identity} for name in folders})
+        yield place, None, True
         for name in files:
-            yield _of_file(os.path.join(place, name))
+            path = os.path.join(place, name)
+            yield path, _stat(path), False
 
 
-def _identity(path: str) -> tuple[int, int]:
+def _stat(path: str) -> os.stat_result | None:
     try:
-        found = os.stat(path)
-    except OSError:
-        return -1, -1
-    return found.st_dev, found.st_ino
-
-
-def _of_file(path: str) -> tuple[str, int, int]:
-    try:
-        found = os.stat(path)
+        return os.stat(path)
     except OSError:
         # A link that leads nowhere, or a file that went meanwhile: that it is there by name is all there is to know.
-        return path, -1, -1
-    return path, found.st_mtime_ns, found.st_size
+        return None

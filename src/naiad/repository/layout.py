@@ -24,15 +24,16 @@ __all__ = [
     "ModelSource",
     "check_model_name",
     "choose_versions",
+    "duplicate",
     "is_model_directory",
     "model_directory",
     "scan",
     "single_file",
+    "version_number",
 ]
 
 MAX_VERSION = 2**63 - 1
 _CYCLE = "'{}' is a link to a folder that holds it (a cycle)"
-_REMOTE = ("s3:", "gs:", "as:", "http:", "https:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def scan(repositories: Sequence[Path], only: str | None = None) -> Listing:
             source = _model(path, repository, problems)
             if source is not None:
                 found.setdefault(source.name, []).append(source)
-    problems += [_duplicate(name, sources) for name, sources in found.items() if len(sources) > 1]
+    problems += [duplicate(name, sources) for name, sources in found.items() if len(sources) > 1]
     unavailable = {problem.model for problem in problems if problem.fatal}
     return Listing({name: found[name][0] for name in sorted(found) if name not in unavailable}, tuple(problems))
 
@@ -102,7 +103,7 @@ def is_model_directory(path: Path) -> bool:
     except OSError:
         # Not a folder, or one that cannot be read, which is said by whoever lists it.
         return False
-    return bool(config_files(path)) or any(_version(child.name) and os.path.isdir(child) for child in children)
+    return bool(config_files(path)) or any(version_number(child.name) and os.path.isdir(child) for child in children)
 
 
 def single_file(path: Path) -> ModelSource:
@@ -177,8 +178,6 @@ def _distinct(repositories: Sequence[Path]) -> list[Path]:
 
 def _checked(repository: Path) -> Path:
     shown = f"the model repository '{repository}'"
-    if str(repository).startswith(_REMOTE):
-        raise OptionError(f"{shown} is not a local folder: remote storage is not supported by this version")
     if not repository.exists():
         raise OptionError(f"{shown} does not exist, expected a folder that holds one folder for each model")
     if not repository.is_dir():
@@ -246,7 +245,7 @@ def _versions(
     model: str, directory: Path, children: Iterable[Path], problems: list[LayoutProblem]
 ) -> Iterator[tuple[int, Path]]:
     for child in children:
-        version = _version(child.name)
+        version = version_number(child.name)
         if version is None or not _is_folder(child, model, problems):
             continue
         if version > MAX_VERSION:
@@ -258,14 +257,15 @@ def _versions(
             yield version, child
 
 
-def _version(name: str) -> int | None:
+def version_number(name: str) -> int | None:
     """The version that a folder called ``name`` holds: digits that do not begin with 0; None for any other name."""
     is_number = name.isascii() and name.isdigit() and not name.startswith("0")
     # Python refuses to read numbers of more than 4300 digits; file names end well before.
     return int(name) if is_number else None
 
 
-def _duplicate(name: str, sources: Sequence[ModelSource]) -> LayoutProblem:
+def duplicate(name: str, sources: Sequence[ModelSource]) -> LayoutProblem:
+    """What is wrong about a model that lies in more than one place."""
     places = [source.directory or source.single_file or Path() for source in sources]
     shown = ", ".join(f"'{place}'" for place in places)
     message = f"model '{name}' is in more than one repository: {shown}; keep it in one of them"

@@ -6,13 +6,33 @@ import logging
 import shutil
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from naiad.held_folder import HeldFolder, abandoned_folders
 
 logger = logging.getLogger("naiad")
 
 PREFIX: Final = "naiad-model-"
+
+
+class ModelFolder(Protocol):
+    """What a model was loaded from and has to be given back. Its methods are for threads only."""
+
+    @property
+    def path(self) -> Path:
+        """The model's folder."""
+
+    def tried(self, is_kept: bool) -> None:
+        """The load that made it is over and does not hold it any more; ``is_kept``: versions serve that do."""
+
+    def hold(self) -> None:
+        """One more version was loaded from it."""
+
+    def leave(self) -> None:
+        """One of those versions is about to be closed."""
+
+    def release(self) -> None:
+        """One of those versions is closed."""
 
 
 class TemporaryFolder:
@@ -29,6 +49,13 @@ class TemporaryFolder:
         self.path = self._root.path / model
         self._lock = threading.Lock()
         self._holders = 1
+
+    def tried(self, is_kept: bool) -> None:
+        """The load that made it does not use it any more."""
+        self.release()
+
+    def leave(self) -> None:
+        """Nothing is to be done before one that uses it ends."""
 
     def hold(self) -> None:
         """One more uses it."""

@@ -31,6 +31,7 @@ class ModelSeries:
     """The counters of one model version; ``tags`` are the ``metric_tags`` of its configuration.
 
     ``is_cached`` says that its answers may come from the response cache.
+    ``namespace`` is that of the model with ``--model-namespacing``.
     """
 
     model: str
@@ -38,6 +39,7 @@ class ModelSeries:
     tags: Mapping[str, str]
     statistics: ModelStatistics
     is_cached: bool = False
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ def render(
     custom: CustomMetrics | None = None,
     cache: CacheFigures | None = None,
     in_flight: InFlight | None = None,
+    more: Iterable[str] = (),
 ) -> bytes:
     """The whole page as UTF-8 text of ``CONTENT_TYPE``.
 
@@ -176,11 +179,12 @@ def render(
         custom: what models made; a family without metrics is left out.
         cache: of the response cache in memory.
         in_flight: the requests that the server holds and refuses.
+        more: further families, each as it is written.
     """
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
     cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
-    blocks = [*_model_blocks(shown, latencies), *_process_blocks(host)]
+    blocks = [*_model_blocks(shown, latencies), *more, *_process_blocks(host)]
     if cached:
         blocks += [_family_block(family, cached) for family in _CACHED]
     if cache is not None:
@@ -262,7 +266,8 @@ def _block(name: str, kind: str, help: str, samples: Iterable[Sample]) -> str:
 
 def _model_labels(item: ModelSeries) -> Labels:
     tags = {"_" + _NOT_IN_A_NAME.sub("_", key): value for key, value in item.tags.items()}
-    return {**tags, "model": item.model, "version": str(item.version)}
+    namespace = {"namespace": item.namespace} if item.namespace else {}
+    return {**tags, "model": item.model, **namespace, "version": str(item.version)}
 
 
 def _written(labels: Labels) -> str:

@@ -37,7 +37,8 @@ class ModelStatistics:
 
     ``success`` and ``failure`` count requests; ``inference_count`` counts batch items of requests that succeeded;
     ``execution_count`` counts runs of the model; the ``compute_*`` durations are given once per request of a batch, as
-    the protocol defines them, and ``batches`` once per run. ``pending`` is how many requests wait in a queue now.
+    the protocol defines them, and ``batches`` once per run. ``pending`` is how many requests wait in a queue now, and
+    ``memory_bytes`` what the version holds, as it was measured last.
     """
 
     success: Duration = field(default_factory=Duration)
@@ -54,6 +55,7 @@ class ModelStatistics:
     last_inference_ms: int = 0
     pending: int = 0
     load_seconds: float = 0.0
+    memory_bytes: int = 0
     batches: dict[int, BatchStatistics] = field(default_factory=dict)
 
     def count_failure(self, reason: str, ns: int) -> None:

@@ -8,6 +8,7 @@ model goes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -51,6 +52,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
     __slots__ = (
         "_first",
         "_heads",
+        "_of_versions",
         "_single",
         "binary",
         "classes",
@@ -104,6 +106,22 @@ class InferPlan(RequestTerms, Generic[_Head]):
         self._single = outputs[0] if self.plain and len(outputs) == 1 else None
         self._first = self.inputs[0] if len(self.inputs) == 1 else None
         self._heads: dict[object, _Head] = {}
+        self._of_versions: dict[int, Self] | None = None
+
+    def of_version(self, version: int) -> Self:
+        """The same plan for another version of the model, which takes and gives the same; kept."""
+        if version == self.version:
+            return self
+        if self._of_versions is None:
+            self._of_versions = {}
+        found = self._of_versions.get(version)
+        if found is None:
+            found = self._of_versions[version] = copy(self)
+            found.version = version
+            # They say the version. The copies are all kept here, and lead nowhere.
+            found._heads = {}
+            found._of_versions = None
+        return found
 
     def with_parameters(self, parameters: Parameters) -> Self:
         """The same plan for a request that has these parameters beside its own; heads of answers are shared."""
@@ -112,6 +130,8 @@ class InferPlan(RequestTerms, Generic[_Head]):
         for name in _ALL_SLOTS:
             setattr(found, name, getattr(self, name))
         found.parameters = {**self.parameters, **parameters}
+        # Those have the parameters of this one.
+        found._of_versions = None
         return found
 
     def views(self, body: bytes | bytearray | memoryview, start: int) -> dict[str, Array]:

@@ -67,6 +67,11 @@ class HostedBackend(Backend):
         self._spec = spec
         self._obey(self._orders("start", spec))
 
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """New processes are told of the new groups."""
+        super().regroup(spec, config)
+        self._spec = spec
+
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """Not called: every instance is in a process."""
         raise InternalError(f"instances of model '{self.context.model}' are not in this process")

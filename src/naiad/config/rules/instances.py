@@ -10,6 +10,8 @@ from naiad.config.messages import enum_name
 from naiad.config.problems import Violation
 
 MIN_COMPUTE_CAPABILITY = 6.0
+MAX_COUNT = 4096
+"""Instances of one group: each is a thread or a process."""
 
 
 def violations(config: Any, gpu_count: int) -> Iterator[Violation]:
@@ -25,6 +27,9 @@ def violations(config: Any, gpu_count: int) -> Iterator[Violation]:
         prefix = f"instance group {group.name} of model {config.name} "
         for field, message in _group(group, gpu_count):
             yield Violation(f"instance_group[{index}].{field}", prefix + message)
+        if group.count > MAX_COUNT:
+            message = f"{prefix}has count {group.count}, and a group has at most {MAX_COUNT} instances"
+            yield Violation(f"instance_group[{index}].count", message)
         if group.profile and config.backend != "tensorrt":
             message = f"{prefix}specifies 'profile', which only the TensorRT platform knows"
             yield Violation(f"instance_group[{index}].profile", message)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from naiad.config.routes import ALIAS_PATTERN
 from naiad.wire.grpc.paths import HEALTH, INFERENCE
 
-_MODEL = r"/v2/models/[^/]+(?:/versions/[0-9]+)?"
+_MODEL = rf"/v2/models/[^/]+(?:/versions/(?:[0-9]+|{ALIAS_PATTERN}))?"
 _HTTP: Final = tuple(
     (re.compile(pattern), feature)
     for pattern, feature in (
@@ -19,7 +20,7 @@ _HTTP: Final = tuple(
         (rf"/v2/models/stats|{_MODEL}/stats", "statistics"),
         (rf"{_MODEL}/config", "model-config"),
         (rf"/v2/?|{_MODEL}|/openapi\.json", "metadata"),
-        (r"/v2/repository/.*", "model-repository"),
+        (r"/v2/repository/.*|/v2/models/[^/]+/routes(?:/.*)?", "model-repository"),
         (r"/v2/(?:system|cuda)sharedmemory.*", "shared-memory"),
         (rf"(?:/v2|{_MODEL})/trace/setting", "trace"),
         (r"/v2/logging", "logging"),

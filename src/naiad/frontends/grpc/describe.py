@@ -31,7 +31,7 @@ class Description:
         Raises:
             InvalidArgumentError: the version is no number.
         """
-        return message_class("ModelReadyResponse")(ready=self._engine.is_model_ready(request.name, request.version))
+        return message_class("ModelReadyResponse")(ready=self._engine.tells_model_ready(request.name, request.version))
 
     def server_metadata(self, request: Any) -> Any:
         """``ServerMetadata``."""

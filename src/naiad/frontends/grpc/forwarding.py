@@ -11,6 +11,7 @@ from naiad.frontends.grpc.call import Body, Call, Receiver
 from naiad.frontends.grpc.infer import InferHandler
 from naiad.frontends.grpc.infer_read import Decoded, Decoder, RequestDecoder
 from naiad.frontends.grpc.stream import StreamService
+from naiad.lifecycle.demand import Demand
 
 _OF_GRPC: Final = frozenset(("te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"))
 
@@ -29,6 +30,11 @@ class ForwardingDecoder:
         self._forwarding = forwarding
         self._metadata = metadata
         self._added: AddedParameters | None = None
+
+    @property
+    def demand(self) -> Demand | None:
+        """As the decoder."""
+        return self._decoder.demand
 
     def recall(self, message: Body) -> Decoded | None:
         """As the decoder; also raises InvalidArgumentError when a header has a reserved name."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import monotonic_ns
+from typing import cast
 
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.call import Body, Call, fail
 from naiad.frontends.grpc.infer_read import Decoder
+from naiad.frontends.grpc.waiting import wait_for_model
 from naiad.regions.registry import RegionRegistry
 from naiad.regions.tensor import RegionUse
-from naiad.request import Array, InferRequest, memory_of
+from naiad.request import Array, InferRequest, Recipient, memory_of
 from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_proto import ProtoPlan
 
@@ -27,7 +29,7 @@ class GrpcInferRequest(InferRequest):
     def __init__(
         self,
         call: Call,
-        model: LoadedModel,
+        model: ServingModel,
         plan: ProtoPlan,
         inputs: Mapping[str, Array],
         request_id: str,
@@ -46,6 +48,11 @@ class GrpcInferRequest(InferRequest):
 
     def headers(self) -> Mapping[str, str]:
         return self.call.metadata
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = cast(ServingModel, recipient)
+        self.plan = self.terms = self.plan.of_version(recipient.version)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is None:
@@ -134,4 +141,5 @@ class InferHandler:
             call.owner = request
             model.submit(request)
         except NaiadError as error:
-            fail(call, error)
+            if not wait_for_model(self._decoder.demand, call, message, error, self):
+                fail(call, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends.grpc.call import Body
 from naiad.wire.infer_header import InputHeader
 from naiad.wire.infer_proto import ID_TAG, Layout, ProtoPlan, raw_offsets
@@ -35,7 +35,7 @@ class Remembered:
         self,
         message: Body,
         layout: Layout,
-        model: LoadedModel,
+        model: ServingModel,
         version: str,
         plan: ProtoPlan,
         inputs: Sequence[InputHeader],

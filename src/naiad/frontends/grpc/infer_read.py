@@ -13,11 +13,12 @@ from naiad.config.spec import ModelSpec
 from naiad.engine.checks import check_size
 from naiad.engine.engine import Engine
 from naiad.errors import InternalError, InvalidArgumentError, UnsupportedError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends.grpc.answers import UNPARSABLE
 from naiad.frontends.grpc.call import Body
 from naiad.frontends.grpc.infer_memo import Remembered, memo_key, memo_key_size
 from naiad.frontends.planning import Planner, read_bytes
+from naiad.lifecycle.demand import Demand
 from naiad.request import Array, request_label
 from naiad.wire.infer_contents import Contents, decode_contents
 from naiad.wire.infer_header import MAX_ENTRIES, InputHeader
@@ -31,7 +32,7 @@ MAX_FIELDS: Final = 4 * MAX_ENTRIES
 
 _LARGE_BYTES: Final = 1 << 20
 
-Decoded = tuple[LoadedModel, ProtoPlan, dict[str, Array], str]
+Decoded = tuple[ServingModel, ProtoPlan, dict[str, Array], str]
 """A request that fits its model: the model, the plan, the inputs and the id."""
 
 
@@ -42,6 +43,8 @@ class UnparsableRequestError(InternalError):
 class Decoder(Protocol):
     """Reads requests; see ``RequestDecoder``, which is one."""
 
+    @property
+    def demand(self) -> Demand | None: ...
     def recall(self, message: Body) -> Decoded | None: ...
     def read(self, message: Body) -> Decoded: ...
     def read_id(self, message: Body) -> str: ...
@@ -64,7 +67,12 @@ class RequestDecoder:
         self._class = message_class("ModelInferRequest")
         engine.follow(self)
 
-    def forget(self, model: LoadedModel) -> None:
+    @property
+    def demand(self) -> Demand | None:
+        """Who loads models for requests, if anybody does."""
+        return self._engine.demand
+
+    def forget(self, model: ServingModel) -> None:
         """Let go of a model that is being unloaded."""
         if self._last is not None and self._last.model is model:
             self._last = None
@@ -158,7 +166,7 @@ class RequestDecoder:
         except DecodeError:
             raise UnparsableRequestError(UNPARSABLE) from None
 
-    def _planner(self, model: LoadedModel) -> Planner[ProtoPlan]:
+    def _planner(self, model: ServingModel) -> Planner[ProtoPlan]:
         key = (model.name, model.version)
         found = self._planners.get(key)
         if found is None or found.model is not model:

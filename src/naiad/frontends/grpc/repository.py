@@ -40,7 +40,11 @@ class Repository:
             self._engine.refresh_index(done)
 
     def _indexed(self, request: Any) -> Any:
-        return message_class("RepositoryIndexResponse")(models=self._engine.index(request.ready))
+        rows = self._engine.index(request.ready)
+        for row in rows:
+            # The message has no field for it.
+            row.pop("namespace", None)
+        return message_class("RepositoryIndexResponse")(models=rows)
 
     def _load(self, request: Any, done: Done) -> None:
         config: str | None = None

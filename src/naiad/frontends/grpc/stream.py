@@ -15,21 +15,23 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic_ns
-from typing import Final
+from typing import Final, cast
 
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, ResponseBacklogError, caller_text
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.backlog import Backlog
 from naiad.frontends.grpc.call import Body, Call, Receiver, fail
 from naiad.frontends.grpc.infer_read import Decoded, Decoder, RequestDecoder, UnparsableRequestError
+from naiad.frontends.grpc.waiting import WaitingMessages
+from naiad.lifecycle.demand import ModelNotLoadedError
 from naiad.options import INT32_MAX
 from naiad.regions.registry import RegionRegistry
 from naiad.regions.tensor import RegionUse
-from naiad.request import Array, InferRequest, RequestTerms, memory_of, request_label
+from naiad.request import Array, InferRequest, Recipient, RequestTerms, memory_of, request_label
 from naiad.scheduling.ordering import OrderedRelease
 from naiad.wire.grpc.status import STOPPING, Status
 from naiad.wire.infer_classes import LargeClassesError
@@ -81,7 +83,7 @@ class _StreamRequest(InferRequest):
     def __init__(
         self,
         stream: _InferStream,
-        model: LoadedModel,
+        model: ServingModel,
         plan: ProtoPlan,
         inputs: Mapping[str, Array],
         request_id: str,
@@ -98,6 +100,11 @@ class _StreamRequest(InferRequest):
     def submit(self) -> None:
         """Hand it to its model; errors as ``LoadedModel.submit``."""
         self.model.submit(self)
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = cast(ServingModel, recipient)
+        self.plan = self.terms = self.plan.of_version(recipient.version)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.stream.answer(self, outputs, error)
@@ -217,6 +224,7 @@ class _InferStream:
         "_regions",
         "_running",
         "_stops",
+        "_waiting",
     )
 
     def __init__(self, call: Call, decoder: Decoder, max_waiting: int, regions: RegionRegistry) -> None:
@@ -232,6 +240,7 @@ class _InferStream:
         self._ended = False
         self._refused = False
         self._stops = False
+        self._waiting: WaitingMessages | None = None
         call.on_drained = self._drained
 
     @property
@@ -244,6 +253,8 @@ class _InferStream:
     def receive(self, message: Body) -> None:
         """A request: hand it to its model, or answer what is wrong with it in its place."""
         if self._refused:
+            return
+        if self._waiting is not None and self._waiting.takes(message):
             return
         received_ns = monotonic_ns()
         try:
@@ -261,14 +272,43 @@ class _InferStream:
         except UnparsableRequestError as error:
             self._refused = True
             self._answer_at_once(partial(self._end_with, error))
+        except ModelNotLoadedError as error:
+            self._wait(message, error)
         except NaiadError as error:
-            self._answer_at_once(partial(self._send_error, error, self._decoder.read_id(message)))
+            self._refuse(error, message)
         if not self._paused and self._is_full():
             self._paused = True
             self._call.pause()
 
     def _is_full(self) -> bool:
         return len(self._places) >= MAX_UNANSWERED or self._decoupled >= MAX_DECOUPLED or self._call.congested
+
+    def _refuse(self, error: NaiadError, message: Body) -> None:
+        self._answer_at_once(partial(self._send_error, error, self._decoder.read_id(message)))
+
+    def _wait(self, message: Body, missing: ModelNotLoadedError) -> None:
+        """Load the model of a message; it and those after it wait meanwhile, and no further ones are read."""
+        if self._decoder.demand is None:
+            self._refuse(missing, message)
+            return
+        if self._waiting is None:
+            self._waiting = WaitingMessages(self._receive_again, self._refuse_again)
+        try:
+            self._waiting.wait(self._decoder.demand, message, missing)
+        except NaiadError as refused:
+            self._refuse(refused, message)
+            return
+        if not self._paused:
+            self._paused = True
+            self._call.pause()
+
+    def _receive_again(self, message: Body) -> None:
+        self.receive(message)
+        self._answered()
+
+    def _refuse_again(self, error: NaiadError, message: Body) -> None:
+        self._refuse(error, message)
+        self._answered()
 
     def _submit(self, request: _StreamRequest) -> None:
         request.queued_ns = monotonic_ns()
@@ -320,10 +360,14 @@ class _InferStream:
     def stop(self) -> None:
         """The server stops: no further requests are taken, and the call ends when all are answered."""
         self._stops = self._refused = True
+        if self._waiting is not None:
+            self._waiting.leave()
         self._finish_when_done()
 
     def cancel(self) -> None:
         """Nobody waits any more: take what is queued out of the queues, and tell the models that run the others."""
+        if self._waiting is not None:
+            self._waiting.leave()
         running, self._running = self._running, set()
         self._decoupled = 0
         for request in running:
@@ -429,12 +473,13 @@ class _InferStream:
     def _go_on(self) -> None:
         """Read on, once few requests are unanswered and the caller takes the answers."""
         few = len(self._places) <= MAX_UNANSWERED // 2 and self._decoupled <= MAX_DECOUPLED // 2
-        if self._paused and few and not self._call.congested:
+        waits = self._waiting is not None and self._waiting.is_waiting
+        if self._paused and few and not waits and not self._call.congested:
             self._paused = False
             self._call.resume()
 
     def _finish_when_done(self) -> None:
-        if len(self._places) or self._decoupled:
+        if len(self._places) or self._decoupled or (self._waiting is not None and self._waiting.is_waiting):
             return
         if self._ended:
             self._call.finish()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import monotonic_ns
-from typing import Final
+from typing import Final, cast
 
 import orjson
 
@@ -20,14 +20,16 @@ from naiad.config.spec import ModelSpec
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends.http.answers import JSON, RETRY_AFTER, handler_failed, send_error
 from naiad.frontends.http.endpoint_load import load_fields
 from naiad.frontends.http.exchange import Exchange
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.json_work import MANY_TO_GENERATE, is_large_json
 from naiad.frontends.http.streamed import StreamedAnswer
+from naiad.frontends.http.waiting import refuse_or_wait
 from naiad.frontends.planning import Planner, read_bytes
-from naiad.request import Array, InferRequest, request_label
+from naiad.request import Array, InferRequest, Recipient, request_label
 from naiad.wire.generate import encode_generated, read_generate
 from naiad.wire.generate_packed import unpack_generate
 from naiad.wire.infer_binary import BinaryPlan
@@ -56,7 +58,7 @@ class _GenerateRequest(InferRequest):
     def __init__(
         self,
         exchange: Exchange,
-        model: LoadedModel,
+        model: ServingModel,
         plan: BinaryPlan,
         inputs: Mapping[str, Array],
         request_id: str,
@@ -69,6 +71,11 @@ class _GenerateRequest(InferRequest):
         self.first: tuple[int, bytes] | None = None
         self.events: StreamedAnswer | None = None
         self.is_over = False
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = cast(ServingModel, recipient)
+        self.plan = self.terms = self.plan.of_version(recipient.version)
 
     def cancel(self) -> None:
         """The caller is gone: leave the queue, or tell the model."""
@@ -83,7 +90,8 @@ class _GenerateRequest(InferRequest):
 
     def _fields(self, status: int) -> Sequence[tuple[str, str]]:
         """What the head of the answer says beside the status: also how loaded the model is, for callers that ask."""
-        load = load_fields(self.exchange.head.headers, self.model)
+        model = self.model
+        load = load_fields(self.exchange.head.headers, model) if isinstance(model, LoadedModel) else ()
         return (RETRY_AFTER, *load) if status in (429, 503) else load
 
     def _encode(self, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> tuple[int, bytes]:
@@ -180,7 +188,7 @@ class _GenerateHandler:
         self._planner: Planner[BinaryPlan] | None = None
         engine.follow(self)
 
-    def forget(self, model: LoadedModel) -> None:
+    def forget(self, model: ServingModel) -> None:
         """Let go of a model that is being unloaded."""
         if self._planner is not None and self._planner.model is model:
             self._planner = None
@@ -200,9 +208,9 @@ class _GenerateHandler:
             inputs = {given.name: decode_data(given, model.spec.name, header.id) for given in header.inputs}
             self._submit(exchange, model, plan, inputs, header.id, received_ns, len(body))
         except NaiadError as error:
-            send_error(exchange, error)
+            refuse_or_wait(self._engine, exchange, body, error, self)
 
-    def _read_later(self, exchange: Exchange, model: LoadedModel, body: Body, received_ns: int) -> None:
+    def _read_later(self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int) -> None:
         """Have large JSON read elsewhere."""
 
         def done(content: memoryview, description_bytes: int, error: NaiadError | None) -> None:
@@ -224,7 +232,7 @@ class _GenerateHandler:
 
         exchange.json_work.read_generate(body, model.spec.inputs, done)
 
-    def _plan(self, model: LoadedModel, header: InferHeader, offsets: Mapping[str, int]) -> BinaryPlan:
+    def _plan(self, model: ServingModel, header: InferHeader, offsets: Mapping[str, int]) -> BinaryPlan:
         planner = self._planner
         if planner is None or planner.model is not model:
             planner = self._planner = Planner(model, BinaryPlan)
@@ -233,7 +241,7 @@ class _GenerateHandler:
     def _submit(
         self,
         exchange: Exchange,
-        model: LoadedModel,
+        model: ServingModel,
         plan: BinaryPlan,
         inputs: Mapping[str, Array],
         request_id: str,

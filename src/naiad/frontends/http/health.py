@@ -28,9 +28,8 @@ def ready(engine: Engine, model: str, version: str | None) -> Handler:
         if engine.is_ready():
             send_empty(exchange)
         elif "verbose=true" in exchange.head.query.split("&"):
-            reasons = (
-                ["the server is shutting down"] if engine.exiting else engine.not_ready() or ["models are loading"]
-            )
+            is_ending = engine.exiting or engine.leaving
+            reasons = ["the server is shutting down"] if is_ending else engine.not_ready() or ["models are loading"]
             send_message(exchange, 400, "not ready: " + "; ".join(reasons))
         else:
             send_empty(exchange, 400)
@@ -43,7 +42,7 @@ def model_ready(engine: Engine, model: str, version: str | None) -> Handler:
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
-            is_ready = engine.is_model_ready(model, version)
+            is_ready = engine.tells_model_ready(model, version)
         except NaiadError as error:
             send_error(exchange, error, TEXT)
             return

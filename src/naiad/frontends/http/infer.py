@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from time import monotonic_ns
+from typing import cast
 
 import orjson
 
 from naiad.engine.engine import Engine
 from naiad.errors import CancelledError, NaiadError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.forwarding import AddedParameters
@@ -22,9 +23,10 @@ from naiad.frontends.http.answers import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.infer_read import Body, DecoupledModelError, HeaderSizeError, RequestReader
 from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json
 from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.frontends.http.waiting import refuse_or_wait
 from naiad.regions.registry import RegionRegistry
 from naiad.regions.tensor import RegionUse
-from naiad.request import Array, InferRequest, Outputs, Parameters, memory_of
+from naiad.request import Array, InferRequest, Outputs, Parameters, Recipient, memory_of
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
 from naiad.wire.infer_classes import Classes, Classified, LargeClassesError, UnclassifiableError
@@ -46,7 +48,7 @@ class HttpInferRequest(InferRequest):
     def __init__(
         self,
         exchange: Exchange,
-        model: LoadedModel,
+        model: ServingModel,
         plan: BinaryPlan,
         inputs: Mapping[str, Array],
         request_id: str,
@@ -64,6 +66,11 @@ class HttpInferRequest(InferRequest):
 
     def headers(self) -> Mapping[str, str]:
         return self.exchange.head.headers
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = cast(ServingModel, recipient)
+        self.plan = self.terms = self.plan.of_version(recipient.version)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -210,14 +217,14 @@ class InferHandler:
         self._engine = engine
         self._name = name
         self._version = version
-        self._model: LoadedModel | None = None
+        self._model: ServingModel | None = None
         engine.follow(self)
 
     def forwarding(self, headers: Mapping[str, str]) -> Handler:
         """The same for requests that get ``headers`` as parameters. All of them share what is remembered."""
         return partial(self, added=AddedParameters(headers))
 
-    def forget(self, model: LoadedModel) -> None:
+    def forget(self, model: ServingModel) -> None:
         """Let go of a model that is being unloaded."""
         if model is self._model:
             self._model = None
@@ -237,7 +244,8 @@ class InferHandler:
         try:
             model = self._engine.find(self._name, self._version)
         except NaiadError as error:
-            send_error(exchange, error, TEXT)
+            again = self if added is None else partial(self, added=added)
+            refuse_or_wait(self._engine, exchange, body, error, again, TEXT)
             return
         if model is not self._model:
             self._model = model
@@ -282,7 +290,7 @@ class InferHandler:
     def _read_later(
         self,
         exchange: Exchange,
-        model: LoadedModel,
+        model: ServingModel,
         body: Body,
         size: int | None,
         received_ns: int,
@@ -319,7 +327,7 @@ class InferHandler:
     def _read(
         self,
         exchange: Exchange,
-        model: LoadedModel,
+        model: ServingModel,
         body: Body,
         size: int | None,
         received_ns: int,
@@ -350,7 +358,7 @@ class InferHandler:
         request.queued_ns = monotonic_ns()
         return request
 
-    def _recall(self, exchange: Exchange, model: LoadedModel, body: Body, received_ns: int) -> RegionRequest | None:
+    def _recall(self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int) -> RegionRequest | None:
         """A request that is its description alone and like one that was read before; None when it is not."""
         if len(body) > MAX_PLAN_KEY:
             return None
@@ -367,7 +375,7 @@ class InferHandler:
     def _with_regions(
         self,
         exchange: Exchange,
-        model: LoadedModel,
+        model: ServingModel,
         plan: BinaryPlan,
         inputs: dict[str, Array],
         request_id: str,
@@ -391,7 +399,7 @@ def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
         request.model.submit(request)
 
 
-def _check(model: LoadedModel) -> None:
+def _check(model: ServingModel) -> None:
     """Refuse what is not served."""
     if model.spec.decoupled:
         raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")

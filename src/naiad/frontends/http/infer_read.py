@@ -10,7 +10,7 @@ import numpy as np
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.engine.checks import check_size
 from naiad.errors import InvalidArgumentError, UnsupportedError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import ServingModel
 from naiad.frontends.planning import Planner, read_bytes
 from naiad.request import Array, request_label
 from naiad.wire.infer_binary import BinaryPlan
@@ -46,7 +46,7 @@ class RequestReader:
     kept by form. ``model`` is the model.
     """
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: ServingModel) -> None:
         self.model = model
         self._plans = Planner(model, BinaryPlan)
 
@@ -115,7 +115,7 @@ def _read_others(
             inputs[given.name] = read_bytes(given, spec, raw, header.id)
 
 
-def _read_raw(model: LoadedModel, plans: Planner[BinaryPlan], body: Body) -> ReadRequest:
+def _read_raw(model: ServingModel, plans: Planner[BinaryPlan], body: Body) -> ReadRequest:
     """The raw single-input request: the whole body is the tensor, its shape follows from the model and the size."""
     spec = model.spec
     label = request_label("")

@@ -6,6 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from naiad.config.routes import ALIAS_PATTERN
 from naiad.frontends.access.features import feature_of_http
 from naiad.frontends.http.answers import JSON, TEXT
 from naiad.frontends.http.openapi_schemas import SCHEMAS, answer_of, request_of
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from naiad.frontends.http.routes import Route
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
-_PARAMETER_FORMS: Final = {"version": "^[0-9]+$"}
+_PARAMETER_FORMS: Final = {"version": f"^([0-9]+|{ALIAS_PATTERN})$"}
 _BINARY: Final = "application/octet-stream"
 
 

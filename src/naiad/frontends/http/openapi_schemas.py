@@ -15,6 +15,10 @@ _DATATYPES: Final = (
     *("FP16", "BF16", "FP32", "FP64", "BYTES"),
 )
 
+_NAMED_VERSIONS: Final = {"type": "object", "additionalProperties": _TEXT}
+_WEIGHTS: Final = {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1}}
+_NULLABLE_OBJECT: Final = {"type": ["object", "null"]}
+
 
 def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
@@ -103,11 +107,28 @@ SCHEMAS: Final[dict[str, Any]] = {
         byte_size=_COUNT,
     ),
     "LoadRequest": _object(parameters={"type": "object"}),
+    "Routes": _object(
+        ("model", "revision", "aliases", "split", "shadow"),
+        model=_TEXT,
+        revision=_COUNT,
+        aliases=_NAMED_VERSIONS,
+        split=_WEIGHTS,
+        shadow=_NULLABLE_OBJECT,
+        serving=_WEIGHTS,
+        problems=_list(_object(("version", "reason"), version=_TEXT, reason=_TEXT)),
+        sequences=_COUNT,
+        shadow_statistics=_NULLABLE_OBJECT,
+        history=_list({"type": "object"}),
+    ),
+    "RoutesChange": _object(aliases=_NULLABLE_OBJECT, split=_NULLABLE_OBJECT, shadow=_NULLABLE_OBJECT),
+    "Promotion": _object(version={"type": ["string", "integer"]}, alias=_TEXT),
     "UnloadRequest": _object(parameters=_object(unload_dependents={"type": "boolean"})),
 }
 
 _REQUESTS: Final = (
     (r".*/infer", "InferRequest", True),
+    (r".*/routes", "RoutesChange", False),
+    (r".*/routes/promote", "Promotion", False),
     (r"/v2/repository.*/index", "IndexRequest", False),
     (r"/v2/repository.*/load", "LoadRequest", False),
     (r"/v2/repository.*/unload", "UnloadRequest", False),
@@ -118,6 +139,7 @@ _ANSWERS: Final = (
     (r"/v2/health/.*|.*/ready|/v2/repository.*/(?:un)?load", ""),
     (r".*sharedmemory.*/(?:un)?register", ""),
     (r".*/infer", "InferResponse"),
+    (r".*/routes(?:/.*)?", "Routes"),
     (r"/v2", "ServerMetadata"),
     (r"/v2/models/\{model\}(?:/versions/\{version\})?", "ModelMetadata"),
     (r".*/config", "ModelConfig"),

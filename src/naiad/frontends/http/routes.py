@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
+from naiad.config.routes import ALIAS_PATTERN
 from naiad.engine.engine import Engine
 from naiad.frontends.forwarding import HeaderForwarding
 from naiad.frontends.http import (
     health,
     log_settings,
     metadata,
+    model_routes,
     openapi,
     repository,
     shared_memory,
@@ -29,12 +32,13 @@ from naiad.frontends.http.service import MAX_BODY_BYTES
 from naiad.wire.http1 import RequestHead
 
 MAX_HANDLERS = 1024
-_MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
+_MODEL = rf"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+|{ALIAS_PATTERN}))?"
 _NAME_ONLY = r"/v2/models/(?P<model>[^/]+)"
 _SYSTEM = "/v2/systemsharedmemory"
 _CUDA = "/v2/cudasharedmemory"
 _REGION = "/region/(?P<region>[^/]+)"
 _ANY_REGION = f"(?:{_REGION})?"
+_ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]+)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
 
 
 class Route(NamedTuple):
@@ -79,6 +83,10 @@ ROUTES: tuple[Route, ...] = (
     _route("POST", r"/v2/repository/[^/]+/models/[^/]+/(?:load|unload)", repository.named),
     _route("POST", _MODEL + "/generate", GenerateHandler),
     _route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
+    _route("GET", _NAME_ONLY + "/routes", model_routes.show),
+    _route("POST", _NAME_ONLY + "/routes", model_routes.change),
+    _route("POST", _NAME_ONLY + "/routes/promote", model_routes.promote),
+    _route("POST", _NAME_ONLY + "/routes/rollback", model_routes.roll_back),
     _route("GET", _SYSTEM + _ANY_REGION + "/status", shared_memory.system_status),
     _route("GET", _CUDA + _ANY_REGION + "/status", shared_memory.cuda_status),
     _route("POST", _SYSTEM + _REGION + "/register", shared_memory.register_system_region),
@@ -116,7 +124,15 @@ class Router:
             if len(self._handlers) >= MAX_HANDLERS:
                 self._handlers.clear()
             self._handlers[key] = handler
-        return self._around_inference(handler, head) if isinstance(handler, InferHandler) else handler
+        found = self._around_inference(handler, head) if isinstance(handler, InferHandler) else handler
+        named = _ALIASED.match(head.target)
+        return found if named is None else partial(self._answer_alias, named["model"], named["alias"], found)
+
+    def _answer_alias(
+        self, model: str, alias: str, handler: Handler, exchange: Exchange, body: bytearray | memoryview
+    ) -> None:
+        """A version that is no number is no path of the protocol, unless it is an alias."""
+        (handler if self._engine.has_alias(model, alias) else _not_found)(exchange, body)
 
     def _around_inference(self, handler: InferHandler, head: RequestHead) -> Handler:
         """What only some heads ask for, so that the others do not pay for it."""

@@ -1,0 +1,23 @@
+"""The ``parameters`` of a model about its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+PINNED: Final = "memory.pinned"
+"""``true``: the model is never unloaded to make room, nor for being idle."""
+BYTES: Final = "memory.bytes"
+"""How much memory all of the model takes, for its loads; else what was measured last, or the size of the files."""
+TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+def stated_bytes(parameters: Mapping[str, str]) -> int | None:
+    """What a model says that it takes; None where it says nothing, or nothing that is a number of bytes."""
+    text = parameters.get(BYTES, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def is_true(text: str) -> bool:
+    """Whether a checked parameter says so."""
+    return TRUTHS.get(text.strip().lower(), False)

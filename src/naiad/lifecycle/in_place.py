@@ -1,0 +1,201 @@
+"""Other instance groups for versions that serve, without loading them again.
+
+Source: the reference's rules for loading a model again. A change of ``instance_group`` alone adds and ends instances;
+requests in flight, statistics and all other instances are not touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from naiad.config.resolve import finish, prepare
+from naiad.config.spec import ModelSpec
+from naiad.errors import InternalError, ModelLoadError, NaiadError, UnavailableError
+from naiad.execution.instances import AnyInstance, end
+from naiad.execution.model import LoadedModel
+from naiad.execution.regrouping import Regrouping
+from naiad.execution.warmup import Warmup
+from naiad.lifecycle.entries import ModelEntry, VersionEntry
+from naiad.lifecycle.failures import as_load_error, load_failed, located, not_reloaded
+from naiad.lifecycle.loading import LoadSettings, make_warmup
+from naiad.lifecycle.states import ModelState
+from naiad.lifecycle.threads import LoadPermits, in_thread
+
+if TYPE_CHECKING:
+    from naiad.config.read import ReadConfig
+    from naiad.lifecycle.candidate import Candidate
+    from naiad.lifecycle.operations import Operation
+    from naiad.repository.fingerprint import Fingerprint
+
+logger = logging.getLogger("naiad")
+
+LOOK_S: Final = 0.05
+"""How soon an instance that leaves is ended when nothing is open in it any more."""
+MAX_LEAVING: Final = 64
+"""How many instances of a version may still finish their requests when others are to come or go."""
+
+
+def only_groups_differ(entry: ModelEntry, found: Candidate) -> bool:
+    """Whether nothing but ``instance_group`` tells ``found`` from what serves."""
+    read, files = entry.read, entry.files
+    if read is None or files is None or found.files is None or found.folder is not None:
+        return False
+    if {v.version for v in entry.ready()} != set(found.versions):
+        return False
+    if _without_config(files, read) != _without_config(found.files, found.read):
+        return False
+    ours, theirs = _without_groups(read), _without_groups(found.read)
+    return bool(ours == theirs and read.config != found.read.config)
+
+
+def _without_config(files: Fingerprint, read: ReadConfig) -> Fingerprint:
+    file = str(read.origin.file)
+    return frozenset(row for row in files if row[0] != file)
+
+
+def _without_groups(read: ReadConfig) -> Any:
+    config = type(read.config)()
+    config.CopyFrom(read.config)
+    config.ClearField("instance_group")
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One version on its way to other groups; ``before`` and ``config`` are completed configuration messages."""
+
+    version: VersionEntry
+    model: LoadedModel
+    spec: ModelSpec
+    before: Any
+    config: Any
+    regrouping: Regrouping[AnyInstance]
+
+
+class InPlace:
+    """Changes the instance groups of models that serve. Used on the event loop only; ends what leaves in threads."""
+
+    def __init__(self, settings: LoadSettings, permits: LoadPermits) -> None:
+        self._settings = settings
+        self._permits = permits
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def update(self, entry: ModelEntry, found: Candidate, operation: Operation) -> None:
+        """Give all versions of a model the groups of ``found``, or none of them when that fails for one.
+
+        Raises:
+            NaiadError: the groups are wrong, or a new instance cannot be started; what serves goes on as it was.
+        """
+        changes: list[_Change] = []
+        try:
+            for version in entry.ready():
+                await self._prepare(version, found, operation, changes)
+            _check_wanted(operation)
+        except Exception as error:
+            for change in changes:
+                await self._undo(change)
+            problem = as_load_error(error)
+            logger.error("'%s' keeps its instances: %s", entry.name, located(problem))
+            for version in entry.ready():
+                version.reason = not_reloaded(problem)
+            raise _failed(entry, problem) from error
+        for change in changes:
+            self._switch(entry, change)
+        entry.files, entry.read = found.files, found.read
+
+    async def _prepare(
+        self, version: VersionEntry, found: Candidate, operation: Operation, changes: list[_Change]
+    ) -> None:
+        """Start what a version needs beyond what it has."""
+        model = version.model
+        if model is None:
+            raise InternalError(f"version {version.version} serves without a model")
+        if model.leaving >= MAX_LEAVING:
+            raise UnavailableError(
+                f"{model.leaving} earlier instances of model '{model.name}' still finish their requests: load it again "
+                "when they have ended"
+            )
+        permit = await self._permits.take()
+        if version.asker is not None:
+            # Its new processes may ask for models while they start, which this operation then waits for.
+            version.asker.operation, version.asker.permit = operation, permit
+        try:
+            config, spec, warmup = await in_thread(_read, version, model, found, self._settings, operation)
+            _check_wanted(operation)
+            change = _Change(version, model, spec, version.config, config, model.regroup(spec, config, warmup))
+            changes.append(change)
+            await in_thread(model.start_more, change.regrouping, warmup)
+        finally:
+            if version.asker is not None:
+                version.asker.is_loaded()
+            permit.give_back()
+
+    async def _undo(self, change: _Change) -> None:
+        coming = change.regrouping.coming
+        await in_thread(end, coming)
+        change.model.let_go(coming)
+        change.model.stay_with(change.before)
+
+    def _switch(self, entry: ModelEntry, change: _Change) -> None:
+        regrouping = change.regrouping
+        change.model.serve_by(change.spec, regrouping)
+        change.version.config = change.config
+        change.version.reason = ""
+        for instance in regrouping.leaving:
+            task = asyncio.get_running_loop().create_task(self._end(change.model, instance))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        counts = change.spec.instance_count, len(regrouping.coming), len(regrouping.leaving)
+        logger.info("updated '%s' version %d in place: %d instance(s), %d new, %d leaving",
+                    entry.name, change.version.version, *counts)  # fmt: skip
+
+    async def _end(self, model: LoadedModel, instance: AnyInstance) -> None:
+        """End an instance when it is done. One of a model that is unloaded meanwhile ends with that."""
+        while not model.may_end(instance):
+            await asyncio.sleep(LOOK_S)
+        await in_thread(end, [instance])
+        model.let_go([instance])
+
+    def close(self) -> None:
+        """Leave the instances that have not ended to the end of their models."""
+        for task in self._tasks:
+            task.cancel()
+
+
+def _read(
+    version: VersionEntry, model: LoadedModel, found: Candidate, settings: LoadSettings, operation: Operation
+) -> tuple[Any, ModelSpec, Warmup]:
+    """The completed configuration of a version with the groups of ``found``, and what its new instances begin with.
+
+    Raises:
+        NaiadError: the groups are wrong.
+    """
+    config = type(version.config)()
+    config.CopyFrom(version.config)
+    config.ClearField("instance_group")
+    config.instance_group.extend(found.read.config.instance_group)
+    prepared = replace(prepare(found.source, version.version, read=found.read), config=config)
+    spec = replace(model.spec, instance_groups=finish(prepared).instance_groups)
+    folder = found.source.folder(version.version)
+    return config, spec, make_warmup(spec, folder, settings, None, lambda: operation.not_wanted)
+
+
+def _check_wanted(operation: Operation) -> None:
+    """Check that the version was not given up meanwhile; its model may be gone then.
+
+    Raises:
+        ModelLoadError: it was.
+    """
+    if operation.not_wanted:
+        raise ModelLoadError(f"the change of its instances was given up: {operation.not_wanted}")
+
+
+def _failed(entry: ModelEntry, problem: NaiadError) -> NaiadError:
+    tried: Sequence[VersionEntry] = [
+        VersionEntry(v.version, ModelState.UNAVAILABLE, str(problem)) for v in entry.ready()
+    ]
+    return load_failed(entry.name, tried, problem)

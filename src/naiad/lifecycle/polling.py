@@ -1,0 +1,137 @@
+"""Looking at the repositories again and again, and bringing the models to what was found."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from naiad.errors import ModelLoadError, NaiadError, ServerStoppingError, UnavailableError
+from naiad.lifecycle.threads import in_thread
+from naiad.repository.watch import Findings, Outcome, Watch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from naiad.config.source import ModelSource
+    from naiad.lifecycle.names import Names
+
+logger = logging.getLogger("naiad")
+
+SETTLING_S: Final = 5.0
+"""The most seconds between two looks while something changes: whoever waits for a model should not wait for long."""
+
+
+class Follower(Protocol):
+    """Who loads and unloads: the manager."""
+
+    names: Names
+
+    async def follow(self, name: str, source: ModelSource | None, unchanged: frozenset[int] = ...) -> bool: ...
+
+    def note_problem(self, name: str, problem: NaiadError) -> None: ...
+
+    def is_settled(self, name: str) -> bool: ...
+
+
+class Polling:
+    """Looks every ``interval_s`` seconds, sooner while something changes. Used on the event loop only."""
+
+    def __init__(self, manager: Follower, watch: Watch, interval_s: float) -> None:
+        self._manager = manager
+        self._watch = watch
+        self._interval_s = interval_s
+        self._task: asyncio.Task[None] | None = None
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._ended: dict[str, Outcome] = {}
+        self._refused: Mapping[str, str] = {}
+        self._unreadable: Mapping[Path, str] = {}
+
+    def start(self) -> None:
+        """Look from now on; the models of the start are tried."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Look no more. A load that was begun goes on, and the manager waits for it."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            is_moving = False
+            try:
+                is_moving = await self.look()
+            except Exception:
+                logger.exception("the repositories could not be looked at")
+            await asyncio.sleep(min(self._interval_s, SETTLING_S) if is_moving else self._interval_s)
+
+    async def look(self) -> bool:
+        """Look once and begin the loads and unloads that follow from it; whether the next look should come soon."""
+        ended, self._ended = self._ended, {}
+        busy = frozenset(self._busy)
+        # Asked here, since the states of models belong to the loop.
+        settled = frozenset(name for name in self._manager.names.known if self._manager.is_settled(name))
+        findings = await in_thread(self._look, ended, busy, settled.__contains__)
+        self._manager.names.known = findings.names
+        self._tell_unreadable(findings.unreadable)
+        self._refuse(findings.refused)
+        for change in findings.changes:
+            logger.info("model '%s' is new in its repository, or has changed: loading it", change.name)
+            self._begin(change.name, change.source, change.unchanged)
+        for name in findings.removed:
+            logger.info("model '%s' is gone from its repository: unloading it", name)
+            self._begin(name, None, frozenset())
+        return findings.is_moving
+
+    @property
+    def is_busy(self) -> bool:
+        """Something that a look has begun is not over."""
+        return bool(self._busy)
+
+    async def wait(self) -> None:
+        """Wait until what the looks have begun is over."""
+        while self._busy:
+            await asyncio.wait(self._busy.values())
+
+    def _look(self, ended: Mapping[str, Outcome], busy: frozenset[str], is_settled: Callable[[str], bool]) -> Findings:
+        for name, outcome in ended.items():
+            self._watch.note(name, outcome)
+        return self._watch.look(busy, is_settled)
+
+    def _begin(self, name: str, source: ModelSource | None, unchanged: frozenset[int]) -> None:
+        self._busy[name] = asyncio.get_running_loop().create_task(self._follow(name, source, unchanged))
+
+    async def _follow(self, name: str, source: ModelSource | None, unchanged: frozenset[int]) -> None:
+        outcome = Outcome.FAILED
+        try:
+            if await self._manager.follow(name, source, unchanged):
+                outcome = Outcome.SERVES
+        except ServerStoppingError:
+            outcome = Outcome.NOT_NOW
+        except UnavailableError as error:
+            logger.warning("%s; this is tried again", error)
+            outcome = Outcome.NOT_NOW
+        except Exception:
+            logger.exception("model '%s' could not be brought to what lies in its repository", name)
+        finally:
+            self._ended[name] = outcome
+            del self._busy[name]
+
+    def _refuse(self, refused: Mapping[str, str]) -> None:
+        before, self._refused = self._refused, dict(refused)
+        for name, text in refused.items():
+            if before.get(name) != text:
+                self._manager.note_problem(name, ModelLoadError(text))
+
+    def _tell_unreadable(self, unreadable: Mapping[Path, str]) -> None:
+        before, self._unreadable = self._unreadable, dict(unreadable)
+        for place, text in unreadable.items():
+            if before.get(place) != text:
+                logger.warning("'%s' cannot be read, its models stay as they are: %s", place, text)
+        for place in before.keys() - unreadable.keys():
+            logger.info("'%s' can be read again", place)

@@ -1,0 +1,89 @@
+"""A zip or tar file behind ``http://`` or ``https://`` that holds a model repository, or one model."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from naiad.errors import StoreUnreachableError
+from naiad.options.remote_uri import RemoteUri
+from naiad.repository.layout import is_model_directory
+from naiad.repository.remote.mirror import Mirror
+from naiad.repository.remote.repository import RemoteModel
+from naiad.repository.remote.store import Entry, digest
+from naiad.repository.remote.unpacking import unpack
+from naiad.repository.remote.views import View
+from naiad.repository.remote.web import WebFile
+
+logger = logging.getLogger("naiad")
+
+_SUFFIX: Final = re.compile(r"\.(zip|tar|tgz|tbz2|txz|tar\.(gz|bz2|xz))$", re.IGNORECASE)
+
+
+class ArchiveRepository:
+    """The repository in the archive behind ``uri``; it is fetched and unpacked as a whole."""
+
+    def __init__(self, uri: RemoteUri, mirror: Mirror) -> None:
+        self.uri = uri
+        self._store = WebFile(uri.text)
+        self._mirror = mirror
+        self._id = f"{uri.scheme}-{digest(self._store.identity)[:24]}"
+        self._index = mirror.index(self._id)
+
+    def models(self, is_whole: bool) -> Mapping[str, RemoteModel]:
+        """As ``RemoteRepository.models``."""
+        return self._models(may_be_old=True)
+
+    def find(self, name: str, may_be_old: bool) -> RemoteModel | None:
+        """As ``RemoteRepository.find``."""
+        return self._models(may_be_old).get(name)
+
+    def _models(self, may_be_old: bool) -> Mapping[str, RemoteModel]:
+        entry = self._entry(may_be_old)
+        view = self._unpacked(entry)
+        try:
+            found = {
+                name: RemoteModel(name, self.uri, partial(self._fetch, entry, path.relative_to(view.path)))
+                for name, path in _model_folders(view.path)
+            }
+            self._index.keep("", [entry])
+            return found
+        finally:
+            view.release()
+
+    def _entry(self, may_be_old: bool) -> Entry:
+        try:
+            return self._store.describe()
+        except StoreUnreachableError as error:
+            known = self._index.entries("")
+            if not known or not may_be_old:
+                raise
+            logger.warning("%s; serving what the mirror '%s' has of it", error, self._mirror.root)
+            return known[0]
+
+    def _unpacked(self, entry: Entry) -> View:
+        name = str(self.uri)
+
+        def work(content: Path, folder: Path) -> None:
+            unpack(content, folder, name, self._mirror.halt)
+
+        stem = _SUFFIX.sub("", self._store.name) or "archive"
+        return self._mirror.unpacked(self._id, stem, self._store, entry, work, f"the archive {name}")
+
+    def _fetch(self, entry: Entry, path: Path) -> View:
+        view = self._unpacked(entry)
+        return view.below(view.path / path)
+
+
+def _model_folders(root: Path) -> list[tuple[str, Path]]:
+    """Names and folders of the models: of the root itself, of its folders, or of those in its only folder."""
+    if is_model_directory(root):
+        return [(root.name, root)]
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if len(folders) == 1 and not is_model_directory(folders[0]):
+        folders = sorted(path for path in folders[0].iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [(path.name, path) for path in folders]

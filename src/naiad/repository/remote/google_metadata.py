@@ -1,0 +1,23 @@
+"""Whether this machine has a service account of Google's attached."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Final
+
+_PATH: Final = "/computeMetadata/v1/instance/service-accounts/default/email"
+_WAIT_S: Final = 2.0
+
+
+def has_service_account(environ: Mapping[str, str]) -> bool:
+    """Ask the machine's metadata server, which is there on Google's machines only; takes up to two seconds."""
+    host = environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
+    request = urllib.request.Request(f"http://{host}{_PATH}", headers={"Metadata-Flavor": "Google"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=_WAIT_S) as answer:
+            return bool(answer.headers.get("Metadata-Flavor") == "Google")
+    except (urllib.error.URLError, OSError, ValueError):
+        return False

@@ -1,0 +1,68 @@
+"""Which parts of a partial file have been written, so that a transfer that was cut off goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Final, Self
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Journal:
+    """A file with one line for each part that is there; used by several threads.
+
+    What was written before the machine started anew does not count: the disk may have lost it.
+
+    Args:
+        path: the journal's file.
+        about: what the parts are parts of; a journal about something else does not count.
+
+    Attributes:
+        done: where the parts begin that are there, in bytes.
+    """
+
+    def __init__(self, path: Path, about: str) -> None:
+        self.done: set[int] = set()
+        self._path = path
+        self._head = f"{about} {_boot()}"
+        self._lock = threading.Lock()
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o644)
+        self._read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def add(self, start: int) -> None:
+        """The part that begins at ``start`` is written."""
+        with self._lock:
+            os.write(self._descriptor, f"{start}\n".encode())
+            self.done.add(start)
+
+    def restart(self) -> None:
+        """Nothing is there."""
+        with self._lock:
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f"{self._head}\n".encode())
+            self.done.clear()
+
+    def remove(self) -> None:
+        """The file is complete and the journal of no more use."""
+        self._path.unlink(missing_ok=True)
+
+    def _read(self) -> None:
+        # The last line may be cut off.
+        lines = self._path.read_text("utf-8", "replace").split("\n")[:-1]
+        if lines and lines[0] == self._head:
+            self.done.update(int(line) for line in lines[1:] if line.isdigit())
+
+
+def _boot() -> str:
+    try:
+        return _BOOT.read_text("ascii").strip()
+    except OSError:
+        return ""

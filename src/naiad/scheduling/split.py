@@ -1,0 +1,53 @@
+"""Dividing requests in fixed proportions, without chance: pure decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Generic, TypeVar
+
+_T = TypeVar("_T")
+_PARTS: Final = 1_000_000
+
+
+class WeightedSplit(Generic[_T]):
+    """Gives its items out in proportion to their weights: smooth weighted round robin, as nginx has it.
+
+    Of any run as long as the sum of the weights, each item has exactly its weight, and its turns lie evenly apart.
+    """
+
+    __slots__ = ("_current", "_items", "_total", "_weights")
+
+    def __init__(self, shares: Sequence[tuple[_T, int]]) -> None:
+        self._items = [item for item, _ in shares]
+        self._weights = [weight for _, weight in shares]
+        self._current = [0] * len(shares)
+        self._total = sum(self._weights)
+
+    def take(self) -> _T:
+        """The item whose turn it is."""
+        current = self._current
+        best = 0
+        for index, weight in enumerate(self._weights):
+            current[index] += weight
+            if current[index] > current[best]:
+                best = index
+        current[best] -= self._total
+        return self._items[best]
+
+
+class Fraction:
+    """Says yes for a fraction of the times that it is asked, evenly spread. Exact to a millionth."""
+
+    __slots__ = ("_done", "_parts")
+
+    def __init__(self, fraction: float) -> None:
+        self._parts = max(1, round(fraction * _PARTS))
+        self._done = 0
+
+    def take(self) -> bool:
+        """Whether this time is one of them."""
+        self._done += self._parts
+        if self._done < _PARTS:
+            return False
+        self._done -= _PARTS
+        return True

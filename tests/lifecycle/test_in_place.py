@@ -1,0 +1,282 @@
+"""A change of ``instance_group`` alone: instances come and go, and nothing else happens to the model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import textwrap
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from execution import process_models
+from execution.hosted_models import WAYS, install, write_rowdy
+from execution.models import run, until
+from execution.process_models import Caller, children
+from lifecycle.explicit_house import CONFIG, GONE, READY, SLOW, House, answered, caller, house
+from lifecycle.test_warmup import LONG, NOTES, notes, sample
+from naiad.errors import NaiadError
+from naiad.execution.model import LoadedModel
+from naiad.repository.overrides import Overrides
+
+
+def groups(*counts: int) -> str:
+    return "".join(f"instance_group {{ count: {count} kind: KIND_CPU }}\n" for count in counts)
+
+
+def names(model: LoadedModel) -> list[str]:
+    return [instance.name for instance in model._instances]
+
+
+@contextlib.asynccontextmanager
+async def python_model(tmp_path: Path, methods: str, more: str, count: int) -> AsyncIterator[tuple[House, LoadedModel]]:
+    async with house(tmp_path) as found:
+        process_models.write_model(found.repository, methods, more + groups(count))
+        await found.manager.load_model("m")
+        yield found, found.engine.find("m", None)
+    assert children() == []
+
+
+def elsewhere(methods: str, folder: Path) -> str:
+    """A model that writes its files into ``folder``: in its own they would be a change of the model."""
+    return methods.replace("os.path.dirname(__file__)", repr(str(folder)))
+
+
+async def again(found: House, more: str, *counts: int) -> None:
+    """Load the Python model with other instance groups."""
+    found.write("m", process_models.CONFIG + more + groups(*counts))
+    await found.manager.load_model("m")
+
+
+@pytest.mark.parametrize("config", [CONFIG, SLOW.replace("300", "20")], ids=["inline", "thread"])
+def test_instances_come_and_go(tmp_path: Path, config: str) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", config + groups(1))
+            await found.manager.load_model("m")
+            model = found.engine.find("m", None)
+            for counts, expected in (
+                ((3,), ["m_0_0", "m_0_1", "m_0_2"]),
+                ((1,), ["m_0_0"]),
+                ((1, 1), ["m_0_0", "m_1_0"]),
+                ((2,), ["m_0_0", "m_1_0"]),
+            ):
+                found.write("m", config + groups(*counts))
+                callers = [caller(i) for i in range(6)]
+                for one in callers:
+                    model.submit(one)
+                await found.manager.load_model("m")
+                assert found.engine.find("m", None) is model
+                assert found.index() == {"m:1": READY}
+                shown = found.engine.model_config("m", None)
+                assert [group.count for group in shown.instance_group] == list(counts)
+                for one in callers:
+                    await answered(one)
+                await until(lambda wanted=expected: names(model) == wanted)
+            (statistics,) = found.engine.statistics("m", None)["model_stats"]
+            assert statistics["inference_count"] == 24
+
+    run(test())
+
+
+def test_any_other_change_loads_the_model_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", CONFIG + groups(1))
+            await found.manager.load_model("m")
+            model = found.engine.find("m", None)
+            found.write("m", CONFIG.replace("max_batch_size: 4", "max_batch_size: 2") + groups(2))
+            await found.manager.load_model("m")
+            after = found.engine.find("m", None)
+            assert after is not model
+            (found.repository / "m" / "1" / "weights").write_text("other")
+            found.write("m", CONFIG.replace("max_batch_size: 4", "max_batch_size: 2") + groups(3))
+            await found.manager.load_model("m")
+            assert found.engine.find("m", None) is not after
+
+    run(test())
+
+
+def test_groups_that_come_with_a_request(tmp_path: Path) -> None:
+    text = """{"backend": "identity", "max_batch_size": 4, "instance_group": [{"count": %d, "kind": "KIND_CPU"}],
+        "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [1]}],
+        "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [1]}]}"""
+
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m")
+            await found.manager.load_model("m", Overrides(text % 1, {}))
+            model = found.engine.find("m", None)
+            await found.manager.load_model("m", Overrides(text % 3, {}))
+            assert found.engine.find("m", None) is model
+            assert len(names(model)) == 3
+
+    run(test())
+
+
+def test_wrong_groups_change_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", CONFIG + groups(1))
+            await found.manager.load_model("m")
+            model = found.engine.find("m", None)
+            found.write("m", CONFIG + "instance_group { count: 2 kind: KIND_GPU }")
+            with pytest.raises(Exception, match="has kind KIND_GPU but no GPUs are available"):
+                await found.manager.load_model("m")
+            assert found.engine.find("m", None) is model
+            state, reason = found.index()["m:1"]
+            assert state == "READY"
+            assert reason.startswith("serves as before, it could not be loaded again: ")
+            assert names(model) == ["m_0_0"]
+            found.write("m", CONFIG + groups(2))
+            await found.manager.load_model("m")
+            assert found.index() == {"m:1": READY}
+            assert len(names(model)) == 2
+
+    run(test())
+
+
+def test_processes_of_a_python_model_stay(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with python_model(tmp_path, elsewhere(NOTES, tmp_path), sample(), 1) as (found, model):
+            first = process_models.process_of(model)
+            await again(found, sample(), 3)
+            assert found.engine.find("m", None) is model
+            assert process_models.process_of(model) == first
+            # The new ones are warm, and the first one is not warmed up once more.
+            assert sorted(who for who, _ in notes(tmp_path / "any")) == ["m_0_0", "m_0_1", "m_0_2"]
+            callers = [Caller(float(i)) for i in range(9)]
+            process_models.submit(model, *callers)
+            for number, one in enumerate(callers):
+                assert (await one.outputs())["y"].tolist() == [[float(number)]]
+            await again(found, sample(), 1)
+            await until(lambda: names(model) == ["m_0_0"])
+            assert children() == [first.pid]
+            assert model.problem == ""
+
+    run(test())
+
+
+def test_a_process_that_leaves_answers_what_it_holds(tmp_path: Path) -> None:
+    streams = """
+        def execute(self, requests):
+            import threading
+            for request in requests:
+                threading.Thread(target=self.answer, args=[request.get_response_sender()]).start()
+
+        def answer(self, sender):
+            while not os.path.exists(os.path.join(os.path.dirname(__file__), "go")):
+                time.sleep(0.01)
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", np.ones((1, 1), np.float32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    """
+    decoupled = "model_transaction_policy { decoupled: true }\n"
+
+    async def test() -> None:
+        async with python_model(tmp_path, streams, decoupled, 2) as (found, model):
+            callers = [Caller(1.0) for _ in range(4)]
+            process_models.submit(model, *callers)
+            await until(lambda: all(i.is_unused is False for i in model._instances))  # type: ignore[union-attr]
+            found.write("m", process_models.CONFIG + decoupled + groups(1))
+            await found.manager.load_model("m")
+            assert len(names(model)) == 2
+            late = Caller(2.0)
+            process_models.submit(model, late)
+            (tmp_path / "models" / "m" / "1" / "go").write_text("")
+            for one in (*callers, late):
+                await asyncio.wait_for(one.done.wait(), 10)
+                assert [error for _, error, _ in one.parts] == [None, None]
+            await until(lambda: names(model) == ["m_0_0"])
+
+    run(test())
+
+
+def test_a_new_process_that_fails_changes_nothing(tmp_path: Path) -> None:
+    fails = """
+        def initialize(self, args):
+            if args["model_instance_name"].endswith("_2"):
+                raise ValueError("no third one")
+    """
+
+    async def test() -> None:
+        async with python_model(tmp_path, fails + textwrap.indent(process_models.ECHO, 4 * " "), "", 1) as (
+            found,
+            model,
+        ):
+            with pytest.raises(Exception, match="version 1 is at UNAVAILABLE state: ValueError: no third one"):
+                await again(found, "", 3)
+            assert names(model) == ["m_0_0"]
+            assert len(children()) == 1
+            one = Caller(3.0)
+            process_models.submit(model, one)
+            assert (await one.outputs())["y"].tolist() == [[3.0]]
+            await again(found, "", 2)
+            assert names(model) == ["m_0_0", "m_0_1"]
+
+    run(test())
+
+
+def test_an_unload_while_an_instance_leaves(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with python_model(tmp_path, elsewhere(LONG, tmp_path), "", 3) as (found, model):
+            callers = [Caller(1.0) for _ in range(12)]
+            process_models.submit(model, *callers)
+            await again(found, "", 1)
+            await found.manager.unload_model("m")
+            for one in callers:
+                assert await one.outputs()
+            await found.done({"m:1": GONE})
+            assert children() == []
+
+    run(test())
+
+
+def test_the_server_ends_while_instances_come(tmp_path: Path) -> None:
+    slow = """
+        def initialize(self, args):
+            if args["model_instance_name"] != "m_0_0":
+                open(FILE, "w").close()
+                time.sleep(30)
+    """
+    methods = slow.replace("FILE", repr(str(tmp_path / "begun")))
+
+    async def test() -> None:
+        echo = textwrap.indent(process_models.ECHO, 4 * " ")
+        async with python_model(tmp_path, methods + echo, "", 1) as (found, model):
+            loading = asyncio.ensure_future(again(found, "", 3))
+            await until(lambda: (tmp_path / "begun").exists())
+            await found.manager.unload_all(10)
+            with pytest.raises(NaiadError):
+                await loading
+            assert names(model) == []
+
+    run(test())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_framework_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    install(tmp_path / "code", monkeypatch)
+
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            write_rowdy(found.repository, way)
+            file = found.repository / "m" / "config.pbtxt"
+            await found.manager.load_model("m")
+            model = found.engine.find("m", None)
+            for count in (3, 1, 2):
+                file.write_text(file.read_text().partition("instance_group")[0] + parameter_of(way) + groups(count))
+                callers: list[Any] = [Caller(float(i)) for i in range(8)]
+                process_models.submit(model, *callers)
+                await found.manager.load_model("m")
+                assert found.engine.find("m", None) is model
+                for number, one in enumerate(callers):
+                    assert (await one.outputs())["y"].tolist() == [[2.0 * number]]
+                await until(lambda wanted=count: len(names(model)) == wanted)
+
+    run(test())
+
+
+def parameter_of(way: str) -> str:
+    return f'parameters {{ key: "execution" value {{ string_value: "{way}" }} }}\n'
