@@ -90,7 +90,8 @@ def test_persistence(version: str, connection: str | None, keep_alive: bool, pla
 
 
 @pytest.mark.parametrize(
-    ("value", "length"), [("0", 0), ("12", 12), ("-5", -5), ("abc", 0), ("1x", 0), ("", 0), ("9" * 5000, 1 << 62)]
+    ("value", "length"),
+    [("0", 0), ("12", 12), ("-5", -5), ("abc", 0), ("12x", 12), ("12, 12", 12), ("", 0), ("9" * 5000, 1 << 62)],
 )
 def test_inference_header_length(value: str, length: int) -> None:
     assert parse_head(head(f"Inference-Header-Content-Length: {value}")).inference_header_length == length

@@ -79,7 +79,8 @@ class RequestHead:
         chunked: the body comes in chunks.
         keep_alive: the connection may carry another request after this one.
         expect_continue: the client waits for "100 Continue" before it sends the body.
-        inference_header_length: Inference-Header-Content-Length; what is not a number counts as 0; None when absent.
+        inference_header_length: Inference-Header-Content-Length up to its first character that is no digit, 0 without
+            digits; None when absent.
         handler: who answers; None until the connection has asked the application.
         plain: a complete answer can be written as it was encoded (HTTP/1.1, keep-alive, not HEAD).
         answered_with: header lines for every answer, each with its line break in front; see ``add_to_answers``.
@@ -283,12 +284,14 @@ def _inference_header_length(headers: dict[str, str]) -> int | None:
     value = headers.get("inference-header-content-length")
     if value is None:
         return None
-    if not _SIGNED_DIGITS.fullmatch(value):
+    number = _SIGNED_DIGITS.match(value)  # the reference reads up to the first character that is no digit
+    if number is None:
         return 0
+    digits = number[0]
     # Reading a number costs the square of its digits; with more than these it is too large whatever they say.
-    if len(value) > _MAX_LENGTH_DIGITS:
-        return -_NEVER_WHOLE if value[0] == "-" else _NEVER_WHOLE
-    return int(value)
+    if len(digits) > _MAX_LENGTH_DIGITS:
+        return -_NEVER_WHOLE if digits[0] == "-" else _NEVER_WHOLE
+    return int(digits)
 
 
 def _shown(raw: bytes) -> str:
