@@ -324,10 +324,14 @@ class LoadedModel:
             self._refuse(size, monotonic_ns())
 
     def _check_room(self, request: InferRequest) -> None:
-        if request.can_be_refused:
+        if not request.can_be_refused:
+            return
+        try:
+            self._refuse(request.held_bytes, request.received_ns)
+        except QueueFullError:
             if self._cache is not None:
                 self._cache.keep(request, None)
-            self._refuse(request.held_bytes, request.received_ns)
+            raise
 
     def _refuse(self, size: int, received_ns: int) -> None:
         error = self.budget.refusal(size, self.name, self.in_flight)

@@ -6,6 +6,7 @@ those of BYTES stand in quotes, and truth values are 1 and 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
@@ -26,7 +27,7 @@ CUT: Final = "..."
 
 
 class TracedTensor:
-    """The beginning of one tensor.
+    """The beginning of one tensor; of one that only stands for memory of a client, all but the data.
 
     Attributes:
         activity: which stage it belongs to.
@@ -45,6 +46,10 @@ class TracedTensor:
         self.dtype = dtype.wire
         self.shape = array.shape
         self._elements: Array | list[bytes]
+        if not isinstance(array, np.ndarray):
+            # It lies in memory of a client, who may have something else there by now.
+            self._elements, self.nbytes, self._is_cut = [], 0, bool(math.prod(array.shape))
+            return
         if dtype.is_bytes:
             self._elements, self.nbytes = _first_texts(array, room)
         else:

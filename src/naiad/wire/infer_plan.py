@@ -8,6 +8,7 @@ model goes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -109,7 +110,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
         """The same plan for a request that has these parameters beside its own; heads of answers are shared."""
         # copy.copy() takes several times as long.
         found = object.__new__(type(self))
-        for name in _ALL_SLOTS:
+        for name in _slots_of(type(self)):
             setattr(found, name, getattr(self, name))
         found.parameters = {**self.parameters, **parameters}
         return found
@@ -141,7 +142,10 @@ class InferPlan(RequestTerms, Generic[_Head]):
         return head
 
 
-_ALL_SLOTS = (*RequestTerms.__slots__, *InferPlan.__slots__)
+@cache
+def _slots_of(kind: type) -> tuple[str, ...]:
+    """All attributes of a plan, also those that a protocol adds."""
+    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 
 class PlanMemo(Generic[_Kept]):
