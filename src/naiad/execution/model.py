@@ -98,7 +98,9 @@ class LoadedModel:
             self._waiting_time = WaitingTime(self._policies, loop, self._refuse_late)
         self._batcher = _make_batcher(spec, self._policies)
         self._batches = isinstance(self._batcher, DynamicBatcher)
-        self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
+        # The responses of decoupled models wait for no other request.
+        in_order = spec.batching is not None and spec.batching.preserve_ordering and not spec.decoupled
+        self._ordered = OrderedRelease() if in_order else None
         self._instances: list[AnyInstance] = []
         self._idle: list[AnyInstance] = []
         self._passive: set[AnyInstance] = set()
@@ -283,6 +285,26 @@ class LoadedModel:
             else:
                 # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
                 self._turn()
+
+    def expect(self) -> None:
+        """A request that is still being read will come: until ``submit_expected`` or ``expect_no_more`` is called, this
+        model is not closed, even when another one serves in its place by then."""
+        self.in_flight += 1
+
+    def submit_expected(self, request: InferRequest) -> None:
+        """``submit``, for a request that was accepted when it was expected."""
+        is_stopping, self._stopping = self._stopping, self._stopping and not self._instances
+        self.in_flight -= 1
+        try:
+            self.submit(request)
+        finally:
+            self._stopping = is_stopping
+            self._tell_when_drained()
+
+    def expect_no_more(self) -> None:
+        """The request that was expected does not come."""
+        self.in_flight -= 1
+        self._tell_when_drained()
 
     def _answered_from_cache(self, request: InferRequest, cache: ModelCache) -> bool:
         if (outputs := cache.look_up(request)) is None:
