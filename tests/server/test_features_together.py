@@ -15,7 +15,7 @@ import tritonclient.grpc
 
 from backends.python_models import DOUBLES, REPEATS, write_python_model
 from server.models import identity, write_model
-from server.running import RunningServer, serving, until
+from server.running import RunningServer, serving
 from server.shared_regions import PROTOCOLS, Caller, memory
 
 CACHE = "response_cache { enable: true }"

@@ -119,7 +119,7 @@ def submit_when_read(request: InferRequest, model: LoadedModel, late: Late, is_w
 
 
 def _add(request: InferRequest, found: Mapping[str, Array]) -> None:
-    """Add inputs that were read. Requests with the same terms have their inputs in the same order, whatever was late."""
+    """Add inputs that were read. Requests with the same terms have their inputs in one order, whatever was late."""
     inputs = {**request.inputs, **found}
     for given in request.terms.regions.inputs if request.terms.regions is not None else ():
         inputs[given.name] = inputs.pop(given.name)

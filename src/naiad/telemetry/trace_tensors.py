@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from naiad.regions.tensor import PlacedOutput, RegionTensor
 from naiad.request import Array
 from naiad.tensor.dtypes import BY_NUMPY, DataType
 
@@ -24,6 +25,8 @@ MAX_BYTES: Final = 65_536
 """Bytes of all tensors of a request that its trace has."""
 CUT: Final = "..."
 """What the text of a shortened tensor ends with."""
+
+Placeholder = RegionTensor | PlacedOutput
 
 
 class TracedTensor:
@@ -37,7 +40,7 @@ class TracedTensor:
 
     __slots__ = ("_elements", "_is_cut", "activity", "dtype", "name", "nbytes", "shape")
 
-    def __init__(self, activity: str, name: str, array: Array, dtype: DataType, room: int) -> None:
+    def __init__(self, activity: str, name: str, array: Array | Placeholder, dtype: DataType, room: int) -> None:
         """``room``: how many bytes it may take."""
         # A Python model may give another type than the configured one.
         dtype = BY_NUMPY.get(array.dtype, dtype)
@@ -45,10 +48,11 @@ class TracedTensor:
         self.name = name
         self.dtype = dtype.wire
         self.shape = array.shape
-        self._elements: Array | list[bytes]
-        if not isinstance(array, np.ndarray):
+        self._elements: Array | list[bytes] = []
+        self.nbytes = 0
+        if isinstance(array, (RegionTensor, PlacedOutput)):
             # It lies in memory of a client, who may have something else there by now.
-            self._elements, self.nbytes, self._is_cut = [], 0, bool(math.prod(array.shape))
+            self._is_cut = bool(math.prod(array.shape))
             return
         if dtype.is_bytes:
             self._elements, self.nbytes = _first_texts(array, room)

@@ -8,8 +8,7 @@ model goes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -66,6 +65,12 @@ class InferPlan(RequestTerms, Generic[_Head]):
         "version",
     )
 
+    _all_slots: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        cls._all_slots = _slots_of(cls)
+
     def __init__(
         self,
         model: str,
@@ -110,7 +115,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
         """The same plan for a request that has these parameters beside its own; heads of answers are shared."""
         # copy.copy() takes several times as long.
         found = object.__new__(type(self))
-        for name in _slots_of(type(self)):
+        for name in type(self)._all_slots:
             setattr(found, name, getattr(self, name))
         found.parameters = {**self.parameters, **parameters}
         return found
@@ -142,8 +147,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
         return head
 
 
-@cache
-def _slots_of(kind: type) -> tuple[str, ...]:
+def _slots_of(kind: type[object]) -> tuple[str, ...]:
     """All attributes of a plan, also those that a protocol adds."""
     return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
