@@ -226,7 +226,7 @@ DIES = """
 )
 def test_a_sample_that_fails_fails_the_load(tmp_path: Path, methods: str, text: str) -> None:
     found = problem(tmp_path, "instance_group { count: 2 kind: KIND_CPU }" + sample(batch_size=2), methods)
-    assert found.startswith("failed to run warmup sample 's': ")
+    assert found.startswith("Internal: failed to run warmup sample 's': ")
     assert text in found
 
 
@@ -307,7 +307,7 @@ def test_a_framework_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     async def test() -> None:
         async with serving(repository) as engine:
-            assert engine.not_ready() == ["bad:1: failed to run warmup sample 's': this input is not liked"]
+            assert engine.not_ready() == ["bad:1: Internal: failed to run warmup sample 's': this input is not liked"]
             (found,) = engine.statistics("m", None)["model_stats"]
             assert [found[key] for key in STATS] == [0, 0, 0]
 

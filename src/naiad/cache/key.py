@@ -1,7 +1,7 @@
 """What two requests must have in common for one answer to serve both.
 
 The reference hashes the model, its version and the bytes of the inputs. Here everything that an answer may depend on
-counts: also the shapes, the outputs that are asked for and the parameters.
+counts: also the shapes, the outputs that are asked for, the parameters and the sequence.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class RequestKeys:
         if found is None:
             shapes = [(name, request.inputs[name].shape) for name in sorted(request.inputs)]
             parameters = sorted(terms.parameters.items())
-            found = repr((self._model, shapes, terms.outputs, parameters)).encode()
+            sequence = terms.correlation_id, terms.flags
+            found = repr((self._model, shapes, terms.outputs, parameters, sequence)).encode()
             if len(self._known) >= _MOST_TERMS:
                 self._known.clear()
             self._known[terms] = found

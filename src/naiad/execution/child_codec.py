@@ -65,6 +65,8 @@ class BatchWriter:
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
+        # What the response cache is to keep has to come here.
+        self._places = not spec.is_cached
         self._forms: dict[RequestTerms | bytes, int] = {}
         self._form_bytes = 0
         self._alike: dict[RequestTerms, AlikeForm | None] = {}
@@ -108,7 +110,7 @@ class BatchWriter:
         self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece], taken: list[int]
     ) -> None:
         ids = [request.id.encode() for request in requests]
-        places = sum([len(r.inputs) + (0 if r.terms.regions is None else len(_placed(r))) for r in requests])
+        places = sum([len(r.inputs) + (0 if r.terms.regions is None else len(self._placed(r))) for r in requests])
         head_bytes = COUNT.size + len(requests) * REQUEST.size + places * PLACE.size + sum(map(len, ids))
         begin = at = -(-head_bytes // ALIGNMENT) * ALIGNMENT
         parts: list[Any] = [COUNT.pack(len(requests), 0)]
@@ -131,9 +133,13 @@ class BatchWriter:
                     data += (raw, bytes(padding))
                     at += size + padding
             if request.terms.regions is not None:
-                parts += [self.regions.place(part, pieces) for part in _placed(request)]
+                parts += [self.regions.place(part, pieces) for part in self._placed(request)]
             parts.append(request_id)
         pieces.append((b"".join((FRAME.pack(EXECUTE, at, number), *parts, *data)), -1))
+
+    def _placed(self, request: InferRequest) -> Sequence[RegionPart]:
+        """Where the child is to write outputs itself, in the order of the request's terms."""
+        return [] if request.use is None or not self._places else list(request.use.outputs.values())
 
     def _bytes_of(self, name: str, array: Array) -> Any:
         if self._spec.inputs[name].dtype.is_bytes:
@@ -177,7 +183,7 @@ class BatchWriter:
             "trace": None,
             "decoupled": self._spec.decoupled,
         }
-        if terms.regions is not None:
+        if terms.regions is not None and self._places:
             described["placed"] = [name for name, _ in terms.regions.outputs]
         return self._add_form(terms, orjson.dumps(described), pieces)
 
@@ -202,11 +208,6 @@ class BatchWriter:
         except OSError as error:
             no_segments.give(f"no shared memory for large tensors ({error}): they travel over the socket, at a cost")
             return None
-
-
-def _placed(request: InferRequest) -> Sequence[RegionPart]:
-    """Where a request wants outputs, in the order of its terms."""
-    return [] if request.use is None else list(request.use.outputs.values())
 
 
 class ResponseForm(NamedTuple):

@@ -100,7 +100,9 @@ class LoadedModel:
             self._waiting_time = WaitingTime(self._policies, loop, self._refuse_late)
         self._batcher = _make_batcher(spec, self._policies)
         self._batches = isinstance(self._batcher, DynamicBatcher)
-        self._ordered = OrderedRelease() if spec.batching and spec.batching.preserve_ordering else None
+        # The responses of decoupled models wait for no other request.
+        in_order = spec.batching is not None and spec.batching.preserve_ordering and not spec.decoupled
+        self._ordered = OrderedRelease() if in_order else None
         self._set = InstanceSet(backend, loop, self, self._finished_in_thread, models, self.metrics)
         self._instances = self._set.all
         self._passive = self._set.passive
@@ -314,6 +316,26 @@ class LoadedModel:
                 # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
                 self._turn()
 
+    def expect(self) -> None:
+        """A request that is still being read will come: until ``submit_expected`` or ``expect_no_more`` is called, this
+        model is not closed, even when another one serves in its place by then."""
+        self.in_flight += 1
+
+    def submit_expected(self, request: InferRequest) -> None:
+        """``submit``, for a request that was accepted when it was expected."""
+        is_stopping, self._stopping = self._stopping, self._stopping and not self._instances
+        self.in_flight -= 1
+        try:
+            self.submit(request)
+        finally:
+            self._stopping = is_stopping
+            self._tell_when_drained()
+
+    def expect_no_more(self) -> None:
+        """The request that was expected does not come."""
+        self.in_flight -= 1
+        self._tell_when_drained()
+
     def _answered_from_cache(self, request: InferRequest, cache: ModelCache) -> bool:
         if (outputs := cache.look_up(request)) is None:
             return False
@@ -354,10 +376,14 @@ class LoadedModel:
             self._refuse(size, monotonic_ns())
 
     def _check_room(self, request: InferRequest) -> None:
-        if request.can_be_refused:
+        if not request.can_be_refused:
+            return
+        try:
+            self._refuse(request.held_bytes, request.received_ns)
+        except QueueFullError:
             if self._cache is not None:
                 self._cache.keep(request, None)
-            self._refuse(request.held_bytes, request.received_ns)
+            raise
 
     def _refuse(self, size: int, received_ns: int) -> None:
         error = self.budget.refusal(size, self.name, self.in_flight)

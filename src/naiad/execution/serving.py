@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from naiad.config.spec import ModelSpec
-from naiad.request import Recipient
+from naiad.request import InferRequest, Recipient
 from naiad.scheduling.budget import RequestBudget
 
 
@@ -35,3 +35,12 @@ class ServingModel(Recipient, Protocol):
 
     def check_room(self, size: int) -> None:
         """As ``LoadedModel.check_room``."""
+
+    def expect(self) -> None:
+        """As ``LoadedModel.expect``."""
+
+    def submit_expected(self, request: InferRequest) -> None:
+        """As ``LoadedModel.submit_expected``."""
+
+    def expect_no_more(self) -> None:
+        """As ``LoadedModel.expect_no_more``."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from naiad.config.spec import ModelSpec
-from naiad.errors import InternalError, NaiadError
+from naiad.errors import CancelledError, InternalError, NaiadError
 from naiad.execution.serving import ServingModel
 from naiad.frontends.off_loop import run_off_loop
 from naiad.frontends.planning import read_bytes
@@ -84,29 +84,47 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
 
 
 def submit_when_read(request: InferRequest, model: ServingModel, late: Late, is_wanted: Callable[[], bool]) -> None:
-    """Read what is late and hand the request to its model; errors go to its ``respond``. A request that is not wanted
-    by then goes nowhere."""
+    """Read what is late and hand the request to its model; errors go to its ``respond``. The model is not closed
+    meanwhile. A request that is not wanted by then is answered all the same, for whoever counts it.
+
+    Raises:
+        QueueFullError: there is no room for what is to be read.
+    """
 
     def submit(found: dict[str, Array]) -> None:
-        request.inputs = {**request.inputs, **found}
-        request.held_bytes = memory_of(request.inputs)
+        _add(request, found)
         if not is_wanted():
+            fail(CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
             return
         try:
-            model.submit(request)
+            model.submit_expected(request)
         except NaiadError as error:
-            fail(error)
-
-    def fail(error: NaiadError) -> None:
-        if is_wanted():
             request.respond({}, error)
 
+    def fail(error: NaiadError) -> None:
+        try:
+            request.respond({}, error)
+        finally:
+            model.expect_no_more()
+
+    size = sum(part.byte_size for _, part in late.parts)
+    model.check_room(size)
     if request.terms.correlation_id and all(part.region.descriptor >= 0 for _, part in late.parts):
         # The next request of its sequence must not overtake it.
-        submit(late.read())
+        _add(request, late.read())
+        model.submit(request)
     else:
-        size = sum(part.byte_size for _, part in late.parts)
+        model.expect()
         run_off_loop(late.read, submit, fail, model.budget, size)
+
+
+def _add(request: InferRequest, found: Mapping[str, Array]) -> None:
+    """Add inputs that were read. Requests with the same terms have their inputs in one order, whatever was late."""
+    inputs = {**request.inputs, **found}
+    for given in request.terms.regions.inputs if request.terms.regions is not None else ():
+        inputs[given.name] = inputs.pop(given.name)
+    request.inputs = inputs
+    request.held_bytes = memory_of(inputs)
 
 
 def place(

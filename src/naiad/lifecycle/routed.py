@@ -111,6 +111,16 @@ class RoutedModel:
         request.aim(target)
         target.submit(request)
 
+    def expect(self) -> None:
+        """Nothing: which version a request goes to is decided when it is there."""
+
+    def submit_expected(self, request: InferRequest) -> None:
+        """``submit``."""
+        self.submit(request)
+
+    def expect_no_more(self) -> None:
+        """Nothing: see ``expect``."""
+
     def cancel(self, request: InferRequest) -> None:
         """Nothing: requests know the version that they were handed to."""
 

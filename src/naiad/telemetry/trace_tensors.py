@@ -6,12 +6,14 @@ those of BYTES stand in quotes, and truth values are 1 and 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 
+from naiad.regions.tensor import PlacedOutput, RegionTensor
 from naiad.request import Array
 from naiad.tensor.dtypes import BY_NUMPY, DataType
 
@@ -24,9 +26,11 @@ MAX_BYTES: Final = 65_536
 CUT: Final = "..."
 """What the text of a shortened tensor ends with."""
 
+Placeholder = RegionTensor | PlacedOutput
+
 
 class TracedTensor:
-    """The beginning of one tensor.
+    """The beginning of one tensor; of one that only stands for memory of a client, all but the data.
 
     Attributes:
         activity: which stage it belongs to.
@@ -36,7 +40,7 @@ class TracedTensor:
 
     __slots__ = ("_elements", "_is_cut", "activity", "dtype", "name", "nbytes", "shape")
 
-    def __init__(self, activity: str, name: str, array: Array, dtype: DataType, room: int) -> None:
+    def __init__(self, activity: str, name: str, array: Array | Placeholder, dtype: DataType, room: int) -> None:
         """``room``: how many bytes it may take."""
         # A Python model may give another type than the configured one.
         dtype = BY_NUMPY.get(array.dtype, dtype)
@@ -44,7 +48,12 @@ class TracedTensor:
         self.name = name
         self.dtype = dtype.wire
         self.shape = array.shape
-        self._elements: Array | list[bytes]
+        self._elements: Array | list[bytes] = []
+        self.nbytes = 0
+        if isinstance(array, (RegionTensor, PlacedOutput)):
+            # It lies in memory of a client, who may have something else there by now.
+            self._is_cut = bool(math.prod(array.shape))
+            return
         if dtype.is_bytes:
             self._elements, self.nbytes = _first_texts(array, room)
         else:

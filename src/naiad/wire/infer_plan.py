@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -66,6 +66,12 @@ class InferPlan(RequestTerms, Generic[_Head]):
         "size",
         "version",
     )
+
+    _all_slots: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        cls._all_slots = _slots_of(cls)
 
     def __init__(
         self,
@@ -127,7 +133,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
         """The same plan for a request that has these parameters beside its own; heads of answers are shared."""
         # copy.copy() takes several times as long.
         found = object.__new__(type(self))
-        for name in _ALL_SLOTS:
+        for name in type(self)._all_slots:
             setattr(found, name, getattr(self, name))
         found.parameters = {**self.parameters, **parameters}
         # Those have the parameters of this one.
@@ -161,7 +167,9 @@ class InferPlan(RequestTerms, Generic[_Head]):
         return head
 
 
-_ALL_SLOTS = (*RequestTerms.__slots__, *InferPlan.__slots__)
+def _slots_of(kind: type[object]) -> tuple[str, ...]:
+    """All attributes of a plan, also those that a protocol adds."""
+    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 
 class PlanMemo(Generic[_Kept]):
