@@ -25,14 +25,14 @@ def change(engine: Engine, model: str, version: str | None) -> Handler:
 
 def promote(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler that gives a version all requests, and an alias, and answers with the routes."""
-    return _answering(lambda body: engine.routes.promote(model, read_settings(body)))
+    return _answering(lambda body: engine.routes.promote(model, read_settings(body) if body else {}))
 
 
 def roll_back(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler that goes back to the routes before the last change, and answers with them."""
 
     def answer(body: Body) -> dict[str, Any]:
-        if read_settings(body):
+        if body and read_settings(body):
             raise InvalidArgumentError("a rollback goes back to the routes before the last change and takes no fields")
         return engine.routes.roll_back(model)
 
