@@ -222,7 +222,7 @@ def test_wrong_parameters_over_grpc(server: RunningServer) -> None:
         assert load(parameters={"foo": text}) == ("INVALID_ARGUMENT", "unrecognized load parameter 'foo'.")
         wrong = ("INVALID_ARGUMENT", "invalid value type for load parameter 'config', expected string_param.")
         assert load(parameters={"config": number}) == wrong
-        wrong = ("INVALID_ARGUMENT", "invalid value type for 'file:x' parameter, expected bytes_param.")
+        wrong = ("INVALID_ARGUMENT", "invalid value type for load parameter 'file:x', expected bytes_param.")
         assert load(parameters={"file:x": text}) == wrong
         assert load(repository_name="r") == ("UNIMPLEMENTED", "'repository_name' specification is not supported")
         request = service_pb2.RepositoryModelUnloadRequest(model_name="second", parameters={"unload_dependents": text})
