@@ -226,7 +226,7 @@ def test_wrong_parameters_over_grpc(server: RunningServer) -> None:
         assert load(parameters={"file:x": text}) == wrong
         assert load(repository_name="r") == ("UNIMPLEMENTED", "'repository_name' specification is not supported")
         request = service_pb2.RepositoryModelUnloadRequest(model_name="second", parameters={"unload_dependents": text})
-        with pytest.raises(grpc.RpcError, match="invalid value type for 'unload_dependents' parameter"):
+        with pytest.raises(grpc.RpcError, match="invalid value type for unload parameter 'unload_dependents'"):
             stub.RepositoryModelUnload(request, timeout=10)
 
 

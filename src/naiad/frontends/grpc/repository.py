@@ -63,14 +63,14 @@ class Repository:
         for name, value in request.parameters.items():
             if name != "unload_dependents":
                 raise InvalidArgumentError(f"unrecognized unload parameter '{name}'.")
-            dependents = _value(name, value, "bool_param")
+            dependents = _value(name, value, "bool_param", "unload")
         self._engine.unload(request.model_name, dependents, done)
 
 
-def _value(name: str, parameter: Any, wanted: str) -> Any:
-    """The value of a parameter, which must be of the kind ``wanted``."""
+def _value(name: str, parameter: Any, wanted: str, what: str = "load") -> Any:
+    """The value of a parameter of a load or an unload, which must be of the kind ``wanted``."""
     if parameter.WhichOneof("parameter_choice") != wanted:
-        raise InvalidArgumentError(f"invalid value type for load parameter '{name}', expected {wanted}.")
+        raise InvalidArgumentError(f"invalid value type for {what} parameter '{name}', expected {wanted}.")
     return getattr(parameter, wanted)
 
 
