@@ -125,6 +125,11 @@ REGION = 11
 """number: the region. Payload: its name. The descriptor comes along."""
 DROP_REGION = 12
 """number: the region."""
+HOLD = 13
+"""number: the request whose caller does not take its responses. Payload: u32 milliseconds for which a thread may wait
+that other requests need. Nothing may be sent for it, by threads that can wait, until ``GO_ON`` or ``CANCEL``."""
+GO_ON = 14
+"""number: the request whose caller takes its responses again."""
 
 # From the child.
 READY = 33

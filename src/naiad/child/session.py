@@ -53,7 +53,9 @@ class Session:
         self._strays = Strays(self.log)
         self.regions = Regions()
         self.out = Outbound(connection, self._look, self._strays.look_at, self.regions)
-        self._arrivals = Arrivals(self.channel, self.out, self._work_arrived, self._check_ready, self.regions)
+        self._arrivals = Arrivals(
+            self.channel, self.out, self._work_arrived, self._check_ready, self.regions, self._look
+        )
         self.inbox = self._arrivals.inbox
         self.locate = self._arrivals.locate
         self._main = Waiter()
@@ -230,7 +232,11 @@ class Session:
         self, number: int, response: InferenceResponse | None, wanted: Any, final: bool, parts: Parts | None = None
     ) -> None:
         """Send a response, or the end of the responses."""
+        holds = self._arrivals.holds
+        holds.wait(number)
         self.out.respond(number, response, wanted, protocol.FLAG_FINAL if final else 0, parts)
+        if final:
+            holds.go_on(number)
 
     def abandoned(self, number: int, answered: bool) -> None:
         """The model let go of a request without a final response."""

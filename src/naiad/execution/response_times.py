@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from time import monotonic_ns
 
-from naiad.child.protocol import FLAG_OWN
 from naiad.errors import CancelledError
 from naiad.execution.batch import Batch
 from naiad.execution.child_codec import Response

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from time import monotonic_ns
-from typing import Final
+from typing import Final, Protocol
 
 from naiad.backends.base import Arrays
 from naiad.backends.decoupled import DecoupledInstance, Step, Wait
@@ -18,7 +18,6 @@ from naiad.child.protocol import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_OWN
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, InternalError, NaiadError
 from naiad.execution.batch import Batch
-from naiad.execution.child_answers import Answers
 from naiad.execution.child_codec import Response
 from naiad.execution.run import failed_to_start
 from naiad.request import InferRequest
@@ -29,6 +28,16 @@ MAX_STEPS: Final = 64
 """So many steps of one request, then it is the turn of everything else."""
 MAX_WARM_STEPS: Final = 10_000
 """Of a request of a warm-up."""
+
+
+class StepAnswers(Protocol):
+    """Takes what comes of the steps."""
+
+    def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
+        """One response, final or not, to a request of the batch."""
+
+    def step_finished(self, instance: SteppedInstance, batch: Batch) -> None:
+        """The instance can take the next batch; requests of this one may be open."""
 
 
 class _Course:
@@ -68,7 +77,7 @@ class SteppedInstance:
         spec: ModelSpec,
         create: Callable[[], DecoupledInstance],
         warm: Callable[[DecoupledInstance], None],
-        answers: Answers,
+        answers: StepAnswers,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.name = name
@@ -126,8 +135,10 @@ class SteppedInstance:
     # Requests
 
     def begin(self, batch: Batch) -> None:
-        """Begin with the requests of a batch. ``Answers.child_finished`` is called when the next batch may begin, never
-        before this returns."""
+        """Begin with the requests of a batch.
+
+        ``StepAnswers.step_finished`` is called when the next batch may begin, never before this returns.
+        """
         instance = self._instance
         batch.start_ns = batch.input_ns = monotonic_ns()
         self._batch = batch
@@ -142,7 +153,7 @@ class SteppedInstance:
                 course.steps = instance.steps(request.inputs, request.terms.outputs, course)
                 busy_s = max(busy_s, instance.busy_s(request.inputs))
             except Exception as error:
-                course.steps = _failing(error)
+                course.steps = _Failing(error)
         if busy_s:
             self._busy = self._loop.call_later(busy_s, self._free)
         else:
@@ -167,13 +178,19 @@ class SteppedInstance:
             self._busy.cancel()
             self._busy = self._loop.call_soon(self._free)
 
-    def hold(self, request: InferRequest, is_held: bool) -> None:
-        """The caller of a request does not take its responses, or takes them again."""
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """The caller of a request does not take its responses for now."""
         course = self._courses.get(request)
-        if course is None or course.is_cancelled:
+        if course is not None and not course.is_cancelled:
+            course.is_held = True
+
+    def go_on(self, request: InferRequest) -> None:
+        """The caller of a request takes its responses again."""
+        course = self._courses.get(request)
+        if course is None or not course.is_held:
             return
-        course.is_held = is_held
-        if not is_held and course.handle is None and not course.is_running:
+        course.is_held = False
+        if course.handle is None and not course.is_running:
             self._soon(course)
 
     def _free(self) -> None:
@@ -181,7 +198,7 @@ class SteppedInstance:
         self._busy = None
         if batch is not None:
             batch.infer_ns = batch.end_ns = monotonic_ns()
-            self._answers.child_finished(self, batch)
+            self._answers.step_finished(self, batch)
 
     # Steps
 
@@ -254,13 +271,18 @@ def run_steps(instance: DecoupledInstance, batch: Batch) -> list[str]:
             for number, step in enumerate(instance.steps(request.inputs, request.terms.outputs, course)):
                 if isinstance(step, NaiadError):
                     failed.append(str(step))
-                # One who has heard enough.
-                course.is_cancelled = number >= MAX_WARM_STEPS
+                if number >= MAX_WARM_STEPS:
+                    break
         except Exception as error:
             failed.append(str(error))
     return failed
 
 
-def _failing(error: Exception) -> Iterator[Step]:
-    raise error
-    yield None
+class _Failing(Iterator[Step]):
+    """The steps of a request that could not be begun."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __next__(self) -> Step:
+        raise self._error

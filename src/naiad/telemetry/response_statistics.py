@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from naiad.telemetry.statistics import Duration
+from naiad.telemetry.duration import Duration
 
 MAX_PLACES: Final = 1024
 """Responses behind so many to the same request are not told apart, and not counted here: there may be any number."""

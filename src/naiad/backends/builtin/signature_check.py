@@ -55,9 +55,7 @@ def _check_tensor(tensor: TensorSpec, wanted: Expected) -> None:
         raise ModelLoadError(f"expected {tensor.name} to have no reshape")
     if wanted.dims is None:
         if len(tensor.dims) != 1:
-            raise ModelLoadError(
-                f"expected {tensor.name} shape to have one dimension, got {shape_text(tensor.dims)}"
-            )
+            raise ModelLoadError(f"expected {tensor.name} shape to have one dimension, got {shape_text(tensor.dims)}")
     elif tensor.dims != wanted.dims:
         raise ModelLoadError(
             f"expected {tensor.name} shape to be {shape_text(wanted.dims)}, got {shape_text(tensor.dims)}"
