@@ -189,6 +189,7 @@ class ProcessInstance:
         if process is None or self._stopping:
             return
         self._channel = ChildChannel(self.name, process.connection, self._loop, self._take, self._died)
+        self._channel.on_drained = self._calls.drained
         # Also what the model asked before it was ready.
         process.send = self._channel.send
         self._output = ChildOutput(process, self._loop)

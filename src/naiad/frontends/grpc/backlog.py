@@ -9,8 +9,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from naiad.frontends.patience import PATIENCE_MS
 from naiad.options import INT32_MAX
+from naiad.scheduling.patience import PATIENCE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

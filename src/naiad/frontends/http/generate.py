@@ -28,9 +28,9 @@ from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.json_work import MANY_TO_GENERATE, is_large_json
 from naiad.frontends.http.streamed import StreamedAnswer
 from naiad.frontends.http.waiting import refuse_or_wait
-from naiad.frontends.patience import PATIENCE_MS
 from naiad.frontends.planning import Planner, read_bytes
 from naiad.request import Array, InferRequest, Recipient, request_label
+from naiad.scheduling.patience import PATIENCE_MS
 from naiad.wire.generate import encode_generated, read_generate
 from naiad.wire.generate_packed import unpack_generate
 from naiad.wire.infer_binary import BinaryPlan
