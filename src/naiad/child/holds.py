@@ -57,7 +57,7 @@ class Holds:
 
     def _wait(self, number: int) -> None:
         found = self._held.get(number)
-        if found is None or _is_in_loop():
+        if found is None or is_in_loop():
             return
         event, until_s = found
         is_needed = threading.current_thread() is threading.main_thread()
@@ -68,7 +68,7 @@ class Holds:
             self._look()
 
 
-def _is_in_loop() -> bool:
+def is_in_loop() -> bool:
     """Whether this thread runs an asyncio loop; most models never import that."""
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and asyncio._get_running_loop() is not None

@@ -163,6 +163,9 @@ TELL = 45
 """Like ``ASK`` without an answer."""
 RESPONSES_ALIKE = 46
 
+CATCH_UP = "catch_up"
+"""What ``ASK`` says when its answer is all that is wanted: the server has taken in what was sent before."""
+
 # From both sides.
 FORM = 65
 """number: the form. JSON."""

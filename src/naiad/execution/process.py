@@ -362,6 +362,8 @@ class ProcessInstance:
                 self._respond(response)
         elif kind == RESPONSE:
             self._respond(self._reader.read_one(payload, monotonic_ns()))
+            if self._released:
+                self._give_back_segments()
         elif kind == DONE:
             self._done(number, orjson.loads(bytes(payload)) if payload else {})
         elif kind == FORM:

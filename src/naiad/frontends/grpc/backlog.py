@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 MAX_WAITING_BYTES: Final = 1 << 28
 """One response more is kept than there is room for, so that a single one may have any size."""
-RESPONSE_BYTES: Final = 256
+HOLD_BYTES: Final = 1 << 20
+"""When more waits, the requests that bring it are held."""
+HOLD_COUNT: Final = 256
+"""The same for the number of responses, unless the option says a number."""
+RESPONSE_BYTES: Final = 640
 """What a response costs beside its bytes."""
 
 
@@ -30,14 +34,15 @@ class Backlog:
 
     Args:
         call: what they are sent on.
-        limit: when so many wait, the requests that bring them are held, however small they are.
+        limit: when so many wait, the requests that bring them are held, however small they are; ``INT32_MAX`` for
+            ``HOLD_COUNT``.
     """
 
     __slots__ = ("_bytes", "_call", "_count", "_held", "_limit", "_since_s")
 
     def __init__(self, call: Call, limit: int = INT32_MAX) -> None:
         self._call = call
-        self._limit = limit
+        self._limit = HOLD_COUNT if limit == INT32_MAX else limit
         self._count = self._bytes = 0
         self._held: dict[InferRequest, ServingModel] = {}
         self._since_s = 0.0
@@ -45,20 +50,18 @@ class Backlog:
     @property
     def is_full(self) -> bool:
         """No further response may be sent for now."""
-        return self._bytes > MAX_WAITING_BYTES
+        return self._bytes > MAX_WAITING_BYTES and self._call.congested
 
     @property
     def holds(self) -> bool:
         """So much waits that no more should be made."""
-        return self._bytes > 0 or self._count >= self._limit
+        return self._count >= self._limit or self._bytes > HOLD_BYTES or self._call.congested
 
     def send(self, parts: Sequence[Buffer], size: int) -> None:
         """Send a response, and note it if it has to wait."""
-        call = self._call
-        call.send(parts, size)
+        self._call.send(parts, size)
         self._count += 1
-        if call.congested:
-            self._bytes += size + RESPONSE_BYTES
+        self._bytes += size + RESPONSE_BYTES
 
     def hold(self, request: InferRequest, model: ServingModel) -> None:
         """Ask the model of a request to make no more for now."""
