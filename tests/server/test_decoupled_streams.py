@@ -81,7 +81,8 @@ class TritonPythonModel:
                 model_name="square", requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", count)])
             found = [r for r in call.exec(decoupled=True) if len(r.output_tensors()) or r.has_error()]
             errors = sum(r.has_error() for r in found)
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([len(found), errors], np.float32))]))
+            counted = pb_utils.Tensor("Y", np.array([len(found), errors], np.float32))
+            answers.append(pb_utils.InferenceResponse([counted]))
         return answers
 """
 
@@ -464,19 +465,19 @@ def open_requests(client: Client, model: str) -> int:
 def test_a_thousand_streams_that_never_read(client: Client) -> None:
     server = client.server
     before = server.memory_bytes()
-    peers = [DeafPeer(server.grpc) for _ in range(20)]
-    for peer in peers:
-        for _ in range(50):
-            peer.ask("square", "IN", "INT32", np.array([MUCH], np.int32))
-    until(lambda: open_requests(client, "square") == 1000, WAIT_S, "all of them run")
-    # They are held, so the server has nothing to do, and others are answered.
-    with stream(client) as asked:
-        for _ in range(5):
-            asked.ask("square", number(2000))
-            assert len(asked.told()) == 2000
-    assert server.memory_bytes() - before < 400 << 20
-    for peer in peers:
-        peer.socket.close()
+    with contextlib.ExitStack() as peers:
+        for _ in range(20):
+            peer = DeafPeer(server.grpc)
+            peers.callback(peer.socket.close)
+            for _ in range(50):
+                peer.ask("square", "IN", "INT32", np.array([MUCH], np.int32))
+        until(lambda: open_requests(client, "square") == 1000, 3 * WAIT_S, "all of them run")
+        # They are held, so the server has nothing to do, and others are answered.
+        with stream(client) as asked:
+            for _ in range(5):
+                asked.ask("square", number(2000))
+                assert len(asked.told()) == 2000
+        assert server.memory_bytes() - before < 400 << 20
     until(lambda: open_requests(client, "square") == 0, WAIT_S, "none runs any more")
 
 

@@ -173,7 +173,7 @@ class SteppedInstance:
             course.handle = None
         if course.handle is None and not course.is_running:
             self._soon(course)
-        if len(self._courses) == 1 and self._busy is not None and course.batch is self._batch:
+        if self._busy is not None and course.batch is self._batch and len(course.batch.requests) == 1:
             # Nobody is there who could have asked for the wait.
             self._busy.cancel()
             self._busy = self._loop.call_soon(self._free)
