@@ -134,17 +134,9 @@ def test_a_thread_sends_no_more_than_the_server_has_taken_in(tmp_path: Path) -> 
     """
     with child_of(write_execute(tmp_path, body), decoupled=True) as child:
         child.execute(1, [ASKS_FOR_NOTHING])
-        responses = asked = 0
-        while True:
-            frame = child.receive()
-            if frame.kind == p.ASK:
-                assert frame.json == {"what": p.CATCH_UP}
-                # About a megabyte since the last time.
-                assert responses <= 11
-                asked, responses = asked + 1, 0
-                child.send_json(p.ANSWER, frame.number, {"value": None})
-            elif frame.kind == p.RESPONSE:
-                responses += 1
-                if child.responses(frame)[0].final:
-                    break
-        assert asked == 3
+        responses = 0
+        while not child.responses(child.expect(p.RESPONSE))[0].final:
+            responses += 1
+            # One more for about each megabyte.
+            assert child.caught_up == (responses - 1) // 11
+        assert (responses, child.caught_up) == (40, 3)
