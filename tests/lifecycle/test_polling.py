@@ -56,7 +56,7 @@ class PolledHouse(House):
     async def begin(self) -> None:
         """Load what is there, as a server does at its start."""
         listing = Catalog((self.repository,)).listing()
-        self.watch.begin(listing)
+        self.watch.begin(listing.models, listing.unavailable)
         self.manager.names.known = frozenset(listing.models)
         await self.manager.load_all(listing.models.values())
         await self.polling.look()

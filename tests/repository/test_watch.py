@@ -61,7 +61,8 @@ class Looks:
 
     def begin(self) -> Looks:
         """The models of the start are loaded, and one look has read their content."""
-        self.watch.begin(self.catalog.listing())
+        listing = self.catalog.listing()
+        self.watch.begin(listing.models, listing.unavailable)
         assert self.changes() == {}
         return self
 
@@ -90,7 +91,7 @@ def test_the_models_of_the_start_are_no_change(tmp_path: Path) -> None:
 def test_what_changes_while_the_server_starts_is_found(tmp_path: Path) -> None:
     folder = model(tmp_path, "m")
     looks = Looks(tmp_path)
-    looks.watch.begin(looks.catalog.listing())
+    looks.begin()
     (folder / "config.pbtxt").write_text("other")
     assert looks.settled() == {"m": set()}
 
