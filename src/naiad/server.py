@@ -106,7 +106,7 @@ class Server:
             budget=self._budget,
             auto_warmup=options.auto_warmup,
             retries=options.model_load_retry_count,
-            agents=AgentDirectory(Path(options.repoagent_directory)),
+            agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
         )
         self._catalog = open_catalog(
             options.model_repository,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from naiad.config.source import ModelSource
-from naiad.repository import contents
+from naiad.repository import contents, fingerprint
 from naiad.repository.catalog import Catalog
 from naiad.repository.contents import Contents, look_at, unchanged_versions
 from naiad.repository.watch import Findings, Outcome, Watch
@@ -341,3 +341,22 @@ def test_no_version_is_as_before_when_nothing_is_known(tmp_path: Path) -> None:
     assert content is not None
     assert unchanged_versions(None, content, source) == frozenset()
     assert unchanged_versions(content, content, source) == {1}
+
+
+def test_a_model_with_too_many_files_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as what a link to some other place of the machine brings."""
+    monkeypatch.setattr(fingerprint, "MAX_FILES", 8)
+    folder = model(tmp_path, "m")
+    looks = Looks(tmp_path).begin()
+    for number in range(10):
+        (folder / f"file{number}").touch()
+    model(tmp_path, "n")
+    assert looks.settled() == {"n": set()}
+    found = looks.look()
+    assert found.refused.keys() == {"m"}
+    assert "holds more than 8 files and folders" in found.refused["m"]
+    assert found.names == {"m", "n"}
+    for number in range(10):
+        (folder / f"file{number}").unlink()
+    looks.look()
+    assert looks.changes().keys() == {"m"}

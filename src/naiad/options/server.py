@@ -471,6 +471,12 @@ class ServerOptions:
         "/opt/tritonserver/repoagents",
         "Folder of repository agents: the file NAME/agent.py in it is the agent NAME.",
     )
+    repoagent_timeout_secs: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0),
+        600,
+        "Seconds that a repository agent may take for one action; a load whose agent takes longer fails. 0 for any.",
+    )
 
     backend_directory: str = declare(
         Group.BACKEND,

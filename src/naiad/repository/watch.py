@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from naiad.config.source import ModelSource
+from naiad.errors import NaiadError
 from naiad.repository.catalog import in_two
 from naiad.repository.contents import Content, Contents, ListedLook, Look, look_at, unchanged_versions
 from naiad.repository.layout import duplicate
@@ -117,7 +118,12 @@ class Watch:
     def begin(self, models: Mapping[str, ModelSource | RemoteModel], unavailable: Iterable[str]) -> None:
         """Remember how the models lie that are to be loaded now, before they are read, and which cannot be."""
         for name, source in models.items():
-            look = look_at(source)
+            try:
+                look = look_at(source)
+            except NaiadError:
+                # Its load says so.
+                self._watched[name] = _Watched(was_refused=True)
+                continue
             is_known = isinstance(source, ModelSource) or source.files is not None
             self._watched[name] = _Watched(last=look, tried=look if is_known else None, serves_tried=is_known)
         self._watched.update({name: _Watched(was_refused=True) for name in unavailable})
@@ -144,8 +150,14 @@ class Watch:
         changes: list[Change] = []
         for name, source in seen.sources.items():
             watched = self._watched.setdefault(name, _Watched())
-            before, watched.last = watched.last, look_at(source)
             watched.misses = 0
+            before = watched.last
+            try:
+                watched.last = look_at(source)
+            except NaiadError as error:
+                watched.last, watched.was_refused = None, True
+                seen.refused[name] = str(error)
+                continue
             if before is None or not watched.last.is_still_as(before):
                 is_moving = True
             elif name not in busy:
@@ -206,7 +218,8 @@ class Watch:
         is_moving = False
         for name in self._watched.keys() - seen.sources.keys() - seen.refused.keys():
             watched = self._watched[name]
-            if watched.last is not None and self._is_behind(watched.last.source, seen):
+            known = watched.last or watched.tried
+            if known is not None and self._is_behind(known.source, seen):
                 continue
             watched.last, watched.misses = None, watched.misses + 1
             if watched.misses >= LOOKS_WITHOUT and name not in busy:
