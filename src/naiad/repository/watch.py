@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LOOKS_WITHOUT: Final = 2
 """How many looks in a row must miss a model until it counts as removed."""
+RESTS: Final = 20
+"""How many looks leave a model out that has too many files to be looked at: finding that out takes seconds."""
 
 
 class Outcome(Enum):
@@ -78,6 +80,7 @@ class _Watched:
         serving: the content that the serving versions come from, where it is known.
         serves_tried: that is the content of ``tried``.
         was_refused: it could not be loaded as it lay there, at the last look or some look before.
+        rests: so many looks leave it out, for its ``problem``.
     """
 
     last: Look | ListedLook | None = None
@@ -86,6 +89,8 @@ class _Watched:
     serving: Content | None = None
     serves_tried: bool = False
     was_refused: bool = False
+    rests: int = 0
+    problem: str = ""
     misses: int = 0
 
     def learn(self, content: Content | None) -> None:
@@ -152,11 +157,16 @@ class Watch:
             watched = self._watched.setdefault(name, _Watched())
             watched.misses = 0
             before = watched.last
+            if watched.rests:
+                watched.rests -= 1
+                seen.refused[name] = watched.problem
+                continue
             try:
                 watched.last = look_at(source)
             except NaiadError as error:
                 watched.last, watched.was_refused = None, True
-                seen.refused[name] = str(error)
+                watched.rests, watched.problem = RESTS, str(error)
+                seen.refused[name] = watched.problem
                 continue
             if before is None or not watched.last.is_still_as(before):
                 is_moving = True
