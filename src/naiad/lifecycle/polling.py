@@ -79,9 +79,9 @@ class Polling:
     async def look(self) -> bool:
         """Look once and begin the loads and unloads that follow from it; whether the next look should come soon."""
         # What a store did not give is asked for again at each look.
-        ended = dict.fromkeys(self._manager.unfetched(), Outcome.NOT_NOW) | self._ended
-        self._ended = {}
         busy = frozenset(self._busy)
+        ended = dict.fromkeys(self._manager.unfetched() - busy, Outcome.NOT_NOW) | self._ended
+        self._ended = {}
         # Asked here, since the states of models belong to the loop.
         settled = frozenset(name for name in self._manager.names.known if self._manager.is_settled(name))
         findings = await in_thread(self._look, ended, busy, settled.__contains__)
