@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
@@ -50,13 +50,13 @@ class ShadowTraffic:
             return False
         return True
 
-    def watch(self, request: InferRequest, target: Recipient) -> None:
-        """Hand a request to ``target``, and copy it once it is answered; errors as ``target.submit``."""
+    def watch(self, request: InferRequest, target: Recipient, submit: Callable[[InferRequest], None]) -> None:
+        """Hand a request to ``target`` with ``submit``, and copy it once it is answered; errors as ``submit``."""
         watched = WatchedRequest(request, target, self)
         request.aim(watched)
         self.statistics.in_flight += 1
         try:
-            target.submit(watched)
+            submit(watched)
         except BaseException:
             self.statistics.in_flight -= 1
             raise
