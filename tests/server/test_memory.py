@@ -423,7 +423,7 @@ def test_more_instances_need_room_and_are_measured_at_once(tmp_path: Path) -> No
     models = tmp_path / "models"
     write_python(models, "grows", 1, HOLDS.replace("SIZE", "60_000_000"))
     sized(models, "other", 100 * MB)
-    with server_of(tmp_path, EXPLICIT, "--model-memory-budget", 350 * MB, "--load-model=*") as server:
+    with server_of(tmp_path, EXPLICIT, "--model-memory-budget", 300 * MB, "--load-model=*") as server:
         file = models / "grows" / "config.pbtxt"
         config, one = file.read_text(), held(server, "grows")
         file.write_text(config.replace("count: 1", "count: 3"))
