@@ -483,9 +483,7 @@ ONCE = """
 
 
 @pytest.mark.parametrize("methods", [ONCE, LONG], ids=["fails", "unloaded meanwhile"])
-def test_a_process_that_does_not_get_warm_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, methods: str
-) -> None:
+def test_a_process_that_does_not_get_warm_again(tmp_path: Path, caplog: pytest.LogCaptureFixture, methods: str) -> None:
     write_model(tmp_path, methods, sample(count=1 if methods is ONCE else 3))
 
     async def test() -> None:

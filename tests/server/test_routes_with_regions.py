@@ -66,7 +66,9 @@ def test_a_region_has_what_the_version_gave_that_the_answer_names(
                 np.testing.assert_array_equal(wanted.get(np.float32, list(ones.shape)), version * ones)
             if routes["shadow"]:
                 seen = f"/v2/models/{model}/routes"
-                until(lambda seen=seen: server.get(seen).json()["shadow_statistics"]["in_flight"] == 0, 10, "all copied")
+                until(
+                    lambda seen=seen: server.get(seen).json()["shadow_statistics"]["in_flight"] == 0, 10, "all copied"
+                )
                 assert server.get(seen).json()["shadow_statistics"]["errors"] == 0
                 assert server.get(seen).json()["shadow_statistics"]["compared"] >= 3
         caller.client.unregister_system_shared_memory()

@@ -120,9 +120,7 @@ class ModelEntry:
 
     def forget_gone(self) -> None:
         """Forget the lowest of too many versions that were unloaded."""
-        gone = sorted(
-            v.version for v in self.versions.values() if v.state is ModelState.UNAVAILABLE and v.was_unloaded
-        )
+        gone = sorted(v.version for v in self.versions.values() if v.state is ModelState.UNAVAILABLE and v.was_unloaded)
         for version in gone[:-MAX_GONE]:
             del self.versions[version]
 
