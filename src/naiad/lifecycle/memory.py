@@ -151,8 +151,8 @@ class ModelMemory:
     async def room_in_place(self, entry: ModelEntry, growth: float) -> AsyncIterator[None]:
         """Hold room while a model that serves gets ``growth`` times as many instances; then measure it again.
 
-        Only instances in processes of their own take more. Errors as ``room``, but for that the model is not let go: when
-        it takes more than was known, others are.
+        Only instances in processes of their own take more. Errors as ``room``, but for that the model is not let go:
+        when it takes more than was known, others are.
         """
         extra = round(sum(m.statistics.memory_bytes for m in entry.loaded() if m.process_ids) * max(0.0, growth - 1))
         size = entry_bytes(entry) + extra
