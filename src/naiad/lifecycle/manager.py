@@ -156,8 +156,10 @@ class ModelManager:
             self.refuse(entry.name, problem)
             return
         logger.warning("'%s' is not loaded until a request asks for it: %s", entry.name, problem)
+        reason = f"not loaded until a request asks for it: {problem}"
         for version in found.versions:
-            entry.versions.setdefault(version, VersionEntry(version, ModelState.UNAVAILABLE, UNLOADED))
+            gone = VersionEntry(version, ModelState.UNAVAILABLE, reason, reason_gone=reason)
+            entry.versions.setdefault(version, gone)
 
     async def _first(self, source: ModelSource | RemoteModel, known: Fingerprint | None = None) -> Candidate:
         if isinstance(source, ModelSource):
@@ -288,7 +290,8 @@ class ModelManager:
                 "again when they have ended"
             )
         if entry.serving and only_groups_differ(entry, found):
-            await self._in_place.update(entry, found, operation)
+            async with self.memory.room_in_place(entry, await self._in_place.growth(entry, found)):
+                await self._in_place.update(entry, found, operation)
             return
         problem: NaiadError | None = None
         async with self.memory.room(entry, found):
@@ -369,10 +372,11 @@ class ModelManager:
         """A model must not be evicted now."""
         return self._operations.concern(name) or (self.demand is not None and self.demand.holds(name))
 
-    def _retire_model(self, entry: ModelEntry) -> None:
+    def _retire_model(self, entry: ModelEntry, why: str) -> None:
         """Let a model go that no operation concerns, or whose own operation says so."""
         entry.files = None
         for version in entry.ready():
+            version.reason_gone = f"{UNLOADED}: {why}"
             self._retire(entry, version)
         entry.choose_serving()
 
@@ -418,9 +422,14 @@ class ModelManager:
             raise not_found(name, problem) from error
 
     def is_settled(self, name: str) -> bool:
-        """Whether a model serves as it was tried last, with every version that was wanted then."""
+        """Whether a model serves as it was tried last, with every version that was wanted then.
+
+        One that was unloaded for its memory, and that a request loads again, is as good.
+        """
         entry = self.entries.get(name)
-        if entry is None or entry.problem is not None or entry.serving is None:
+        if entry is None or entry.problem is not None:
+            return False
+        if entry.serving is None and (self.demand is None or not entry.versions):
             return False
         return all(v.was_unloaded or (v.state is ModelState.READY and not v.reason) for v in entry.versions.values())
 
