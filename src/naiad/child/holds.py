@@ -36,6 +36,7 @@ class Holds:
 
     def hold(self, number: int, patience_s: float) -> None:
         """The caller of a request takes nothing for now. The oldest are forgotten when there are many."""
+        self.go_on(number)
         if len(self._held) >= MAX_HELD:
             self.go_on(next(iter(self._held)))
         self._held[number] = threading.Event(), monotonic() + patience_s
