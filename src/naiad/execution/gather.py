@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -65,14 +65,18 @@ def _aligned(array: Array) -> Array:
     return array if array.flags.aligned else array.copy()
 
 
-def check_results(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> dict[str, Array]:
+def check_results(
+    batch: Batch, results: Mapping[str, Array], spec: ModelSpec, names: Sequence[str] | None = None
+) -> dict[str, Array]:
     """What a model returned, made sure of: every wanted output, of the configured datatype, with a row per item.
+
+    ``names``: only these.
 
     Raises:
         BackendError: names the output, what it is and what it should be.
     """
     checked: dict[str, Array] = {}
-    for name in batch.outputs:
+    for name in batch.outputs if names is None else names:
         tensor = spec.outputs[name]
         array = results.get(name)
         if array is None and spec.has_optional_inputs:
@@ -80,12 +84,7 @@ def check_results(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -
             continue
         if array is None:
             raise BackendError(f"model '{spec.name}' returned no output '{name}', only {sorted(results)}")
-        if array.dtype != tensor.dtype.numpy:
-            found = BY_NUMPY.get(array.dtype)
-            raise BackendError(
-                f"model '{spec.name}' returned output '{name}' as {found.wire if found else array.dtype}, "
-                f"but its configuration says {tensor.dtype.wire}"
-            )
+        check_datatype(name, array, spec)
         if spec.max_batch_size and (array.ndim == 0 or array.shape[0] != batch.rows):
             raise BackendError(
                 f"model '{spec.name}' returned output '{name}' with shape {list(array.shape)} for a batch of "
@@ -93,6 +92,22 @@ def check_results(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -
             )
         checked[name] = _output_reshape(array, tensor, spec) if tensor.reshape is not None else array
     return checked
+
+
+def check_datatype(name: str, array: Array, spec: ModelSpec) -> Array:
+    """The array of an output, which must have the configured datatype.
+
+    Raises:
+        BackendError: it has another one.
+    """
+    dtype = spec.outputs[name].dtype
+    if array.dtype != dtype.numpy:
+        found = BY_NUMPY.get(array.dtype)
+        raise BackendError(
+            f"model '{spec.name}' returned output '{name}' as {found.wire if found else array.dtype}, "
+            f"but its configuration says {dtype.wire}"
+        )
+    return array
 
 
 def _output_reshape(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
