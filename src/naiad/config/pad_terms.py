@@ -92,7 +92,7 @@ def _target(found: ast.expr | None) -> tuple[int, tuple[int, ...]]:
             return numbers[0], ()
         if found.func.id == "buckets" and 0 < len(numbers) <= _MOST:
             return 1, tuple(sorted(set(numbers)))
-    raise PadTermsError(f"to is '{ast.unparse(found)}', expected max, multiple(N) or buckets(N, ...)")
+    raise PadTermsError(f"to is '{_said(found)}', expected max, multiple(N) or buckets(N, ...)")
 
 
 def _padded(found: ast.expr | None, dims: Sequence[int]) -> tuple[int, ...]:
@@ -124,10 +124,19 @@ def _numbers(found: ast.expr, what: str, minimum: int) -> tuple[int, ...]:
     return (_number(found, what, minimum),)
 
 
+def _said(found: ast.expr) -> str:
+    """An expression as a text."""
+    try:
+        return ast.unparse(found)
+    except RecursionError:
+        # So many signs or brackets are read and not written again.
+        return "..."
+
+
 def _number(found: ast.expr, what: str, minimum: int) -> int:
     value = found.value if isinstance(found, ast.Constant) else None
     if type(value) is not int or not minimum <= value < _LARGEST:
-        raise PadTermsError(f"{what} has '{ast.unparse(found)}', expected a whole number of at least {minimum}")
+        raise PadTermsError(f"{what} has '{_said(found)}', expected a whole number of at least {minimum}")
     return value
 
 
@@ -137,7 +146,7 @@ def _name(found: ast.expr, what: str) -> str:
         return found.id
     if isinstance(found, ast.Constant) and isinstance(found.value, str) and found.value:
         return found.value
-    raise PadTermsError(f"{what} is '{ast.unparse(found)}', expected a name")
+    raise PadTermsError(f"{what} is '{_said(found)}', expected a name")
 
 
 def _mask_type(found: ast.expr | None) -> DataType:
@@ -168,7 +177,7 @@ def _value(found: ast.expr, dtype: DataType) -> Any:
         value = inner.value if isinstance(inner, ast.Constant) else None
         if sign == -1:
             value = -value if type(value) in (int, float) else None
-    return _as_element(value, dtype, ast.unparse(found))
+    return _as_element(value, dtype, _said(found))
 
 
 def _as_element(value: Any, dtype: DataType, text: str) -> Any:
