@@ -103,7 +103,7 @@ def test_outputs_are_scattered_by_the_shapes_of_an_input() -> None:
 def test_a_scattered_output_of_another_size_is_an_error() -> None:
     found = model(BatchAssembly(ragged=frozenset({"x"}), scattered={"y": "x"}))
     batch = Batch([request(x=[[1, 2, 3]]), request(x=[[4]])])
-    with pytest.raises(BackendError, match="'y' with 3 elements.*input 'x', which has 4"):
+    with pytest.raises(BackendError, match=r"'y' with 3 elements.*input 'x', which has 4"):
         take_apart(batch, {"y": np.zeros(3, np.float32)}, found)
     with pytest.raises(BackendError, match="no output 'y'"):
         take_apart(batch, {}, found)

@@ -16,7 +16,7 @@ from naiad.scheduling.batch import DynamicBatcher, Queue
 
 
 class BatchLimit(Protocol):
-    """Says how far a batch may grow. The batcher tries a batch anew whenever it looks at its queue, with these calls."""
+    """Says how far a batch may grow. The batcher tries one whenever it looks at its queue, with these calls."""
 
     def begin(self, first: InferRequest) -> None:
         """A batch begins with ``first``, which is in it in any case."""
