@@ -182,7 +182,7 @@ def test_padding_counts_as_bytes_of_a_batch() -> None:
 def test_an_output_that_is_too_short_to_be_cut_is_an_error() -> None:
     found = model(BatchAssembly(pads={"x": PadSpec((0,), 0)}, unpads={"y": UnpadSpec("x", (0,))}))
     batch = Batch([request(x=[[1, 2, 3]]), request(x=[[4]])])
-    with pytest.raises(BackendError, match=r"'y' with shape \[1, 2\], and the request has 3 in dim 0"):
+    with pytest.raises(BackendError, match=r"'y' with shape \[2, 2\], and a request has 3 in dim 0"):
         take_apart(batch, {"y": np.zeros((2, 2), np.float32)}, found)
 
 
@@ -190,7 +190,7 @@ def test_an_output_that_is_too_short_to_be_cut_is_an_error() -> None:
     ("scale", "own", "size"), [("1", 7, 7), ("1/4", 7, 2), ("1/4", 8, 2), ("3", 2, 6), ("3/2", 3, 5)]
 )
 def test_scaled_outputs_are_rounded_up(scale: str, own: int, size: int) -> None:
-    assert UnpadSpec("x", (0,), Fraction(scale)).size(own) == size
+    assert UnpadSpec("x", (0,), Fraction(scale)).sizes([own, 0]) == [size, 0]
 
 
 # Properties: a batch gives each request what it gets alone.

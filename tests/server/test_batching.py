@@ -89,6 +89,18 @@ class TritonPythonModel:
             for x in found
         ]
 """
+# At most two requests in a batch, and a request that asks for it makes the rule fail.
+STRATEGY = """
+class BatchStrategy:
+    def batch_initialize(self):
+        return []
+
+    def include_request(self, request, batch):
+        if request.parameters.get("fail"):
+            raise ValueError("told to fail")
+        batch.append(request.id)
+        return len(batch) <= 2
+"""
 PYTHON = 'backend: "python"\n' + RAGGED
 
 
@@ -117,6 +129,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     look_up = f"input [ {tensor('index', 'TYPE_INT64', '1')} ] output [ {tensor('value', 'TYPE_FP32', '1')} ]"
     write_model(models, "split", POISONED + look_up, graph=LOOK_UP)
     write_model(models, "fail", POISONED + look_up + parameter("batch_error", "fail"), graph=LOOK_UP)
+    at = write_model(models, "custom", onnx + RAGGED, graph=RAGGED_GRAPH)
+    (at / "batchstrategy.py").write_text(STRATEGY)
+    write_model(models, "bounded", onnx + PADDED + parameter("max_batch_bytes", "64"), graph=PADDED_GRAPH)
     for name, more in (("python", ""), ("python_split", parameter("batch_error", "split"))):
         at = write_model(models, name, PYTHON + more)
         (at / "1" / "model.py").write_text(TEACHER)
@@ -133,13 +148,13 @@ class Caller:
         self._server = server
         self._url = server.url if protocol == "http" else server.grpc_url
 
-    def ask(self, model: str, name: str, value: Array, outputs: Sequence[str] = ()) -> dict[str, Array]:
+    def ask(self, model: str, name: str, value: Array, outputs: Sequence[str] = (), **more: Any) -> dict[str, Array]:
         """The outputs of one request; all where none are named."""
         with self._kind.InferenceServerClient(self._url) as client:
             given = self._kind.InferInput(name, value.shape, {"f": "FP32", "i": "INT64"}[value.dtype.kind])
             given.set_data_from_numpy(value)
             wanted = [self._kind.InferRequestedOutput(output) for output in outputs] or None
-            answer = client.infer(model, [given], outputs=wanted)
+            answer = client.infer(model, [given], outputs=wanted, **more)
             response = answer.get_response()
             names = (
                 [o["name"] for o in response["outputs"]]
@@ -235,6 +250,35 @@ def test_a_python_model_gets_ragged_requests_apart(caller: Caller, server: Runni
     for value, answer in zip(VALUES, answers, strict=True):
         assert answer["Y"].tolist() == (value * 2).tolist()
         assert answer["C"].tolist() == [[CALLERS]]
+
+
+def runs(server: RunningServer, model: str, act: Callable[[], object]) -> int:
+    """How often the model runs for what ``act`` asks."""
+    before: int = server.statistics(model)["execution_count"]
+    act()
+    return int(server.statistics(model)["execution_count"]) - before
+
+
+def test_a_rule_of_the_model_s_own(caller: Caller, server: RunningServer) -> None:
+    answers: list[Any] = []
+    asks = [partial(caller.ask, "custom", "X", value) for value in VALUES]
+    assert runs(server, "custom", lambda: answers.extend(caller.together(asks))) == 2
+    assert [answer["Y"].tolist() for answer in answers] == [(value * 2).tolist() for value in VALUES]
+
+
+def test_a_rule_that_fails_is_left_out(caller: Caller, server: RunningServer) -> None:
+    asks = [partial(caller.ask, "custom", "X", value, parameters={"fail": True}) for value in VALUES]
+    assert runs(server, "custom", lambda: caller.together(asks)) == 1
+    server.wait_for("include_request() of the batch strategy of model 'custom' failed")
+
+
+def test_bytes_of_a_batch_are_bounded_with_their_padding(caller: Caller, server: RunningServer) -> None:
+    """Each is padded to 8 or 16 numbers of 4 bytes: two short ones are 64 bytes."""
+    answers: list[Any] = []
+    values = [VALUES[0], VALUES[1], VALUES[0], VALUES[1]]
+    asks = [partial(caller.ask, "bounded", "X", value) for value in values]
+    assert runs(server, "bounded", lambda: answers.extend(caller.together(asks))) == 2
+    assert [answer["Y"].tolist() for answer in answers] == [(value + 1).tolist() for value in values]
 
 
 # Poisoned batches

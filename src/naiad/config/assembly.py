@@ -81,10 +81,10 @@ class UnpadSpec:
     dims: tuple[int, ...]
     scale: Fraction = Fraction(1)
 
-    def size(self, own: int) -> int:
-        """The size of the output that belongs to a request whose input has the size ``own``."""
-        scale = self.scale
-        return -(-own * scale.numerator // scale.denominator)
+    def sizes(self, own: Sequence[int]) -> list[int]:
+        """The sizes of the output that belong to requests whose inputs have these sizes."""
+        over, under = self.scale.as_integer_ratio()
+        return [-(-size * over // under) for size in own]
 
 
 @dataclass(frozen=True, slots=True)

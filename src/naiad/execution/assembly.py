@@ -20,6 +20,7 @@ from naiad.errors import BackendError
 from naiad.execution.batch import Batch
 from naiad.execution.gather import SMALL_BYTES, check_datatype, check_results, gather
 from naiad.request import Array, InferRequest, RequestTerms
+from naiad.scheduling.limited_batch import input_bytes
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -48,15 +49,16 @@ def assemble(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
 def padded(arrays: Sequence[Array], pad: PadSpec) -> Array:
     """Arrays of [rows, ...] one behind the other, their items made equally large."""
     first = arrays[0]
-    item = pad.shape([array.shape[1:] for array in arrays])
-    if len(arrays) == 1 and first.shape[1:] == item and first.flags.aligned:
-        return first
-    if all(array.shape[1:] == item for array in arrays):
-        joined: Array = np.concatenate(arrays)
-        return joined
+    shapes = {array.shape[1:] for array in arrays}
+    item = pad.shape(tuple(shapes))
+    if shapes == {item}:
+        return first if len(arrays) == 1 and first.flags.aligned else np.concatenate(arrays)
     whole: Array = np.full((sum(array.shape[0] for array in arrays), *item), pad.value, first.dtype)
-    for own, array in zip(_parts(whole, arrays), arrays, strict=True):
-        own[...] = array
+    row = 0
+    for array in arrays:
+        end = row + array.shape[0]
+        whole[(slice(row, end), *map(slice, array.shape[1:]))] = array
+        row = end
     return whole
 
 
@@ -72,15 +74,6 @@ def mask(arrays: Sequence[Array], pad: PadSpec) -> Array:
         whole[(slice(row, end), *(slice(array.shape[1 + dim]) for dim in pad.dims))] = True
         row = end
     return whole
-
-
-def _parts(whole: Array, arrays: Sequence[Array]) -> list[Array]:
-    """Where in the padded array each of the arrays lies."""
-    ends = list(accumulate(array.shape[0] for array in arrays))
-    return [
-        whole[(slice(end - array.shape[0], end), *map(slice, array.shape[1:]))]
-        for end, array in zip(ends, arrays, strict=True)
-    ]
 
 
 # What the server makes of the shapes of one input; those have the batch dimension.
@@ -164,28 +157,23 @@ def _rows(name: str, array: Array, unpad: UnpadSpec | None, batch: Batch, spec: 
     found = []
     for request in batch.requests:
         end = row + request.terms.rows
-        own = array[row:end]
-        found.append(own if unpad is None else _cut(name, own, unpad, request, spec))
+        found.append(array[row:end])
         row = end
-    return found
-
-
-def _cut(name: str, own: Array, unpad: UnpadSpec, request: InferRequest, spec: ModelSpec) -> Array:
-    """The rows of a request without what belongs to the padding."""
-    given = request.inputs.get(unpad.source)
-    found = spec.assembly
-    if given is None or found is None:
-        return own
-    cut: list[slice] = [slice(None)] * own.ndim
-    for dim, source_dim in zip(unpad.dims, found.pads[unpad.source].dims, strict=True):
-        size = unpad.size(given.shape[1 + source_dim])
-        if 1 + dim >= own.ndim or own.shape[1 + dim] < size:
+    if unpad is None or spec.assembly is None or unpad.source not in batch.requests[0].inputs:
+        return found
+    shapes = [request.inputs[unpad.source].shape for request in batch.requests]
+    for dim, source in zip(unpad.dims, spec.assembly.pads[unpad.source].dims, strict=True):
+        front = (slice(None),) * (1 + dim)
+        sizes = unpad.sizes([shape[1 + source] for shape in shapes])
+        room = array.shape[1 + dim] if 1 + dim < array.ndim else -1
+        if max(sizes) > room:
+            worst = sizes.index(max(sizes))
             raise BackendError(
-                f"model '{spec.name}' returned output '{name}' with shape {list(own.shape)}, and the request has "
-                f"{size} in dim {dim} of it, by the shape {list(given.shape)} of its input '{unpad.source}'"
+                f"model '{spec.name}' returned output '{name}' with shape {list(array.shape)}, and a request has "
+                f"{sizes[worst]} in dim {dim} of it, by the shape {list(shapes[worst])} of its input '{unpad.source}'"
             )
-        cut[1 + dim] = slice(size)
-    return own[tuple(cut)]
+        found = [own[(*front, slice(size))] for own, size in zip(found, sizes, strict=True)]
+    return found
 
 
 def _scattered(name: str, source: str, batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> list[Array]:
@@ -208,8 +196,8 @@ def _scattered(name: str, source: str, batch: Batch, results: Mapping[str, Array
 
 
 def assembled_bytes(requests: Sequence[InferRequest], found: BatchAssembly | None) -> int:
-    """What the inputs of a batch take with their padding; ``held_bytes`` counts elements of BYTES as objects."""
-    size = sum([request.held_bytes for request in requests])
+    """What the inputs of a batch take with their padding."""
+    size = sum([input_bytes(request) for request in requests])
     for name, pad in () if found is None else found.pads.items():
         size += padding_bytes([request.inputs[name] for request in requests if name in request.inputs], pad)
     return size

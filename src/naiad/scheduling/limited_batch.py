@@ -72,6 +72,16 @@ class LimitedBatcher(DynamicBatcher):
         return all(limit.takes(request) for limit in self._limits)
 
 
+def input_bytes(request: InferRequest) -> int:
+    """What the inputs of a request take. BYTES count as all that the request holds, since to count them takes long."""
+    size = 0
+    for array in request.inputs.values():
+        if array.dtype.hasobject:
+            return request.held_bytes
+        size += array.nbytes
+    return size
+
+
 class ByteLimit:
     """Bounds what the inputs of a batch have together, with their padding. A single request may have more."""
 
@@ -87,7 +97,7 @@ class ByteLimit:
 
     def begin(self, first: InferRequest) -> None:
         """As ``BatchLimit``."""
-        self._bytes, self._rows, self._own = first.held_bytes, first.terms.rows, 0
+        self._bytes, self._rows, self._own = input_bytes(first), first.terms.rows, 0
         self._items = {name: first.inputs[name].shape[1:] for name, _ in self._pads if name in first.inputs}
         self._own = self._own_of(first)
 
@@ -96,7 +106,7 @@ class ByteLimit:
         items = {name: tuple(map(max, item, request.inputs[name].shape[1:])) for name, item in self._items.items()}
         rows = self._rows + request.terms.rows
         own = self._own + self._own_of(request)
-        held = self._bytes + request.held_bytes
+        held = self._bytes + input_bytes(request)
         size = held - own
         for name, pad in self._pads:
             if name in items:
