@@ -227,17 +227,6 @@ def test_each_gets_the_outputs_that_it_asks_for(caller: Caller) -> None:
         assert answer.get("Y", value + 1).tolist() == (value + 1).tolist()
 
 
-def test_lengths_of_audio(caller: Caller, server: RunningServer) -> None:
-    """Scenario 6: the outputs are those of the requests alone. Four callers, two of each length."""
-    before = server.statistics("onnx_padded")["execution_count"]
-    values = [np.full((1, n), i + 1, np.float32) for i, n in enumerate((118_784, 132_456) * 2)]
-    answers = caller.together([partial(caller.ask, "onnx_padded", "X", value) for value in values])
-    for value, answer in zip(values, answers, strict=True):
-        assert answer["Y"].shape == value.shape
-        assert (answer["Y"] == value + 1).all()
-    assert server.statistics("onnx_padded")["execution_count"] == before + 1
-
-
 def test_identity_gives_ragged_inputs_and_made_ones_back(caller: Caller) -> None:
     answers = caller.together([partial(caller.ask, "identity_ragged", "X", value) for value in VALUES])
     for value, answer in zip(VALUES, answers, strict=True):
