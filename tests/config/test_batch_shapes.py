@@ -229,6 +229,12 @@ def test_bounds_of_batches_need_batches() -> None:
     assert any("needs 'dynamic_batching'" in str(p) for p in validate(config))
 
 
+def test_sequences_are_not_padded() -> None:
+    config = parsed(PAD)
+    config.sequence_batching.SetInParent()
+    assert any("the model has 'sequence_batching'" in str(p) for p in validate(config))
+
+
 def test_what_is_frozen() -> None:
     found = frozen(MADE + SCATTER, x=RAGGED, y="-1")
     assert found.assembly is not None

@@ -275,6 +275,22 @@ def test_a_process_gets_the_same_batch_whole(shapes: list[tuple[int, int]]) -> N
     assert [p["y"].tolist() for p in parts] == [(r.inputs["x"] * 2).tolist() for r in batch.requests]
 
 
+def test_what_is_reshaped_is_reshaped_once() -> None:
+    """Before it is sent to a process, and on its way back to callers."""
+    pads = {"x": PadSpec((0,), 0.0)}
+    given_ = [tensor("x", dims=(-1,)), tensor("f", dims=(-1, 6), reshape=(2, -1, 3))]
+    made = [tensor("y", dims=(-1, 6), reshape=(2, -1, 3))]
+    found = replace(spec(given_, made), assembly=BatchAssembly(pads=pads))
+    requests = [request(x=[[1]], f=np.arange(24).reshape((1, 4, 6))), request(x=[[1, 2]], f=np.ones((1, 4, 6)))]
+    whole = as_one(Batch(list(requests)), found)
+    (done,) = run_batch(Function(lambda i: {"y": i["f"] + i["x"].sum() * 0}), whole, as_backend_sees(found))
+    assert done.error is None
+    assert done.results["y"].shape == (2, 2, 4, 3)
+    batch = Batch(list(requests))
+    take_apart(batch, done.results, found)
+    assert [p["y"].tolist() for p in batch.parts] == [r.inputs["f"].tolist() for r in requests]
+
+
 @given(st.integers(1, 33), st.sets(st.integers(0, 32)))
 def test_failed_batches_are_split_with_a_bound(count: int, bad: set[int]) -> None:
     """Every request is answered on its own merits, with at most 2n - 1 runs."""

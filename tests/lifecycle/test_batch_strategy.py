@@ -95,14 +95,15 @@ def test_the_hooks_are_called(folder: Path) -> None:
     (folder / "rules" / "volume.py").write_text(VOLUME)
     limit = load(folder, BATCHING + MOST + path("rules/volume.py"))
     assert limit is not None
+    strategy = limit._strategy
     limit.begin(request(4))
     assert limit.takes(request(2))
     assert not limit.takes(request(1))
     limit.end()
-    limit.begin(request(100)), "the first is in the batch in any case"
+    limit.begin(request(100))
     limit.end()
     limit.close()
-    strategy = limit._strategy
+    limit.close()
     assert strategy.calls == [("initialize", "m", "1"), *["batch_initialize", "batch_finalize"] * 2, "finalize"]
     seen = strategy.seen
     assert (seen.id, seen.rows, seen.priority, seen.parameters, seen.correlation_id) == ("a", 1, 3, {"k": 1}, 7)

@@ -18,7 +18,7 @@ from naiad.config.assembly import BatchAssembly, PadSpec, UnpadSpec
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError
 from naiad.execution.batch import Batch
-from naiad.execution.gather import SMALL_BYTES, check_datatype, check_results, gather
+from naiad.execution.gather import SMALL_BYTES, aligned, check_datatype, check_results, gather
 from naiad.request import Array, InferRequest, RequestTerms
 from naiad.scheduling.limited_batch import input_bytes
 
@@ -29,8 +29,10 @@ def assemble(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
     """The inputs that the model gets for a batch. Shapes as ``as_backend_sees`` has them."""
     found, requests = spec.assembly, batch.requests
     given = requests[0].inputs
-    if found is None or found.is_whole:
+    if found is None:
         return gather(batch, spec)
+    if found.is_whole:
+        return {name: aligned(array) for name, array in given.items()}
     inputs = gather(batch, spec, [n for n in given if n not in found.ragged and n not in found.pads])
     for name in given:
         arrays = [request.inputs[name] for request in requests]
@@ -52,7 +54,7 @@ def padded(arrays: Sequence[Array], pad: PadSpec) -> Array:
     shapes = {array.shape[1:] for array in arrays}
     item = pad.shape(tuple(shapes))
     if shapes == {item}:
-        return first if len(arrays) == 1 and first.flags.aligned else np.concatenate(arrays)
+        return aligned(first) if len(arrays) == 1 else np.concatenate(arrays)
     whole: Array = np.full((sum(array.shape[0] for array in arrays), *item), pad.value, first.dtype)
     row = 0
     for array in arrays:

@@ -134,6 +134,7 @@ class CustomBatching:
     def close(self) -> None:
         """The model is unloaded."""
         self._call("finalize")
+        self._strategy = None
 
     def _call(self, name: str, *arguments: Any) -> Any:
         method = getattr(self._strategy, name, None)

@@ -34,7 +34,7 @@ def gather(batch: Batch, spec: ModelSpec, names: Collection[str] | None = None) 
     wanted = requests[0].inputs if names is None else names
     if len(requests) == 1:
         given = requests[0].inputs
-        inputs = {name: _aligned(given[name]) for name in wanted}
+        inputs = {name: aligned(given[name]) for name in wanted}
     else:
         inputs = {name: _joined([r.inputs[name] for r in requests]) for name in wanted}
     return reshaped(inputs, spec)
@@ -60,7 +60,8 @@ def _joined(arrays: list[Array]) -> Array:
     return np.ndarray((len(memory) // row_bytes, *first.shape[1:]), first.dtype, memory)
 
 
-def _aligned(array: Array) -> Array:
+def aligned(array: Array) -> Array:
+    """The array at an address that is a multiple of its element size, a copy if need be."""
     # A tensor lies where its header ended, at any byte; some kernels want it aligned to its element size.
     return array if array.flags.aligned else array.copy()
 

@@ -94,6 +94,7 @@ def load_version(
     created = (lambda backend: None) if meter is None else meter.begin
     prepared, backend, spec = start_backend(source, version, read, settings, created)
     try:
+        warmup = make_warmup(spec, source.folder(version), settings, models, not_wanted)
         strategy = load_strategy(
             spec,
             version,
@@ -102,7 +103,6 @@ def load_version(
             prepared.version_directory,
             backend.context.backend_config.get(registry.BACKEND_DIRECTORY, ""),
         )
-        warmup = make_warmup(spec, source.folder(version), settings, models, not_wanted)
     except BaseException:
         backend.close()
         raise

@@ -133,6 +133,8 @@ def _not_padded(config: Any, tensor: Any) -> str:
         return "pads batches, and a Python model gets its requests apart: pad them in its execute()"
     if config.max_batch_size < 1:
         return "pads batches, so it needs a 'max_batch_size'"
+    if config.HasField("sequence_batching"):
+        return "pads batches of requests that are independent, and the model has 'sequence_batching'"
     if tensor.allow_ragged_batch:
         return "pads an input that has allow_ragged_batch, which puts its elements one behind the other: choose one"
     if tensor.HasField("reshape"):
