@@ -106,6 +106,7 @@ VALUES = [
     ("BYTES", "''", b""),
     ("BYTES", "'[PAD]'", b"[PAD]"),
     ("BYTES", "0", None),
+    ("BYTES", "'\\ud800'", None),
 ]
 
 
@@ -189,6 +190,7 @@ REFUSED = [
     ({"more": MADE.replace('"I"', '""')}, "a target of a batch input of m has no name"),
     ({"more": parameter("batching.Z", "pad(0)")}, "'batching.Z' of model 'm' names no input or output of the model"),
     ({"more": PAD, "size": 0}, "pads batches, so it needs a 'max_batch_size'"),
+    ({"more": parameter("batching.X", "pad(0, mask=M)"), "x": "optional: true"}, "of an input that is optional"),
     ({"more": PAD, "x": RAGGED}, "pads an input that has allow_ragged_batch"),
     ({"more": PAD, "x": "reshape { shape: [ -1 ] }"}, "pads an input that has a 'reshape'"),
     ({"more": PAD, "backend": "python"}, "a Python model gets its requests apart"),

@@ -49,7 +49,7 @@ class Executor:
             self._end(batch)
             return
         try:
-            batch.result = self._execute(batch)
+            batch.result = self._execute(batch.given)
             if inspect.iscoroutine(batch.result):
                 self._run_beside(batch)
             if not batch.ended:
@@ -68,7 +68,7 @@ class Executor:
         try:
             if self.decoupled:
                 self._end(batch)
-            batch.result = await self._execute(batch)
+            batch.result = await self._execute(batch.given)
             self._finish(batch)
         except GeneratorExit:
             raise
@@ -78,10 +78,7 @@ class Executor:
             else:
                 self._fail(batch, error)
 
-    def _execute(self, batch: Batch) -> Any:
-        return self._call(batch.given)
-
-    def _call(self, requests: list[InferenceRequest]) -> Any:
+    def _execute(self, requests: list[InferenceRequest]) -> Any:
         execute = getattr(self._model, "execute", None)
         if execute is None:
             raise WrongResultError(f"Python model {self._model_py} does not implement `execute` method.")
@@ -99,7 +96,7 @@ class Executor:
         answers: list[Answer] = []
         for request in batch.requests:
             try:
-                result = self._call([request])
+                result = self._execute([request])
                 if inspect.iscoroutine(result):
                     import asyncio
 
@@ -113,7 +110,7 @@ class Executor:
         answers: list[Answer] = []
         for request in batch.requests:
             try:
-                answers += self._answers([request], await self._call([request]))
+                answers += self._answers([request], await self._execute([request]))
             except GeneratorExit:
                 raise
             except BaseException as error:

@@ -57,7 +57,7 @@ def unpads(config: Any) -> dict[str, UnpadSpec]:
     return {
         tensor.name: read_unpad(text, padded, tensor.dims)
         for tensor in config.output
-        if (text := terms_of(config, tensor.name)) is not None and text.strip() != KEEP
+        if (text := terms_of(config, tensor.name)) is not None and text.strip() != KEEP and tensor.name not in padded
     }
 
 

@@ -182,7 +182,7 @@ def _value(found: ast.expr, dtype: DataType) -> Any:
 
 def _as_element(value: Any, dtype: DataType, text: str) -> Any:
     if dtype.is_bytes:
-        return _fitting(lambda: value.encode() if isinstance(value, str) else None, text, "a text in quotes")
+        return _fitting(lambda: _encoded(value), text, "a text in quotes")
     if dtype.wire == "BOOL":
         return _fitting(lambda: bool(value) if value in (0, 1) else None, text, "true or false")
     if dtype.numpy.kind in "iu":
@@ -192,6 +192,14 @@ def _as_element(value: Any, dtype: DataType, text: str) -> Any:
         return _fitting(lambda: value if is_whole else None, text, f"a whole number from {low} to {high}")
     is_number = type(value) in (int, float) and _holds(value, dtype)
     return _fitting(lambda: float(value) if is_number else None, text, "a number")
+
+
+def _encoded(value: Any) -> bytes | None:
+    try:
+        return value.encode() if isinstance(value, str) else None
+    except UnicodeEncodeError:
+        # Half of a character, written as an escape.
+        return None
 
 
 def _holds(value: float, dtype: DataType) -> bool:

@@ -121,6 +121,8 @@ def _padding(config: Any) -> Iterator[Violation]:
             continue
         if pad.mask in names:
             yield _parameter(config, key, f"makes the mask '{pad.mask}', which the model has as an input already")
+        if pad.mask and tensor.optional:
+            yield _parameter(config, key, f"makes the mask '{pad.mask}' of an input that is optional")
         if pad.mask:
             names.add(pad.mask)
     for tensor in config.output:
