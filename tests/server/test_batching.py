@@ -128,6 +128,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_model(models, "identity_ragged", 'backend: "identity"\n' + RAGGED)
     look_up = f"input [ {tensor('index', 'TYPE_INT64', '1')} ] output [ {tensor('value', 'TYPE_FP32', '1')} ]"
     write_model(models, "split", POISONED + look_up, graph=LOOK_UP)
+    write_model(models, "split_process", POISONED + look_up + PROCESS, graph=LOOK_UP)
     write_model(models, "fail", POISONED + look_up + parameter("batch_error", "fail"), graph=LOOK_UP)
     at = write_model(models, "custom", onnx + RAGGED, graph=RAGGED_GRAPH)
     (at / "batchstrategy.py").write_text(STRATEGY)
@@ -288,7 +289,7 @@ def changed(server: RunningServer, model: str, act: Callable[[], object]) -> tup
 @pytest.mark.parametrize(
     ("model", "counted"),
     # The whole, its halves, the parts of the one with the bad index; or just the whole.
-    [("split", (3, 1, 5)), ("fail", (0, 4, 1))],
+    [("split", (3, 1, 5)), ("split_process", (3, 1, 5)), ("fail", (0, 4, 1))],
 )
 def test_a_poisoned_batch(caller: Caller, server: RunningServer, model: str, counted: tuple[int, ...]) -> None:
     indices = [0, 1, 77, 3]
