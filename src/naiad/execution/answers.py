@@ -77,6 +77,10 @@ class ModelAnswers:
         if len(requests) == 1:
             self.respond(requests[0], results, None)
             return
+        if batch.parts:
+            for request, part in zip(requests, batch.parts, strict=True):
+                self.respond(request, part, None)
+            return
         row = 0
         is_special = self.ordered is not None or self._cache is not None
         items = tuple(results.items())

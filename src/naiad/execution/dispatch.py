@@ -6,12 +6,15 @@ The event loop alone uses it, where it is not said otherwise.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from time import monotonic_ns
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
 from naiad.execution.answers import ModelAnswers
+from naiad.execution.assembly import assemble, is_small_assembly
 from naiad.execution.batch import Batch
+from naiad.execution.batch_strategy import CustomBatching
 from naiad.execution.gather import gather, is_small
 from naiad.execution.hosted import HostedInstance
 from naiad.execution.instances import AnyInstance
@@ -22,6 +25,7 @@ from naiad.execution.timer import LoopTimer
 from naiad.execution.waiting_time import WaitingTime
 from naiad.request import InferRequest
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
+from naiad.scheduling.limited_batch import BatchLimit, ByteLimit, LimitedBatcher
 from naiad.scheduling.policy_queue import PolicyQueue
 
 
@@ -37,7 +41,13 @@ class Dispatcher:
         outage: why no instance will be there for a while.
     """
 
-    def __init__(self, spec: ModelSpec, loop: asyncio.AbstractEventLoop, answers: ModelAnswers) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        loop: asyncio.AbstractEventLoop,
+        answers: ModelAnswers,
+        strategy: CustomBatching | None = None,
+    ) -> None:
         self._spec = spec
         self._loop = loop
         self._answers = answers
@@ -45,8 +55,10 @@ class Dispatcher:
         self._waiting_time: WaitingTime | None = None
         if self.policies is not None:
             self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late)
-        self.batcher = _make_batcher(spec, self.policies)
+        self.batcher = _make_batcher(spec, self.policies, strategy)
         self.batches = isinstance(self.batcher, DynamicBatcher)
+        self._gather = gather if spec.assembly is None else assemble
+        self._is_small = is_small if spec.assembly is None else partial(is_small_assembly, spec=spec)
         self.idle: list[AnyInstance] = []
         self.passive: set[AnyInstance] = set()
         self.turn_is_set = False
@@ -126,10 +138,10 @@ class Dispatcher:
                 self._begin(instance, batch)
                 now_ns = monotonic_ns()
                 continue
-            if is_small(batch):
+            if self._is_small(batch):
                 # Done here without a fight for the interpreter, which would cost the instance's thread far more.
                 try:
-                    batch.inputs = gather(batch, self._spec)
+                    batch.inputs = self._gather(batch, self._spec)
                 except Exception:
                     # The instance meets it again, and there it fails this batch alone.
                     batch.inputs = None
@@ -199,7 +211,14 @@ class Dispatcher:
         self.idle.clear()
 
 
-def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None) -> Batcher:
+def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None, strategy: CustomBatching | None) -> Batcher:
     if spec.batching is None or spec.max_batch_size < 1:
         return SingleBatcher(queue)
+    limits: list[BatchLimit] = []
+    if spec.max_batch_bytes:
+        limits.append(ByteLimit(spec.max_batch_bytes, {} if spec.assembly is None else spec.assembly.pads))
+    if strategy is not None:
+        limits.append(strategy)
+    if limits:
+        return LimitedBatcher(spec.batching, spec.max_batch_size, queue, limits)
     return DynamicBatcher(spec.batching, spec.max_batch_size, queue)

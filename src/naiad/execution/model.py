@@ -12,6 +12,7 @@ from naiad.backends.base import Backend
 from naiad.cache.local import LocalCache
 from naiad.child.protocol import SEGMENT_BYTES
 from naiad.clock import Clock, SystemClock
+from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
 from naiad.errors import (
     CancelledError,
@@ -21,6 +22,7 @@ from naiad.errors import (
     UnavailableError,
 )
 from naiad.execution.answers import ModelAnswers, not_sent
+from naiad.execution.batch_strategy import CustomBatching
 from naiad.execution.caching import ModelCache
 from naiad.execution.child_calls import Models
 from naiad.execution.child_events import ChildEvents
@@ -72,6 +74,7 @@ class LoadedModel:
         metrics: CustomMetrics | None = None,
         cache: LocalCache | None = None,
         budget: RequestBudget | None = None,
+        strategy: CustomBatching | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -88,7 +91,8 @@ class LoadedModel:
         in_order = spec.batching is not None and spec.batching.preserve_ordering and not spec.decoupled
         ordered = OrderedRelease() if in_order else None
         self._answers = ModelAnswers(spec.name, self._statistics, self.budget, self._clock, self._cache, ordered)
-        self._queue = Dispatcher(spec, loop, self._answers)
+        self._strategy = strategy
+        self._queue = Dispatcher(spec, loop, self._answers, strategy)
         self._push = self._queue.batcher.push
         # Decided once, as this is asked for every request.
         self._is_plain = cache is None and ordered is None and self._queue.policies is None
@@ -152,8 +156,8 @@ class LoadedModel:
 
     def _find_regions_from(self) -> int:
         """Threads and processes read what they need themselves; what is small travels at less cost."""
-        if self._cache is not None:
-            # Its inputs are part of the key.
+        if self._cache is not None or self.spec.assembly is not None:
+            # Its inputs are part of the key, or are put together in another way than row by row.
             return NEVER
         kinds = {type(instance) for instance in self._instances}
         if kinds and kinds <= {ProcessInstance, HostedInstance}:
@@ -164,6 +168,8 @@ class LoadedModel:
         """End every instance after what it runs and close the backend; False when one did not end in time."""
         ended = end_all(self._instances, timeout)
         if ended:
+            if self._strategy is not None:
+                self._strategy.close()
             try:
                 self._backend.close()
             except Exception:
@@ -200,10 +206,10 @@ class LoadedModel:
         """
         before = self._backend.config
         try:
-            self._backend.regroup(spec, config)
+            self._backend.regroup(as_backend_sees(spec), config)
             return self._set.regroup(spec, warmup)
         except BaseException:
-            self._backend.regroup(self.spec, before)
+            self._backend.regroup(as_backend_sees(self.spec), before)
             raise
 
     def start_more(self, change: Regrouping[AnyInstance], warmup: Warmup) -> None:
@@ -224,7 +230,7 @@ class LoadedModel:
 
     def stay_with(self, config: Any) -> None:
         """Give up what ``regroup`` began with; ``config`` is the completed message from before."""
-        self._backend.regroup(self.spec, config)
+        self._backend.regroup(as_backend_sees(self.spec), config)
 
     @property
     def leaving(self) -> int:

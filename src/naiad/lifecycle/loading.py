@@ -15,6 +15,7 @@ from naiad.backends import registry
 from naiad.backends.base import Backend, BackendContext
 from naiad.backends.hosted import choice
 from naiad.cache.local import LocalCache
+from naiad.config.backend_view import as_backend_sees
 from naiad.config.labels import with_labels
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import PreparedConfig, finish, prepare
@@ -25,6 +26,7 @@ from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.shared_process import SharedProcesses
 from naiad.execution.warmup import Warmup
+from naiad.lifecycle.batch_strategy import load_strategy
 from naiad.lifecycle.candidate import Finder
 from naiad.lifecycle.measuring import LoadMeter, files_bytes, process_bytes
 from naiad.lifecycle.warmup import samples_of
@@ -94,6 +96,14 @@ def load_version(
     prepared, backend, spec = start_backend(source, version, read, settings, created)
     try:
         warmup = make_warmup(spec, source.folder(version), settings, models, not_wanted)
+        strategy = load_strategy(
+            spec,
+            version,
+            prepared.config,
+            source.folder(version),
+            prepared.version_directory,
+            backend.context.backend_config.get(registry.BACKEND_DIRECTORY, ""),
+        )
     except BaseException:
         backend.close()
         raise
@@ -106,6 +116,7 @@ def load_version(
         metrics=metrics,
         cache=_cache_of(spec, settings.cache),
         budget=settings.budget,
+        strategy=strategy,
     )
     model.start(warmup)
     if meter is not None:
@@ -173,7 +184,7 @@ def start_backend(
             backend.complete(prepared.config)
         spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
         backend.config = prepared.config
-        backend.start(spec)
+        backend.start(as_backend_sees(spec))
     except BaseException as error:
         backend.close()
         if isinstance(error, NaiadError):
