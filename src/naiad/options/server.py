@@ -34,6 +34,7 @@ from naiad.options.kinds import (
 )
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
+from naiad.options.rate_limit import EXECUTION_COUNT, RATE_LIMIT, RESOURCE_SETTING, ResourceSetting
 from naiad.options.remote_uri import RemoteUri
 from naiad.options.restriction import Restriction, repeated_features, restriction
 from naiad.options.trace_config import TRACE_SETTING, TraceSetting, deprecated_trace, trace_problems
@@ -501,6 +502,22 @@ class ServerOptions:
         remark="has no effect: caches are part of naiad",
     )
 
+    rate_limit: str = declare(
+        Group.RATE_LIMITER,
+        RATE_LIMIT,
+        "off",
+        "With execution_count an instance runs when it has the resources of its rate_limiter, and whose turn it is goes by "
+        "how often each ran and by its priority. With off rate_limiter is passed over.",
+    )
+    rate_limit_resource: tuple[ResourceSetting, ...] = declare(
+        Group.RATE_LIMITER,
+        RESOURCE_SETTING,
+        (),
+        "How much there is of a resource, on a device or, without one, on each; without any, the most that one instance "
+        "asks for. Upper and lower case are one.",
+        repeatable=True,
+    )
+
     allow_client_shm: bool = declare(
         Group.SHARED_MEMORY,
         BOOLEAN,
@@ -634,6 +651,11 @@ class ServerOptions:
         for item in self.backend_config:
             settings.setdefault(item.backend, {})[item.key] = item.value
         return settings
+
+    @property
+    def limits_rate(self) -> bool:
+        """Whether instances share resources (``--rate-limit=execution_count``)."""
+        return self.rate_limit == EXECUTION_COUNT
 
     @property
     def local_cache_bytes(self) -> int:
