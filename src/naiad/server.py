@@ -18,6 +18,7 @@ from naiad.cache.local import LocalCache
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError, QueueFullError, TooManyRequestsError
+from naiad.execution.rate_limits import RateLimits
 from naiad.frontends.access.settings import gates
 from naiad.frontends.forwarding import HeaderForwarding
 from naiad.frontends.http.access import guarded
@@ -39,6 +40,7 @@ from naiad.repository.agents import AgentDirectory
 from naiad.repository.catalog import Outline, open_catalog
 from naiad.repository.watch import Watch
 from naiad.scheduling.budget import RequestBudget
+from naiad.scheduling.limiter import ResourceLimit
 from naiad.telemetry.host import usable_memory_bytes
 from naiad.telemetry.logs import LogSettings, ServerLog, table_log
 from naiad.telemetry.tables import format_table
@@ -104,6 +106,7 @@ class Server:
             options.model_config_name,
             cache=self._cache,
             budget=self._budget,
+            limits=_rate_limits(options),
             auto_warmup=options.auto_warmup,
             retries=options.model_load_retry_count,
             agents=AgentDirectory(Path(options.repoagent_directory)),
@@ -352,6 +355,12 @@ def _budget(options: ServerOptions) -> RequestBudget:
         options.max_in_flight_requests_per_model,
         TooManyRequestsError if options.overload_status == "429" else QueueFullError,
     )
+
+
+def _rate_limits(options: ServerOptions) -> RateLimits | None:
+    if not options.limits_rate:
+        return None
+    return RateLimits([ResourceLimit(r.name, r.count, r.device) for r in options.rate_limit_resource])
 
 
 def _forwarding(pattern: str) -> HeaderForwarding | None:

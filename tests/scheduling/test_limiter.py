@@ -1,5 +1,7 @@
-"""The rate limiter against the rules of the reference, case by case, and against its two promises in any order of events:
-never more in use than there is, and nobody waits for ever."""
+"""The rate limiter against the rules of the reference, case by case, and in any order of events.
+
+Never more is in use than there is, and nobody waits for ever.
+"""
 
 from __future__ import annotations
 
@@ -277,8 +279,7 @@ class Events(RuleBasedStateMachine):
             assert all(n <= self.limiter.available[r] for r, n in member.needs)
 
     def teardown(self) -> None:
-        """However it stood: everyone who waits gets its turn within as many turns as the scores are apart, and in the end
-        nothing is left."""
+        """However it stood, everyone who waits gets its turn, and in the end nothing is left."""
         for member in self.members:
             self.limiter.release(member)
             self.limiter.ask(member)

@@ -6,16 +6,18 @@ The event loop alone uses it, where it is not said otherwise.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from time import monotonic_ns
+from typing import ClassVar
 
 from naiad.config.spec import ModelSpec
-from naiad.errors import InternalError, NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
+from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
 from naiad.execution.answers import ModelAnswers
 from naiad.execution.batch import Batch
 from naiad.execution.gather import gather, is_small
-from naiad.execution.hosted import HostedInstance
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
+from naiad.execution.regrouping import Place
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.execution.waiting_time import WaitingTime
@@ -34,7 +36,10 @@ class Dispatcher:
         passive: those that get none, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
+        is_limited: whether an idle instance may have to wait for its turn.
     """
+
+    is_limited: ClassVar[bool] = False
 
     def __init__(self, spec: ModelSpec, loop: asyncio.AbstractEventLoop, answers: ModelAnswers) -> None:
         self._spec = spec
@@ -51,6 +56,23 @@ class Dispatcher:
         self.turn_is_set = False
         self.outage: UnavailableError | None = None
         self._timer: LoopTimer | None = None
+
+    # Instances that come and go
+
+    def begin(self, places: Mapping[AnyInstance, Place]) -> None:
+        """Take in the first instances, those that are to serve; called in a loading thread, before any starts.
+
+        Raises:
+            NaiadError: one could never run.
+        """
+        # One that dies while others start leaves the list again.
+        self.idle[:] = places
+
+    def join(self, places: Mapping[AnyInstance, Place]) -> None:
+        """Further instances are about to come, to serve from ``serve_by`` on; errors as ``begin``."""
+
+    def leave(self, instances: Sequence[AnyInstance]) -> None:
+        """Instances have ended, or never began."""
 
     # Requests
 
@@ -119,36 +141,25 @@ class Dispatcher:
                     self._wake_at(wake_ns)
                 return
             self._answers.statistics.pending -= len(requests)
-            batch = Batch(requests)
-            if isinstance(idle[-1], ProcessInstance):
-                self._run_in_child(idle.pop(), batch)
-                now_ns = monotonic_ns()
-                continue
-            if is_small(batch):
-                # Done here without a fight for the interpreter, which would cost the instance's thread far more.
-                try:
-                    batch.inputs = gather(batch, self._spec)
-                except Exception:
-                    # The instance meets it again, and there it fails this batch alone.
-                    batch.inputs = None
-                batch.gather_ns = monotonic_ns() - now_ns
             instance = idle.pop()
-            if finished := instance.run(batch):
+            if finished := self._run(instance, Batch(requests), now_ns):
                 idle.append(instance)
                 self._answers.settle(finished)
             now_ns = monotonic_ns()
 
-    def _run_in_child(self, instance: AnyInstance, batch: Batch) -> None:
-        if not isinstance(instance, ProcessInstance):
-            raise InternalError(f"instance '{instance.name}' is no process")
-        if isinstance(instance, HostedInstance):
-            if finished := instance.run(batch):
-                self.idle.append(instance)
-                self._answers.settle(finished)
-            return
-        if refused := instance.run(batch):
-            self.idle.append(instance)
-            self._answers.settle(refused)
+    def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
+        """Hand a batch to an instance; gives what became of it when that is known at once."""
+        if isinstance(instance, ProcessInstance):
+            return instance.run(batch)
+        if is_small(batch):
+            # Done here without a fight for the interpreter, which would cost the instance's thread far more.
+            try:
+                batch.inputs = gather(batch, self._spec)
+            except Exception:
+                # The instance meets it again, and there it fails this batch alone.
+                batch.inputs = None
+            batch.gather_ns = monotonic_ns() - now_ns
+        return instance.run(batch)
 
     def finished_in_thread(self, instance: InstanceThread, batches: list[Batch]) -> None:
         """Batches are done; called in the thread of an instance."""

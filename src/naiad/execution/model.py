@@ -31,6 +31,7 @@ from naiad.execution.hosted import HostedInstance
 from naiad.execution.inline import InlineInstance
 from naiad.execution.instances import AnyInstance, InstanceSet
 from naiad.execution.process import ProcessInstance
+from naiad.execution.rate_limits import LimitedDispatcher, RateLimits
 from naiad.execution.regrouping import Regrouping
 from naiad.execution.starting import end_all
 from naiad.execution.thread import InstanceThread
@@ -71,6 +72,7 @@ class LoadedModel:
         metrics: CustomMetrics | None = None,
         cache: LocalCache | None = None,
         budget: RequestBudget | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -87,7 +89,7 @@ class LoadedModel:
         in_order = spec.batching is not None and spec.batching.preserve_ordering and not spec.decoupled
         ordered = OrderedRelease() if in_order else None
         self._answers = ModelAnswers(spec.name, self._statistics, self.budget, self._clock, self._cache, ordered)
-        self._queue = Dispatcher(spec, loop, self._answers)
+        self._queue = _dispatcher(spec, loop, self._answers, limits)
         self._push = self._queue.batcher.push
         self._events = ChildEvents(spec, self._answers, self._queue)
         self._set = InstanceSet(backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics)
@@ -126,8 +128,7 @@ class LoadedModel:
         """
         try:
             self._set.make_all(self.spec, warmup)
-            # Before any starts: one that dies while others start leaves the list again.
-            self._queue.idle[:] = [i for i in self._instances if i not in self._set.passive]
+            self._queue.begin(self._set.serving(self._instances))
             self._set.start(self._instances, self.spec, warmup)
         except BaseException:
             self.close()
@@ -141,7 +142,12 @@ class LoadedModel:
     def _make_direct(self) -> DirectRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
         first = self._queue.idle[0] if self._queue.idle else None
-        is_plain = not self._queue.batches and self._answers.ordered is None and self._cache is None
+        is_plain = (
+            not self._queue.batches
+            and not self._queue.is_limited
+            and self._answers.ordered is None
+            and self._cache is None
+        )
         if not is_plain or not may_run_directly(self.spec):
             return None
         return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
@@ -197,7 +203,13 @@ class LoadedModel:
         before = self._backend.config
         try:
             self._backend.regroup(spec, config)
-            return self._set.regroup(spec, warmup)
+            change = self._set.regroup(spec, warmup)
+            try:
+                self._queue.join(self._set.serving(change.coming))
+            except BaseException:
+                self._set.let_go(change.coming)
+                raise
+            return change
         except BaseException:
             self._backend.regroup(self.spec, before)
             raise
@@ -233,6 +245,7 @@ class LoadedModel:
 
     def let_go(self, instances: Sequence[AnyInstance]) -> None:
         """Forget instances that have ended."""
+        self._queue.leave(instances)
         self._set.let_go(instances)
 
     @property
@@ -367,4 +380,8 @@ class LoadedModel:
                 if isinstance(instance, ProcessInstance):
                     instance.cancel(request)
 
-    # Instances that are processes
+
+def _dispatcher(
+    spec: ModelSpec, loop: asyncio.AbstractEventLoop, answers: ModelAnswers, limits: RateLimits | None
+) -> Dispatcher:
+    return Dispatcher(spec, loop, answers) if limits is None else LimitedDispatcher(spec, loop, answers, limits)

@@ -22,6 +22,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
+from naiad.execution.rate_limits import RateLimits
 from naiad.execution.shared_process import SharedProcesses
 from naiad.execution.warmup import Warmup
 from naiad.lifecycle.candidate import Finder
@@ -39,8 +40,9 @@ class LoadSettings:
     """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
 
     ``retries`` says how often a failed load is tried again, ``shared`` has the processes that models share, ``cache``
-    the answers of those with a response cache, ``budget`` bounds the requests to all of them, ``agents`` finds
-    repository agents. With ``auto_warmup`` models are warmed up that do not say how.
+    the answers of those with a response cache, ``budget`` bounds the requests to all of them, ``limits`` has the
+    resources that their instances share, None where they share none, ``agents`` finds repository agents. With
+    ``auto_warmup`` models are warmed up that do not say how.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -51,6 +53,7 @@ class LoadSettings:
     shared: SharedProcesses = field(default_factory=SharedProcesses)
     cache: LocalCache | None = None
     budget: RequestBudget = field(default_factory=RequestBudget)
+    limits: RateLimits | None = None
     auto_warmup: bool = False
     agents: AgentDirectory = field(default_factory=AgentDirectory)
 
@@ -105,6 +108,7 @@ def load_version(
         metrics=metrics,
         cache=_cache_of(spec, settings.cache),
         budget=settings.budget,
+        limits=settings.limits,
     )
     model.start(warmup)
     if meter is not None:

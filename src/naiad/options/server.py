@@ -506,15 +506,15 @@ class ServerOptions:
         Group.RATE_LIMITER,
         RATE_LIMIT,
         "off",
-        "With execution_count an instance runs when it has the resources of its rate_limiter, and whose turn it is goes by "
-        "how often each ran and by its priority. With off rate_limiter is passed over.",
+        "With execution_count an instance runs when it has the resources of its rate_limiter, and whose turn it is "
+        "goes by how often each ran and by its priority. With off rate_limiter is passed over.",
     )
     rate_limit_resource: tuple[ResourceSetting, ...] = declare(
         Group.RATE_LIMITER,
         RESOURCE_SETTING,
         (),
-        "How much there is of a resource, on a device or, without one, on each; without any, the most that one instance "
-        "asks for. Upper and lower case are one.",
+        "How much there is of a resource, on a device or, without one, on each. Without any of these options it is the "
+        "most that one instance asks for. Upper and lower case are one.",
         repeatable=True,
     )
 

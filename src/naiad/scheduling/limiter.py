@@ -35,7 +35,10 @@ class Resource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimit:
-    """How much there is of the resources ``name``, on one device or, with None, on each. Upper and lower case are one."""
+    """How much there is of the resource ``name``, on one device or, with None, on each.
+
+    Upper and lower case are one.
+    """
 
     name: str
     count: int
@@ -74,8 +77,8 @@ class Contender:
 class RateLimiter:
     """Gives turns to contenders, as far as there are resources.
 
-    How much there is of a resource is what ``limits`` say or, without any, the most that one contender needs. Those that
-    ``limits`` leave out are not there at all.
+    How much there is of a resource is what ``limits`` say or, without any, the most that one contender needs. Of those
+    that ``limits`` leave out there is nothing.
     """
 
     def __init__(self, limits: Sequence[ResourceLimit] = ()) -> None:
