@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from naiad.cache.local import LocalCache
+from naiad.cache.redis import RedisCache
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError, QueueFullError, TooManyRequestsError
@@ -98,7 +99,7 @@ class Server:
     def __init__(self, options: ServerOptions, log: ServerLog) -> None:
         self._options = options
         self._log = log
-        self._cache = LocalCache(options.local_cache_bytes) if options.local_cache_bytes else None
+        self._cache = _cache(options)
         self._budget = _budget(options)
         settings = LoadSettings(
             options.settings_of,
@@ -172,6 +173,8 @@ class Server:
             self._regions.close()
             self._catalog.close()
             self._tracing.close(TRACE_FILE_S)
+            if isinstance(self._cache, RedisCache):
+                self._cache.close()
 
     async def _serve_until_stopped(self) -> None:
         if self._watch is None:
@@ -355,6 +358,13 @@ def _budget(options: ServerOptions) -> RequestBudget:
         options.max_in_flight_requests_per_model,
         TooManyRequestsError if options.overload_status == "429" else QueueFullError,
     )
+
+
+def _cache(options: ServerOptions) -> LocalCache | RedisCache | None:
+    redis = options.redis_cache(os.environ)
+    if redis is not None:
+        return RedisCache(redis)
+    return LocalCache(options.local_cache_bytes) if options.local_cache_bytes else None
 
 
 def _rate_limits(options: ServerOptions) -> RateLimits | None:

@@ -33,6 +33,7 @@ from naiad.execution.instances import AnyInstance, InstanceSet
 from naiad.execution.process import ProcessInstance
 from naiad.execution.rate_limits import LimitedDispatcher, RateLimits
 from naiad.execution.regrouping import Regrouping
+from naiad.execution.remote_cache import RemoteModelCache, SharedCache, model_cache
 from naiad.execution.starting import end_all
 from naiad.execution.thread import InstanceThread
 from naiad.execution.tracing import ModelTracer
@@ -70,7 +71,7 @@ class LoadedModel:
         clock: Clock | None = None,
         models: Models | None = None,
         metrics: CustomMetrics | None = None,
-        cache: LocalCache | None = None,
+        cache: LocalCache | SharedCache | None = None,
         budget: RequestBudget | None = None,
         limits: RateLimits | None = None,
     ) -> None:
@@ -79,7 +80,7 @@ class LoadedModel:
         self.version = version
         self.namespace = ""
         self._statistics = ModelStatistics()
-        self._cache = ModelCache(cache, spec, version, self._statistics) if cache is not None else None
+        self._cache = model_cache(cache, spec, version, self._statistics, loop)
         self.budget = budget or RequestBudget()
         self._backend = backend
         self._loop = loop
@@ -91,6 +92,8 @@ class LoadedModel:
         self._answers = ModelAnswers(spec.name, self._statistics, self.budget, self._clock, self._cache, ordered)
         self._queue = _dispatcher(spec, loop, self._answers, limits)
         self._push = self._queue.batcher.push
+        if isinstance(self._cache, RemoteModelCache):
+            self._cache.serve(self._answers, self.submit_expected)
         self._events = ChildEvents(spec, self._answers, self._queue)
         self._set = InstanceSet(backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics)
         self._events.instances = self._instances = self._set.all
@@ -187,6 +190,8 @@ class LoadedModel:
         """Give the loop's own resources back; the last call on the loop."""
         self._queue.close()
         self._set.clear()
+        if self._cache is not None:
+            self._cache.close()
 
     @property
     def problem(self) -> str:
@@ -323,12 +328,14 @@ class LoadedModel:
         self._answers.tell_when_drained()
 
     def _answered_from_cache(self, request: InferRequest, cache: ModelCache) -> bool:
+        if isinstance(cache, RemoteModelCache):
+            if not cache.may_take(request):
+                return False
+            self._check_room(request)
+            return cache.take(request)
         if (outputs := cache.look_up(request)) is None:
             return False
-        self._statistics.last_inference_ms = self._clock.wall_ms()
-        if self._answers.ordered is not None:
-            self._answers.ordered.expect(request)
-        self._answers.respond(request, outputs, None)
+        self._answers.respond_kept(request, outputs)
         return True
 
     def _push_by_policy(self, request: InferRequest) -> None:
@@ -371,7 +378,7 @@ class LoadedModel:
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
-        if self._queue.discard(request):
+        if self._queue.discard(request) or (self._cache is not None and self._cache.give_up(request)):
             text = f"{request_label(request.id)}the request was cancelled by its caller"
             self._answers.fail(request, CancelledError(text))
             self._answers.tell_when_drained()

@@ -14,6 +14,7 @@ from naiad.backends import registry
 from naiad.backends.base import Backend, BackendContext
 from naiad.backends.hosted import choice
 from naiad.cache.local import LocalCache
+from naiad.cache.redis import RedisCache
 from naiad.config.labels import with_labels
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import PreparedConfig, finish, prepare
@@ -23,12 +24,14 @@ from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.rate_limits import RateLimits
+from naiad.execution.remote_cache import SharedCache
 from naiad.execution.shared_process import SharedProcesses
 from naiad.execution.warmup import Warmup
 from naiad.lifecycle.candidate import Finder
 from naiad.lifecycle.measuring import LoadMeter, files_bytes, process_bytes
 from naiad.lifecycle.warmup import samples_of
 from naiad.repository.agents import AgentDirectory
+from naiad.repository.identity import identity_of
 from naiad.scheduling.budget import RequestBudget
 from naiad.telemetry.custom_metrics import CustomMetrics
 
@@ -51,7 +54,7 @@ class LoadSettings:
     cores: int = 0
     retries: int = 0
     shared: SharedProcesses = field(default_factory=SharedProcesses)
-    cache: LocalCache | None = None
+    cache: LocalCache | RedisCache | None = None
     budget: RequestBudget = field(default_factory=RequestBudget)
     limits: RateLimits | None = None
     auto_warmup: bool = False
@@ -106,7 +109,7 @@ def load_version(
         loop,
         models=models,
         metrics=metrics,
-        cache=_cache_of(spec, settings.cache),
+        cache=_cache_of(spec, settings.cache, lambda: identity_of(source, version, prepared.config)),
         budget=settings.budget,
         limits=settings.limits,
     )
@@ -119,14 +122,18 @@ def load_version(
     return model, prepared.config
 
 
-def _cache_of(spec: ModelSpec, cache: LocalCache | None) -> LocalCache | None:
+def _cache_of(
+    spec: ModelSpec, cache: LocalCache | RedisCache | None, identity: Callable[[], str]
+) -> LocalCache | SharedCache | None:
     if spec.is_cached and cache is None:
         logger.warning(
             "model '%s' asks for a response cache, and the server has none: give it one with --cache-config, or remove "
             "'response_cache'",
             spec.name,
         )
-    return cache if spec.is_cached else None
+    if not spec.is_cached:
+        return None
+    return SharedCache(cache, identity()) if isinstance(cache, RedisCache) else cache
 
 
 def make_warmup(

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from naiad.options.api_key import API_KEY, ApiKey, repeated_keys
-from naiad.options.cache_config import CACHE_BYTES, CACHE_SETTING, CacheSetting, cache_problems, local_cache_bytes
+from naiad.options.cache_config import (
+    CACHE_BYTES,
+    CACHE_SETTING,
+    CacheSetting,
+    cache_problems,
+    local_cache_bytes,
+    redis_cache,
+)
 from naiad.options.kinds import (
     ADDRESS,
     BACKEND_SETTING,
@@ -42,6 +49,8 @@ from naiad.options.trace_config import TRACE_SETTING, TraceSetting, deprecated_t
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
+
+    from naiad.options.redis_config import RedisSettings
 
 _METRICS_SETTING = metrics_setting(
     {"counter_latencies": True, "summary_latencies": False, "histogram_latencies": False}, ("summary_quantiles",)
@@ -491,7 +500,8 @@ class ServerOptions:
         Group.CACHE,
         CACHE_SETTING,
         (),
-        "Keep answers of models with response_cache { enable: true } in memory, as in local,size=104857600 (bytes).",
+        "Keep answers of models with response_cache { enable: true }: in memory, as in local,size=104857600 (bytes), "
+        "or in Redis, as in redis,host=localhost and, again, redis,port=6379.",
         repeatable=True,
     )
     cache_directory: str = declare(
@@ -661,6 +671,10 @@ class ServerOptions:
     def local_cache_bytes(self) -> int:
         """The size of the response cache in memory, 0 for none."""
         return local_cache_bytes((*self.cache_config, *self.response_cache_byte_size))
+
+    def redis_cache(self, environment: Mapping[str, str]) -> RedisSettings | None:
+        """Where the response cache in Redis is, None for none; ``environment`` may have the user and the password."""
+        return redis_cache(self.cache_config, environment)
 
     def settings_of(self, backend: str) -> Mapping[str, str]:
         """What holds for one backend: the settings of all backends, overridden by its own."""

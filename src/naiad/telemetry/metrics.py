@@ -177,7 +177,7 @@ def render(
         interval_ms: how long a figure of the machine is kept before it is read again.
         host: where the figures of the machine and of this process come from.
         custom: what models made; a family without metrics is left out.
-        cache: of the response cache in memory.
+        cache: of the response cache.
         in_flight: the requests that the server holds and refuses.
         more: further families, each as it is written.
     """
@@ -217,16 +217,22 @@ def _family_block(family: _Family, shown: Sequence[tuple[Labels, ModelStatistics
 
 
 def _cache_blocks(found: CacheFigures) -> Iterator[str]:
-    rows = (
-        ("nv_cache_util", "Share of the response cache that is in use, 0 to 1", found.used / found.capacity),
-        ("nv_cache_num_entries", "Responses in the cache", found.entries),
+    rows: list[tuple[str, str, float]] = [
         ("nv_cache_num_hits", "Look-ups that found a response", found.hits),
         ("nv_cache_num_misses", "Look-ups that found none", found.misses),
         ("nv_cache_num_lookups", "Look-ups", found.hits + found.misses),
-        ("nv_cache_num_evictions", "Responses that made room for others", found.evictions),
         ("nv_cache_lookup_duration", "Microseconds of all look-ups together", found.lookup_ns // 1000),
         ("nv_cache_insertion_duration", "Microseconds of all insertions together", found.insertion_ns // 1000),
-    )
+    ]
+    if found.capacity:
+        rows += [
+            ("nv_cache_util", "Share of the response cache that is in use, 0 to 1", found.used / found.capacity),
+            ("nv_cache_num_entries", "Responses in the cache", found.entries),
+            ("nv_cache_num_evictions", "Responses that made room for others", found.evictions),
+        ]
+    else:
+        text = "Look-ups and insertions that the cache did not answer, or not in time"
+        yield _block("naiad_cache_failures", "counter", text, [("", found.failures)])
     for name, help, value in rows:
         yield _block(name, "gauge", help, [("", value)])
 
