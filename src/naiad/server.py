@@ -253,12 +253,12 @@ class Server:
         gate = None if self._gates.grpc.is_open else self._gates.grpc
         by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
         if by_grpcio:
-            transport = grpcio_transport(options, methods, gate)
+            transport = grpcio_transport(options, methods, gate, self._budget.cancelled)
             await self._start(transport, "GRPCInferenceService")
             renew_grpc_tls(self._renewal, options, transport)
             if not options.http_port_serves_grpc:
                 return None
-        listener = grpc_listener(options, methods, gate)
+        listener = grpc_listener(options, methods, gate, self._budget.cancelled)
         has_port = options.allow_grpc and not by_grpcio
         await self._start(listener, "GRPCInferenceService" if has_port else "")
         if has_port:

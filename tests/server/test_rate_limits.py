@@ -118,7 +118,10 @@ def test_without_the_option_the_section_is_passed_over(repository: Path, tmp_pat
     ("arguments", "text"),
     [
         (["--rate-limit", "on"], "Invalid option value. Got on"),
-        (["--rate-limit-resource", "R"], "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or"),
+        (
+            ["--rate-limit-resource", "R"],
+            "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or",
+        ),
         (["--rate-limit-resource", "R:1:2:3"], "'<resource_name>:<count>'. Got R:1:2:3"),
         (["--rate-limit-resource", "R:-1"], "out of bound"),
         (["--rate-limit-resource", "R:x"], "Invalid option value. Got x"),

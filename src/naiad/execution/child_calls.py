@@ -239,6 +239,16 @@ class ChildCalls:
         if request is not None:
             request.target.cancel(request)
 
+    @property
+    def are_open(self) -> bool:
+        """Whether any call has not ended."""
+        return bool(self._running)
+
+    def cancel_all(self) -> None:
+        """Nobody waits for what the calls are made for. Each is answered: with what came of it, or as cancelled."""
+        for request in list(self._running.values()):
+            request.target.cancel(request)
+
     def close(self) -> None:
         """The child is gone: so is whoever waits for its calls."""
         running, self._running = self._running, {}

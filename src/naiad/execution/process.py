@@ -308,6 +308,8 @@ class ProcessInstance:
         """Tell the model that the caller of a request gave up, if the request is here."""
         if number := self._requests.give_up(request):
             self._send(frame(CANCEL, number))
+            if self._calls.are_open and self._requests.nobody_waits:
+                self._calls.cancel_all()
 
     def _send(self, data: bytes, descriptor: int = -1) -> None:
         if self._channel is not None:

@@ -44,11 +44,13 @@ class ModelSeries:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What the server holds: unanswered requests, their bytes, and how many were refused by each bound."""
+    """What the server holds: unanswered requests, their bytes, how many were refused by each bound, and how many calls
+    ended before their answer, by the reason."""
 
     requests: int
     bytes: int
     refused: Mapping[str, int]
+    cancelled: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,8 @@ def _in_flight_blocks(found: InFlight) -> Iterator[str]:
     yield _block("naiad_request_bytes_in_flight", "gauge", "Bytes that those requests hold", [("", found.bytes)])
     refused = [(_written({"bound": bound}), count) for bound, count in found.refused.items()]
     yield _block("naiad_requests_refused", "counter", "Requests refused for want of room, by the bound", refused)
+    cancelled = [(_written({"reason": reason}), count) for reason, count in found.cancelled.items()]
+    yield _block("naiad_calls_cancelled", "counter", "Calls that ended before their answer, by the reason", cancelled)
 
 
 def _custom_block(family: Family) -> str:
