@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..figures import Figure
 from ..settings import Settings
 from . import (
+    cache_hit,
     execution,
     growth,
     grpc_growth,
@@ -26,6 +27,7 @@ from . import (
     python_round_trip,
     python_spin,
     python_start,
+    queue_curve,
     reload,
     start,
     tail,
@@ -59,6 +61,8 @@ CASES: Mapping[str, Case] = {
     "python_memory": python_start.python_memory,
     "python_spin": python_spin.python_spin,
     "execution": execution.measure,
+    "cache_hit": cache_hit.measure_hits,
+    "queue_curve": queue_curve.measure,
     "reload": reload.measure,
     "load_beside": load_beside.measure,
     "load_rounds": load_rounds.measure,
