@@ -1,4 +1,4 @@
-"""What it costs to queue a request and to let it run or leave, by how many others wait; in one process, without sockets.
+"""What it costs to queue a request and to let it run or leave, by how many others wait; without sockets.
 
 ``python -m benchmarks.queueing KIND END`` prints one JSON object: microseconds of the event loop's processor time for
 each request, by how many were queued. KIND is ``plain`` or ``priorities``, END ``run``, ``forward`` or ``reverse``.
