@@ -124,7 +124,7 @@ class RedisCache:
                     logger.info("the response cache in Redis at %s answers", self.settings.address)
                 lost = False
                 self._serve(number, client)
-                return
+                break
             except Exception as error:
                 with self._wake:
                     was_up = number in self._up
@@ -137,6 +137,9 @@ class RedisCache:
                 lost = True
                 pause_s = FIRST_PAUSE_S if was_up else min(LONGEST_PAUSE_S, 2 * pause_s or FIRST_PAUSE_S)
                 self._give_up_all()
+        with self._wake:
+            self._up.discard(number)
+        self._give_up_all()
 
     def _waited(self, pause_s: float) -> bool:
         """Pause, unless the end comes meanwhile."""
