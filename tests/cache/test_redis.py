@@ -126,3 +126,27 @@ def test_the_end_waits_for_no_redis_that_hangs(redis: RedisServer) -> None:
     assert results.found == {"k": None}
     assert not results.look_up(cache, "k")
     redis.go_on()
+
+
+def test_a_connection_that_is_lost_does_not_swallow_the_work_of_another(cache: RedisCache, redis: RedisServer) -> None:
+    results = Results()
+    with redis.client() as client:
+        for n in range(50):
+            # One of the two is lost at a time, and pauses.
+            ids = [c["id"] for c in client.client_list() if int(c["id"]) != client.client_id()]
+            client.client_kill_filter(_id=ids[0])
+            if results.look_up(cache, f"k{n}"):
+                until(lambda n=n: f"k{n}" in results.found, 10, "it is looked up")  # type: ignore[misc]
+            until(lambda: len(client.client_list()) == 3, 10, "both are connected")
+    assert results.found
+
+
+def test_look_ups_that_nobody_waits_for_are_not_made(cache: RedisCache, redis: RedisServer) -> None:
+    found: list[object] = []
+    assert insert(cache, "k", b"value")
+    with redis.client() as client:
+        until(lambda: client.get("k") == b"value", 10, "it is kept")
+    assert cache.look_up(LookUp("k", lambda value: value, found.append, deadline_ns=1))
+    assert cache.look_up(LookUp("k", lambda value: value, found.append, deadline_ns=time.monotonic_ns() + 10**12))
+    until(lambda: len(found) == 2, 10, "both are answered")
+    assert sorted(found, key=str) == [None, b"value"]

@@ -38,11 +38,20 @@ Found = Any
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """``read`` makes what is wanted of the bytes, in a thread; ``found`` takes it, or None, in that thread as well."""
+    """``read`` makes what is wanted of the bytes, in a thread; ``found`` takes it, or None, in that thread as well.
+
+    After ``deadline_ns`` of the monotonic clock nobody waits for it any more; 0 for no such time.
+    """
 
     key: str
     read: Callable[[bytes], Found]
     found: Callable[[Found], object]
+    deadline_ns: int = 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return 0 < self.deadline_ns < monotonic_ns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,8 @@ class RedisCache:
         self._wake = threading.Condition()
         self._look_ups = 0
         self._bytes = 0
-        self._ended = False
+        # A condition of its own: what wakes a thread to work must not wake one that pauses instead.
+        self._end = threading.Event()
         self._up: set[int] = set()
         self._complained_ns = -COMPLAIN_NS
         self._threads = [
@@ -108,7 +118,7 @@ class RedisCache:
     def close(self) -> None:
         """End the threads; one that waits for Redis ends by itself."""
         with self._wake:
-            self._ended = True
+            self._end.set()
             self._wake.notify_all()
         for thread in self._threads:
             thread.join(END_S)
@@ -117,7 +127,7 @@ class RedisCache:
 
     def _main(self, number: int) -> None:
         pause_s, lost = 0.0, False
-        while self._waited(pause_s):
+        while not self._end.wait(pause_s):
             try:
                 client = self._connect()
                 if lost or not number:
@@ -140,11 +150,6 @@ class RedisCache:
         with self._wake:
             self._up.discard(number)
         self._give_up_all()
-
-    def _waited(self, pause_s: float) -> bool:
-        """Pause, unless the end comes meanwhile."""
-        with self._wake:
-            return not self._wake.wait_for(lambda: self._ended, pause_s) if pause_s else not self._ended
 
     def _give_up_all(self) -> None:
         """Nobody waits for what nobody will do."""
@@ -193,18 +198,21 @@ class RedisCache:
         """Do what is asked for until the end, or until Redis fails."""
         with self._wake:
             self._up.add(number)
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._jobs or self._ended)
-                if self._ended:
-                    break
-                jobs = self._taken(AT_ONCE)
-            try:
-                self._run(client, jobs)
-            except BaseException:
-                self._give_up(jobs)
-                raise
-        client.close()
+        try:
+            while jobs := self._next():
+                try:
+                    self._run(client, jobs)
+                except BaseException:
+                    self._give_up(jobs)
+                    raise
+        finally:
+            client.close()
+
+    def _next(self) -> list[LookUp | Insertion]:
+        """What is to be done now; nothing at the end."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._jobs or self._end.is_set())
+            return [] if self._end.is_set() else self._taken(AT_ONCE)
 
     def _taken(self, most: int) -> list[LookUp | Insertion]:
         jobs: list[LookUp | Insertion] = []
@@ -222,6 +230,9 @@ class RedisCache:
         pipe = client.pipeline(transaction=False)
         for job in jobs:
             if isinstance(job, LookUp):
+                if job.is_late:
+                    job.found(None)
+                    continue
                 # No more than could have been kept, whatever stands there.
                 pipe.getrange(job.key, 0, MAX_VALUE)
             elif (value := self._written(job)) is not None:

@@ -156,7 +156,11 @@ class RemoteModelCache(ModelCache):
                 # The loop is closed, and nobody waits.
                 return
 
-        return LookUp(entry.key, read, found)
+        return LookUp(entry.key, read, found, entry.deadline_ns)
+
+    def look_up(self, request: InferRequest) -> Answer | None:
+        """None: what is not in this process is found by ``take``."""
+        return None
 
     def give_up(self, request: InferRequest) -> bool:
         """Let a request go that is looked up; whoever asks answers it. False when it is not looked up (any more)."""
