@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from naiad.config.rate_limiter import NO_LIMITS, RateLimiterSpec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -153,6 +155,7 @@ class InstanceGroupSpec:
     count: int
     gpus: tuple[int, ...] = ()
     passive: bool = False
+    rate_limiter: RateLimiterSpec = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What the protocol can express and this version cannot do yet, in one table.
 
 A model that asks for any of it is refused when it is loaded: without it the answers would differ from what was asked
-for. What only tunes GPUs, TensorRT, the rate limiter or the first-response histogram (all off) changes none and passes.
+for. What only tunes GPUs, TensorRT or the first-response histogram (all off) changes none and passes.
 """
 
 from __future__ import annotations

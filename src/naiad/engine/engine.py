@@ -39,6 +39,7 @@ SHARED_MEMORY = ("system_shared_memory", "cuda_shared_memory")
 EXTENSIONS = (
     "classification",
     "model_repository",
+    "schedule_policy",
     "model_configuration",
     *SHARED_MEMORY,
     "binary_tensor_data",

@@ -133,6 +133,13 @@ class ModelAnswers:
         else:
             _send(request, outputs, error)
 
+    def respond_kept(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
+        """Answer a request from the cache, after those that came before it where that counts."""
+        self.statistics.last_inference_ms = self.clock.wall_ms()
+        if self.ordered is not None:
+            self.ordered.expect(request)
+        self.respond(request, outputs, None)
+
     def _send_in_order(
         self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None, size: int
     ) -> None:

@@ -6,8 +6,10 @@ The event loop alone uses it, where it is not said otherwise.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic_ns
+from typing import ClassVar
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
@@ -16,9 +18,9 @@ from naiad.execution.assembly import assemble, is_small_assembly
 from naiad.execution.batch import Batch
 from naiad.execution.batch_strategy import CustomBatching
 from naiad.execution.gather import gather, is_small
-from naiad.execution.hosted import HostedInstance
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
+from naiad.execution.regrouping import Place
 from naiad.execution.stepped import SteppedInstance
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
@@ -39,7 +41,10 @@ class Dispatcher:
         passive: those that get none, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
+        is_limited: whether an idle instance may have to wait for its turn.
     """
+
+    is_limited: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -64,6 +69,23 @@ class Dispatcher:
         self.turn_is_set = False
         self.outage: UnavailableError | None = None
         self._timer: LoopTimer | None = None
+
+    # Instances that come and go
+
+    def begin(self, places: Mapping[AnyInstance, Place]) -> None:
+        """Take in the first instances, those that are to serve; called in a loading thread, before any starts.
+
+        Raises:
+            NaiadError: one could never run.
+        """
+        # One that dies while others start leaves the list again.
+        self.idle[:] = places
+
+    def join(self, places: Mapping[AnyInstance, Place]) -> None:
+        """Further instances are about to come, to serve from ``serve_by`` on; errors as ``begin``."""
+
+    def leave(self, instances: Sequence[AnyInstance]) -> None:
+        """Instances have ended, or never began."""
 
     # Requests
 
@@ -132,38 +154,28 @@ class Dispatcher:
                     self._wake_at(wake_ns)
                 return
             self._answers.statistics.pending -= len(requests)
-            batch = Batch(requests)
             instance = idle.pop()
-            if isinstance(instance, (ProcessInstance, SteppedInstance)):
-                self._begin(instance, batch)
-                now_ns = monotonic_ns()
-                continue
-            if self._is_small(batch):
-                # Done here without a fight for the interpreter, which would cost the instance's thread far more.
-                try:
-                    batch.inputs = self._gather(batch, self._spec)
-                except Exception:
-                    # The instance meets it again, and there it fails this batch alone.
-                    batch.inputs = None
-                batch.gather_ns = monotonic_ns() - now_ns
-            if finished := instance.run(batch):
+            if finished := self._run(instance, Batch(requests), now_ns):
                 idle.append(instance)
                 self._answers.settle(finished)
             now_ns = monotonic_ns()
 
-    def _begin(self, instance: ProcessInstance | SteppedInstance, batch: Batch) -> None:
-        """Hand a batch over to an instance that takes the requests themselves."""
+    def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
+        """Hand a batch to an instance; gives what became of it when that is known at once."""
+        if isinstance(instance, ProcessInstance):
+            return instance.run(batch)
         if isinstance(instance, SteppedInstance):
             instance.begin(batch)
-            return
-        if isinstance(instance, HostedInstance):
-            if finished := instance.run(batch):
-                self.idle.append(instance)
-                self._answers.settle(finished)
-            return
-        if refused := instance.run(batch):
-            self.idle.append(instance)
-            self._answers.settle(refused)
+            return None
+        if self._is_small(batch):
+            # Done here without a fight for the interpreter, which would cost the instance's thread far more.
+            try:
+                batch.inputs = self._gather(batch, self._spec)
+            except Exception:
+                # The instance meets it again, and there it fails this batch alone.
+                batch.inputs = None
+            batch.gather_ns = monotonic_ns() - now_ns
+        return instance.run(batch)
 
     def finished_in_thread(self, instance: InstanceThread, batches: list[Batch]) -> None:
         """Batches are done; called in the thread of an instance."""

@@ -23,7 +23,6 @@ from naiad.errors import (
 )
 from naiad.execution.answers import ModelAnswers, not_sent
 from naiad.execution.batch_strategy import CustomBatching
-from naiad.execution.caching import ModelCache
 from naiad.execution.child_calls import Models
 from naiad.execution.child_events import ChildEvents
 from naiad.execution.direct import DirectRunner, may_run_directly
@@ -33,7 +32,9 @@ from naiad.execution.hosted import HostedInstance
 from naiad.execution.inline import InlineInstance
 from naiad.execution.instances import AnyInstance, InstanceSet
 from naiad.execution.process import ProcessInstance
+from naiad.execution.rate_limits import LimitedDispatcher, RateLimits
 from naiad.execution.regrouping import Regrouping
+from naiad.execution.remote_cache import RemoteModelCache, SharedCache, model_cache
 from naiad.execution.starting import end_all
 from naiad.execution.stepped import SteppedInstance
 from naiad.execution.thread import InstanceThread
@@ -72,16 +73,17 @@ class LoadedModel:
         clock: Clock | None = None,
         models: Models | None = None,
         metrics: CustomMetrics | None = None,
-        cache: LocalCache | None = None,
+        cache: LocalCache | SharedCache | None = None,
         budget: RequestBudget | None = None,
         strategy: CustomBatching | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
         self.version = version
         self.namespace = ""
         self._statistics = ModelStatistics()
-        self._cache = ModelCache(cache, spec, version, self._statistics) if cache is not None else None
+        self._cache = model_cache(cache, spec, version, self._statistics, loop)
         self.budget = budget or RequestBudget()
         self._backend = backend
         self._loop = loop
@@ -92,8 +94,10 @@ class LoadedModel:
         ordered = OrderedRelease() if in_order else None
         self._answers = ModelAnswers(spec.name, self._statistics, self.budget, self._clock, self._cache, ordered)
         self._strategy = strategy
-        self._queue = Dispatcher(spec, loop, self._answers, strategy)
+        self._queue = _dispatcher(spec, loop, self._answers, limits, strategy)
         self._push = self._queue.batcher.push
+        if isinstance(self._cache, RemoteModelCache):
+            self._cache.serve(self._answers, self.submit_expected)
         # Decided once, as this is asked for every request.
         self._is_plain = cache is None and ordered is None and self._queue.policies is None
         self._events = ChildEvents(spec, self._answers, self._queue)
@@ -133,8 +137,7 @@ class LoadedModel:
         """
         try:
             self._set.make_all(self.spec, warmup)
-            # Before any starts: one that dies while others start leaves the list again.
-            self._queue.idle[:] = [i for i in self._instances if i not in self._set.passive]
+            self._queue.begin(self._set.serving(self._instances))
             self._set.start(self._instances, self.spec, warmup)
         except BaseException:
             self.close()
@@ -149,7 +152,12 @@ class LoadedModel:
     def _make_direct(self) -> DirectRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
         first = self._queue.idle[0] if self._queue.idle else None
-        is_plain = not self._queue.batches and self._answers.ordered is None and self._cache is None
+        is_plain = (
+            not self._queue.batches
+            and not self._queue.is_limited
+            and self._answers.ordered is None
+            and self._cache is None
+        )
         if not is_plain or not may_run_directly(self.spec):
             return None
         return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
@@ -191,6 +199,8 @@ class LoadedModel:
         """Give the loop's own resources back; the last call on the loop."""
         self._queue.close()
         self._set.clear()
+        if self._cache is not None:
+            self._cache.close()
 
     @property
     def problem(self) -> str:
@@ -207,7 +217,13 @@ class LoadedModel:
         before = self._backend.config
         try:
             self._backend.regroup(as_backend_sees(spec), config)
-            return self._set.regroup(spec, warmup)
+            change = self._set.regroup(spec, warmup)
+            try:
+                self._queue.join(self._set.serving(change.coming))
+            except BaseException:
+                self._set.let_go(change.coming)
+                raise
+            return change
         except BaseException:
             self._backend.regroup(as_backend_sees(self.spec), before)
             raise
@@ -243,6 +259,7 @@ class LoadedModel:
 
     def let_go(self, instances: Sequence[AnyInstance]) -> None:
         """Forget instances that have ended."""
+        self._queue.leave(instances)
         self._set.let_go(instances)
 
     @property
@@ -320,12 +337,14 @@ class LoadedModel:
 
     def _answered_from_cache(self, request: InferRequest) -> bool:
         cache = self._cache
+        if isinstance(cache, RemoteModelCache):
+            if not cache.may_take(request):
+                return False
+            self._check_room(request)
+            return cache.take(request)
         if cache is None or (outputs := cache.look_up(request)) is None:
             return False
-        self._statistics.last_inference_ms = self._clock.wall_ms()
-        if self._answers.ordered is not None:
-            self._answers.ordered.expect(request)
-        self._answers.respond(request, outputs, None)
+        self._answers.respond_kept(request, outputs)
         return True
 
     def _push_specially(self, request: InferRequest) -> None:
@@ -374,7 +393,7 @@ class LoadedModel:
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
-        if self._queue.discard(request):
+        if self._queue.discard(request) or (self._cache is not None and self._cache.give_up(request)):
             text = f"{request_label(request.id)}the request was cancelled by its caller"
             self._answers.fail(request, CancelledError(text))
             self._answers.tell_when_drained()
@@ -395,4 +414,14 @@ class LoadedModel:
             if isinstance(instance, (ProcessInstance, SteppedInstance)):
                 instance.go_on(request)
 
-    # Instances that are processes
+
+def _dispatcher(
+    spec: ModelSpec,
+    loop: asyncio.AbstractEventLoop,
+    answers: ModelAnswers,
+    limits: RateLimits | None,
+    strategy: CustomBatching | None,
+) -> Dispatcher:
+    if limits is None:
+        return Dispatcher(spec, loop, answers, strategy)
+    return LimitedDispatcher(spec, loop, answers, limits, strategy)
