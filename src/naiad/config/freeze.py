@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from naiad.config.ensemble import ensemble_of
 from naiad.config.messages import enum_name
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueuePolicySpec, QueueSpec, TensorSpec
 from naiad.config.warmup import warmup_samples
@@ -34,6 +35,7 @@ def freeze(config: Any) -> ModelSpec:
         parameters=parameters(config),
         metric_tags={key: config.metric_tags[key] for key in sorted(config.metric_tags)},
         warmup=warmup_samples(config),
+        ensemble=ensemble_of(config),
     )
 
 

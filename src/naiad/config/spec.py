@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from naiad.config.ensemble import EnsembleSpec
     from naiad.config.warmup import WarmupSample
     from naiad.tensor.dtypes import DataType
 
@@ -160,7 +161,8 @@ class ModelSpec:
 
     ``queue`` is None where requests are served in the order of arrival, without any limit. ``is_cached`` says that
     answers may come from the response cache. ``accelerators`` are the names under
-    ``optimization.execution_accelerators``, those for GPUs first.
+    ``optimization.execution_accelerators``, those for GPUs first. ``ensemble`` is the graph of a model that is made of
+    other models, None for all others.
     """
 
     name: str
@@ -180,6 +182,7 @@ class ModelSpec:
     parameters: Mapping[str, str] = field(default_factory=dict)
     metric_tags: Mapping[str, str] = field(default_factory=dict)
     warmup: tuple[WarmupSample, ...] = ()
+    ensemble: EnsembleSpec | None = None
 
     @property
     def instance_count(self) -> int:

@@ -12,6 +12,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
 from naiad.execution.answers import ModelAnswers
 from naiad.execution.batch import Batch
+from naiad.execution.ensemble_step import tell_batch
 from naiad.execution.gather import gather, is_small
 from naiad.execution.hosted import HostedInstance
 from naiad.execution.instances import AnyInstance
@@ -34,6 +35,7 @@ class Dispatcher:
         passive: those that get none, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
+        tells_batches: steps of ensembles among the requests are told the batch that they run in.
     """
 
     def __init__(self, spec: ModelSpec, loop: asyncio.AbstractEventLoop, answers: ModelAnswers) -> None:
@@ -50,6 +52,7 @@ class Dispatcher:
         self.passive: set[AnyInstance] = set()
         self.turn_is_set = False
         self.outage: UnavailableError | None = None
+        self.tells_batches = False
         self._timer: LoopTimer | None = None
 
     # Requests
@@ -120,6 +123,8 @@ class Dispatcher:
                 return
             self._answers.statistics.pending -= len(requests)
             batch = Batch(requests)
+            if self.tells_batches:
+                tell_batch(batch)
             if isinstance(idle[-1], ProcessInstance):
                 self._run_in_child(idle.pop(), batch)
                 now_ns = monotonic_ns()

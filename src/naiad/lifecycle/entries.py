@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import InternalError, NaiadError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import LoadedVersion
 from naiad.lifecycle.states import NEXT, ModelState
 
 if TYPE_CHECKING:
@@ -32,23 +32,25 @@ class VersionEntry:
         config: its completed configuration message once there is one.
         asker: who it is when it asks for models to be loaded.
         folder: what it was loaded from and has to be given back, if anything.
+        note: why it was unloaded, where nobody asked for that; goes behind ``UNLOADED``.
     """
 
     version: int
     state: ModelState = ModelState.UNKNOWN
     reason: str = ""
-    model: LoadedModel | None = None
+    model: LoadedVersion | None = None
     config: Any = None
     asker: Asker | None = None
     folder: ModelFolder | None = None
     follows_failure: bool = False
+    note: str = ""
 
     @property
     def was_unloaded(self) -> bool:
         """It is not there, or soon will not be, because somebody wanted so."""
         if self.state is ModelState.UNLOADING:
             return True
-        return self.state is ModelState.UNAVAILABLE and self.reason == UNLOADED
+        return self.state is ModelState.UNAVAILABLE and self.reason.startswith(UNLOADED)
 
     def become(self, state: ModelState, reason: str = "") -> None:
         """Move on to ``state``.
@@ -81,7 +83,7 @@ class ModelEntry:
     name: str
     versions: dict[int, VersionEntry] = field(default_factory=dict)
     problem: NaiadError | None = None
-    serving: LoadedModel | None = None
+    serving: LoadedVersion | None = None
     answering: ServingModel | None = None
     routing: Routing | None = None
     files: Fingerprint | None = None
@@ -98,14 +100,14 @@ class ModelEntry:
     @property
     def has_failed(self) -> bool:
         """It, or a version of it, could not be loaded."""
-        failed = (v.state is ModelState.UNAVAILABLE and v.reason != UNLOADED for v in self.versions.values())
+        failed = (v.state is ModelState.UNAVAILABLE and not v.was_unloaded for v in self.versions.values())
         return self.problem is not None or any(failed)
 
     def ready(self) -> list[VersionEntry]:
         """The versions that serve, ascending."""
         return sorted((v for v in self.versions.values() if v.state is ModelState.READY), key=lambda v: v.version)
 
-    def loaded(self) -> list[LoadedModel]:
+    def loaded(self) -> list[LoadedVersion]:
         """The same as models."""
         return [version.model for version in self.ready() if version.model is not None]
 
@@ -118,9 +120,7 @@ class ModelEntry:
 
     def forget_gone(self) -> None:
         """Forget the lowest of too many versions that were unloaded."""
-        gone = sorted(
-            v.version for v in self.versions.values() if v.state is ModelState.UNAVAILABLE and v.reason == UNLOADED
-        )
+        gone = sorted(v.version for v in self.versions.values() if v.state is ModelState.UNAVAILABLE and v.was_unloaded)
         for version in gone[:-MAX_GONE]:
             del self.versions[version]
 

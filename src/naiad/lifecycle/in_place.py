@@ -112,8 +112,8 @@ class InPlace:
     ) -> None:
         """Start what a version needs beyond what it has."""
         model = version.model
-        if model is None:
-            raise InternalError(f"version {version.version} serves without a model")
+        if not isinstance(model, LoadedModel):
+            raise InternalError(f"version {version.version} serves without instances")
         if model.leaving >= MAX_LEAVING:
             raise UnavailableError(
                 f"{model.leaving} earlier instances of model '{model.name}' still finish their requests: load it again "

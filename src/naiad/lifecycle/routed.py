@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from naiad.config.spec import ModelSpec
-    from naiad.execution.model import LoadedModel
+    from naiad.execution.serving import LoadedVersion
     from naiad.lifecycle.shadow import ShadowTraffic
     from naiad.scheduling.sticky import StickyVersions
 
@@ -53,8 +53,8 @@ class RoutedModel:
 
     def __init__(
         self,
-        shares: Sequence[tuple[LoadedModel, int]],
-        versions: Mapping[int, LoadedModel],
+        shares: Sequence[tuple[LoadedVersion, int]],
+        versions: Mapping[int, LoadedVersion],
         sequences: StickyVersions,
         shadow: ShadowTraffic | None = None,
     ) -> None:
@@ -124,13 +124,18 @@ class RoutedModel:
     def cancel(self, request: InferRequest) -> None:
         """Nothing: requests know the version that they were handed to."""
 
+    def tell_batches(self) -> None:
+        """As ``LoadedModel.tell_batches``, of all its versions."""
+        for model in self._versions.values():
+            model.tell_batches()
+
     def close(self) -> None:
         """It is replaced: let go of the versions."""
         self._shares = ()
         self._only = self._shadow = None
         self._versions.clear()
 
-    def _of_sequence(self, correlation_id: int | str, flags: int) -> LoadedModel:
+    def _of_sequence(self, correlation_id: int | str, flags: int) -> LoadedVersion:
         sequences = self._sequences
         number = None if flags & SEQUENCE_START else sequences.version(correlation_id)
         target = None if number is None else self._versions.get(number)
