@@ -288,7 +288,8 @@ class EnsembleRun:
         listed = ", ".join(f"'{name}'" for name in names)
         return BackendError(
             f"in ensemble '{self._model.name}', {request_label(self.request.id)}unexpected deadlock, at least one "
-            f"output is not set while no more ensemble steps can be made: {listed}; a model did not return what its step maps"
+            f"output is not set while no more ensemble steps can be made: {listed}; a model did not return what its "
+            "step maps"
         )
 
     def _note(self, parameters: Parameters) -> None:
