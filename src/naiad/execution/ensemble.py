@@ -22,6 +22,7 @@ from naiad.execution.ensemble_members import Members
 from naiad.execution.ensemble_pace import Pace
 from naiad.execution.ensemble_run import EnsembleRun
 from naiad.execution.ensemble_step import StepRequest
+from naiad.execution.ensemble_tracing import RunTrace
 from naiad.execution.model import NEVER
 from naiad.execution.reshape import as_model_sees
 from naiad.execution.serving import ServingModel
@@ -72,6 +73,7 @@ class EnsembleModel:
         self._runs: dict[InferRequest, EnsembleRun] = {}
         self._expected: deque[Members] = deque()
         self._stopping = False
+        self._sampler: Sampler | None = None
         self._members = Members(spec, models)
         self.spec = replace(spec, decoupled=self._members.graph.is_decoupled)
         # Those that requests began with before others took their place.
@@ -128,6 +130,7 @@ class EnsembleModel:
 
     def trace_with(self, sampler: Sampler | None) -> None:
         """Trace the requests that ``sampler`` chooses from now on, or none."""
+        self._sampler = sampler
 
     def stop_accepting(self) -> None:
         """Refuse new requests; those accepted go on."""
@@ -189,6 +192,8 @@ class EnsembleModel:
         answers.in_flight += 1
         members.runs += 1
         run = self._runs[request] = EnsembleRun(self, members, plan, request, cache)
+        if self._sampler is not None or request.__class__ is StepRequest:
+            run.trace = RunTrace.begin(self._sampler, request, self.spec, self.version)
         run.begin()
 
     def expect(self) -> None:
@@ -251,6 +256,8 @@ class EnsembleModel:
         self._count(run)
         if run.cache is not None:
             run.cache.keep(request, outputs)
+        if run.trace is not None:
+            run.trace.end(request, outputs, None)
         self._answers.respond(request, outputs, None)
         self._answers.tell_when_drained()
 
@@ -259,6 +266,8 @@ class EnsembleModel:
         if is_last:
             self._end(run)
             self._count(run)
+            if run.trace is not None:
+                run.trace.end(run.request, outputs, None)
         try:
             run.request.respond_part(outputs, None, is_last)
         except Exception:
@@ -276,6 +285,8 @@ class EnsembleModel:
         reason = error.reason if isinstance(error, (CancelledError, ResponseBacklogError)) else "OTHER"
         self.statistics.count_failure(reason, monotonic_ns() - request.received_ns)
         self._answers.log_error(request, error)
+        if run.trace is not None:
+            run.trace.end(request, None, error)
         self._answers.respond(request, {}, error)
         self._answers.tell_when_drained()
 

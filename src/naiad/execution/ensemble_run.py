@@ -21,6 +21,7 @@ from naiad.execution.caching import ModelCache
 from naiad.execution.ensemble_errors import at_inputs, in_step
 from naiad.execution.ensemble_members import Members, fitted
 from naiad.execution.ensemble_step import StepRequest
+from naiad.execution.ensemble_tracing import RunTrace
 from naiad.execution.serving import ServingModel
 from naiad.request import (
     SEQUENCE_END,
@@ -52,12 +53,13 @@ class EnsembleRun:
         members: who runs its steps; ``cache`` is where its answer is kept, None for nowhere.
         steps: those that run or wait for their turn.
         input_ns, infer_ns, output_ns: what the models took, all steps together.
+        trace: of the request; None when it is not traced.
         is_over: the request is answered; what still comes of its steps counts for nothing.
     """
 
     __slots__ = (
         "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size", "_tasks", "cache", "infer_ns", "input_ns",
-        "is_over", "members", "output_ns", "request", "start_ns", "steps",
+        "is_over", "members", "output_ns", "request", "start_ns", "steps", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +77,7 @@ class EnsembleRun:
         self._parameters: Parameters | None = None
         self.steps: set[StepRequest] = set()
         self.is_over = False
+        self.trace: RunTrace | None = None
         self.start_ns = self.input_ns = self.infer_ns = self.output_ns = 0
 
     def begin(self) -> None:
@@ -123,6 +126,8 @@ class EnsembleRun:
         for name, shape in shapes.items():
             inputs[name] = inputs[name].reshape(shape)
         request = StepRequest(self, task, members.targets[step.index], terms, inputs)
+        if self.trace is not None:
+            request.trace = self.trace.step()
         self.steps.add(request)
         self._model.pace.start(request)
 
@@ -161,6 +166,9 @@ class EnsembleRun:
                 return
             self.steps.discard(request)
             self._model.pace.has_ended(request)
+            if request.trace is not None and self.trace is not None:
+                spec = self.members.targets[request.task.step.index].spec
+                self.trace.step_ended(request, request.trace, request.batch, outputs, error, spec)
         if self.is_over:
             request.batch = None
             return

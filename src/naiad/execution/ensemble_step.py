@@ -11,6 +11,7 @@ from naiad.execution.batch import Batch
 from naiad.request import Array, InferRequest, Recipient, RequestTerms
 
 if TYPE_CHECKING:
+    from naiad.execution.ensemble_tracing import StepTrace
     from naiad.scheduling.ensemble_progress import Task
 
 
@@ -34,10 +35,11 @@ class StepRequest(InferRequest):
 
     Attributes:
         batch: the one that it runs in, told by its model; None where there is none.
+        trace: what a trace of the caller's request gets to know of it; None where it is not traced.
         took: what an ensemble took for it: nanoseconds of input, inference and output, all its steps together.
     """
 
-    __slots__ = ("batch", "run", "target", "task", "took")
+    __slots__ = ("batch", "run", "target", "task", "took", "trace")
     # The request of the ensemble was accepted and holds its place; refusing its steps would waste what was done for it.
     can_be_refused = False
 
@@ -55,6 +57,7 @@ class StepRequest(InferRequest):
         self.received_ns = self.queued_ns = monotonic_ns()
         self.batch: Batch | None = None
         self.took: tuple[int, int, int] | None = None
+        self.trace: StepTrace | None = None
 
     def aim(self, recipient: Recipient) -> None:
         """Another version answers."""

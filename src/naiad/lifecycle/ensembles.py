@@ -16,7 +16,7 @@ from weakref import WeakSet
 from naiad.config.ensemble import EnsembleSpec
 from naiad.config.labels import with_labels
 from naiad.config.resolve import finish, prepare
-from naiad.errors import InternalError, InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
+from naiad.errors import InternalError, InvalidArgumentError, NaiadError, UnavailableError
 from naiad.execution.ensemble import EnsembleModel
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.namespaces import resolve
@@ -59,9 +59,6 @@ class Owner(Protocol):
             InvalidArgumentError: it waits for the asker.
             NaiadError: it could not be loaded.
         """
-
-    def loadable_key(self, name: str) -> str:
-        """Not "" for a model that requests have loaded."""
 
     def retire_ensemble(self, entry: ModelEntry, version: VersionEntry, problem: NaiadError) -> None:
         """Let a version go that lost a member."""
@@ -158,7 +155,7 @@ class Ensembles:
             )
         for step in spec.ensemble.steps:
             entry = self._entry(step.model)
-            if entry is None or (entry.serving is None and not self._owner.loadable_key(step.model)):
+            if entry is None or entry.serving is None:
                 problem = _why(entry) or str(failures.get(step.model, ""))
                 why = f" Model '{step.model}' loading failed with error: {problem}" if problem else ""
                 raise MissingMemberError(
@@ -233,8 +230,8 @@ class Ensembles:
                 self._check(model.spec, {})
                 model.renew()
             except NaiadError as error:
-                if isinstance(error, (NotFoundError, UnavailableError)):
-                    # What it lacks is loaded when a request comes.
+                if isinstance(error, UnavailableError):
+                    # Its routes lead to no version for now.
                     continue
                 self._owner.retire_ensemble(entry, version, error)
                 self._lacking[entry.name] = model.spec

@@ -318,11 +318,11 @@ class ModelManager:
     # Members of ensembles
 
     async def load_member(self, name: str, asker: Asker) -> bool:
-        """As ``ensembles.Owner``: in explicit mode; in other modes what is under way is waited for."""
+        """As ``ensembles.Owner``: where models are loaded on request; elsewhere what is under way is waited for."""
         async with self._turn(name, asker) as operation:
             entry = self.entries.get(name)
             is_tried = entry is not None and (entry.serving is not None or (entry.has_failed and not self.loaded))
-            if is_tried or not self._is_explicit:
+            if is_tried or not (self._is_explicit or self.loadable_key(name)):
                 return False
             await self._load_found(name, NO_OVERRIDES, False, operation)
             return True
