@@ -23,7 +23,7 @@ from naiad.lifecycle.namespaces import resolve
 from naiad.lifecycle.operations import WaitsForItselfError
 from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import in_thread
-from naiad.scheduling.ensemble_graph import EnsembleError
+from naiad.scheduling.ensemble_graph import EnsembleError, build
 
 if TYPE_CHECKING:
     from naiad.config.read import ReadConfig
@@ -78,7 +78,7 @@ class Ensembles:
         self._settings = settings
         # All that have requests, also those on their way out.
         self._all: WeakSet[EnsembleModel] = WeakSet()
-        # What is tried again when a model comes.
+        # What could not be loaded, or had to go, for the models that it needs: tried again when these have changed.
         self._lacking: dict[str, ModelSpec] = {}
         # Models that were loaded for an ensemble, and that nobody asked for otherwise.
         self._brought: set[str] = set()
@@ -107,13 +107,13 @@ class Ensembles:
                 raise
             except NaiadError as error:
                 failures[member] = error
+        cache = self._settings.cache if spec.is_cached else None
         try:
             self._check(spec, failures)
-        except MissingMemberError:
+            model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
+        except EnsembleError:
             self._lacking[name] = spec
             raise
-        cache = self._settings.cache if spec.is_cached else None
-        model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
         config.model_transaction_policy.decoupled = model.spec.decoupled
         self._all.add(model)
         self._lacking.pop(name, None)
@@ -204,7 +204,7 @@ class Ensembles:
             # Ensembles may be members of others.
             continue
         for name, spec in list(self._lacking.items()):
-            if self._lacks_none(spec):
+            if self._fits(spec):
                 del self._lacking[name]
                 task = self._owner.begin_again(name)
                 self._loads.add(task)
@@ -217,12 +217,23 @@ class Ensembles:
             await asyncio.wait(set(self._loads))
             self._look()
 
-    def _lacks_none(self, spec: ModelSpec) -> bool:
+    def _fits(self, spec: ModelSpec) -> bool:
+        """Whether an ensemble could be loaded with the models that are there."""
         try:
             self._check(spec, {})
-        except MissingMemberError:
+            build(spec, self._specs(spec))
+        except EnsembleError:
             return False
         return True
+
+    def _specs(self, spec: ModelSpec) -> list[ModelSpec]:
+        """Those of the models of each step; of all that serve."""
+        found: list[ModelSpec] = []
+        for step in () if spec.ensemble is None else spec.ensemble.steps:
+            entry = self._entry(step.model)
+            serving = {} if entry is None else {model.version: model for model in entry.loaded()}
+            found.append(serving[max(serving) if step.version is None else step.version].spec)
+        return found
 
     def _drop_broken(self) -> bool:
         for entry, version, model in list(self._serving()):
