@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from naiad.errors import NaiadError
+from naiad.request import request_label
 from naiad.scheduling.ensemble_graph import Graph, Step
+
+
+def in_ensemble(ensemble: str, request_id: str, error: NaiadError) -> NaiadError:
+    """What a request failed with between its steps, of the same class."""
+    return _again(error, f"in ensemble '{ensemble}', {request_label(request_id)}{error}")
 
 
 def in_step(ensemble: str, step: Step, error: NaiadError) -> NaiadError:

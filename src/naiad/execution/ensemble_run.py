@@ -18,7 +18,7 @@ from naiad.errors import (
     ServerStoppingError,
 )
 from naiad.execution.caching import ModelCache
-from naiad.execution.ensemble_errors import at_inputs, in_step
+from naiad.execution.ensemble_errors import at_inputs, in_ensemble, in_step
 from naiad.execution.ensemble_members import Members, fitted
 from naiad.execution.ensemble_step import StepRequest
 from naiad.execution.ensemble_tracing import RunTrace
@@ -70,7 +70,7 @@ class EnsembleRun:
         self.cache = cache
         self._plan = plan
         self.request = request
-        self._progress = Progress(plan, self._is_true)
+        self._progress = Progress(plan, is_true)
         self._tasks: deque[Task] = deque()
         self._is_busy = False
         self._size = 0
@@ -87,7 +87,7 @@ class EnsembleRun:
         try:
             tasks = self._progress.begin(inputs)
         except NaiadError as error:
-            self._fail(error)
+            self._fail(in_ensemble(self._model.name, self.request.id, error))
             return
         self._go_on(tasks)
 
@@ -181,7 +181,7 @@ class EnsembleRun:
         try:
             tasks = self._take(request, outputs, final)
         except NaiadError as wrong:
-            self._fail(wrong)
+            self._fail(in_ensemble(self._model.name, self.request.id, wrong))
             return
         self._go_on(tasks)
 
@@ -214,25 +214,15 @@ class EnsembleRun:
 
     def _refuse(self, why: str, task: Task) -> None:
         raise ResponseBacklogError(
-            f"in ensemble '{self._model.name}', {request_label(self.request.id)}step {task.step.index} (model "
-            f"'{task.step.model}') sends responses faster than the steps behind it take them: {why}, so the request "
-            "was cancelled"
+            f"step {task.step.index} (model '{task.step.model}') sends responses faster than the steps behind it take "
+            f"them: {why}, so the request was cancelled"
         )
 
     def _hold(self, size: int) -> None:
         """Count the tensors that are held."""
-        self._model.budget.bytes += size - self._size
-        self._size = size
-
-    def _is_true(self, condition: Array) -> bool:
-        """Whether a condition holds: the same for all rows of a request."""
-        if condition.dtype != bool or not condition.size or bool(condition.any()) is not bool(condition.all()):
-            raise InvalidArgumentError(
-                f"in ensemble '{self._model.name}', {request_label(self.request.id)}a tensor that says whether a step "
-                f"runs has to be all true or all false; it is {condition.dtype} with shape {list(condition.shape)}"
-                + (": send the rows that differ as requests of their own" if condition.size > 1 else "")
-            )
-        return bool(condition.flat[0])
+        if size != self._size:
+            self._model.budget.bytes += size - self._size
+            self._size = size
 
     # Responses
 
@@ -330,3 +320,18 @@ class EnsembleRun:
         self.is_over = True
         self._hold(0)
         self._tasks.clear()
+
+
+def is_true(condition: Array) -> bool:
+    """Whether a condition holds: the same for all rows of a request. Holds on to no request.
+
+    Raises:
+        InvalidArgumentError: it is not the same for all.
+    """
+    if condition.dtype != bool or not condition.size or bool(condition.any()) is not bool(condition.all()):
+        raise InvalidArgumentError(
+            "a tensor that says whether a step runs has to be all true or all false; it is "
+            f"{condition.dtype} with shape {list(condition.shape)}"
+            + (": send the rows that differ as requests of their own" if condition.size > 1 else "")
+        )
+    return bool(condition.flat[0])
