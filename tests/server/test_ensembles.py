@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import queue
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,7 @@ def write_all(repository: Path) -> None:
         outputs={"OUT": "TYPE_INT32 -1", "EXTRA": "TYPE_INT32 -1"},
     )
     write_ensemble(repository, "stream", *chain("single", "counts", "adds"), batch=0)
+    write_ensemble(repository, "slow_stream", *chain("counts", "slow"), batch=0, scheduling="max_inflight_requests: 1")
     write_ensemble(
         repository,
         "with_start",
@@ -257,10 +260,42 @@ def test_responses_meet_what_the_request_brought(server: RunningServer) -> None:
     assert _stream(server, "with_start", 4) == [{"OUT": [n + 4], "FIRST": [4]} for n in range(4)]
 
 
+def test_responses_that_come_too_fast_end_their_request_alone(server: RunningServer) -> None:
+    found: queue.Queue[Any] = queue.Queue()
+    given = tritonclient.grpc.InferInput("IN", [1], "INT32")
+    given.set_data_from_numpy(np.array([6000], np.int32))
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+        client.start_stream(callback=lambda result, error: found.put((result, error)))
+        client.async_stream_infer("slow_stream", [given])
+        errors = []
+        while not errors:
+            _, error = found.get(timeout=20)
+            errors += [str(error)] if error is not None else []
+    assert "step 0 (model 'counts') sends responses faster than the steps behind it take them: 4096" in errors[0]
+    assert _stream(server, "stream", 2) == [{"OUT": [1]}, {"OUT": [2]}]
+
+
 def test_events_over_http(server: RunningServer) -> None:
     answer = server.post("/v2/models/stream/generate_stream", {"IN": [3]})
     events = [json.loads(line[6:])["OUT"] for line in answer.body.decode().split("\n\n") if line]
     assert events == [1, 2, 3]
+
+
+# The page
+
+
+def test_the_example_of_the_page_works(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ensembles.md").read_text(encoding="utf-8")
+    serve, ask_it = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    subprocess.run(["bash", "-euc", serve.replace("naiad serve", "echo")], cwd=tmp_path, check=True)
+    body = ask_it.partition("-d '")[2].rpartition("'")[0]
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
+        answer = server.infer("pipeline", json.loads(body)).json()
+        assert answer["outputs"] == [{"name": "RESULT", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]}]
+        given = json.loads(body)["inputs"]
+        for inputs, ran in ((given, {"slow": 2, "tidy": 0}), (given[:1], {"slow": 2, "tidy": 1})):
+            assert server.infer("pipeline", {"inputs": inputs}).status == 200
+            assert {name: server.statistics(name)["inference_count"] for name in ran} == ran
 
 
 # Figures

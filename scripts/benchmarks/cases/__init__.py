@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..figures import Figure
 from ..settings import Settings
 from . import (
+    ensemble,
     execution,
     growth,
     grpc_growth,
@@ -58,6 +59,7 @@ CASES: Mapping[str, Case] = {
     "python_start": python_start.python_start,
     "python_memory": python_start.python_memory,
     "python_spin": python_spin.python_spin,
+    "ensemble": ensemble.measure,
     "execution": execution.measure,
     "reload": reload.measure,
     "load_beside": load_beside.measure,
