@@ -249,6 +249,8 @@ def test_an_ensemble_with_a_decoupled_step_is_decoupled(server: RunningServer) -
     config = server.get("/v2/models/stream/config").json()
     assert config["model_transaction_policy"] == {"decoupled": True}
     assert server.infer("stream", numbers([3])).status == 501
+    # Said of the others as well, as by the reference.
+    assert server.get("/v2/models/chain/config").json()["model_transaction_policy"] == {"decoupled": False}
 
 
 @pytest.mark.parametrize("count", [0, 1, 50])

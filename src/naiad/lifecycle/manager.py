@@ -319,6 +319,8 @@ class ModelManager:
 
     async def load_member(self, name: str, asker: Asker) -> bool:
         """As ``ensembles.Owner``: where models are loaded on request; elsewhere what is under way is waited for."""
+        keys = self._keys_seen(name)
+        name = keys[0] if len(keys) == 1 else name
         async with self._turn(name, asker) as operation:
             entry = self.entries.get(name)
             is_tried = entry is not None and (entry.serving is not None or (entry.has_failed and not self.loaded))
