@@ -168,9 +168,17 @@ class BatchWriter:
 
     def _form_of(self, request: InferRequest, pieces: list[Piece]) -> int:
         terms = request.terms
+        is_placed = terms.regions is not None and self._places
+        if is_placed and request.use is None:
+            # One that a shadow watches, or is a copy for: what it asks for in regions is written behind the model.
+            return self.form(self._described(request, False), pieces)
         found = self._forms.get(terms)
         if found is not None:
             return found
+        return self._add_form(terms, self._described(request, is_placed), pieces)
+
+    def _described(self, request: InferRequest, is_placed: bool) -> bytes:
+        terms = request.terms
         tensors = [(self._spec.inputs[name], array.shape) for name, array in request.inputs.items()]
         inputs = [[t.name, t.dtype.wire, as_model_sees(shape, t, self._spec)] for t, shape in tensors]
         described = {
@@ -183,9 +191,9 @@ class BatchWriter:
             "trace": None,
             "decoupled": self._spec.decoupled,
         }
-        if terms.regions is not None and self._places:
+        if terms.regions is not None and is_placed:
             described["placed"] = [name for name, _ in terms.regions.outputs]
-        return self._add_form(terms, orjson.dumps(described), pieces)
+        return orjson.dumps(described)
 
     def segment(self, size: int, pieces: list[Piece]) -> Segment:
         """A segment to be filled, which the child is told about if it is new.

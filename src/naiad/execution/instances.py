@@ -11,6 +11,7 @@ from naiad.config.spec import ModelSpec
 from naiad.execution.batch import Batch
 from naiad.execution.child_answers import Answers
 from naiad.execution.child_calls import Models
+from naiad.execution.child_warm_again import WarmAgain
 from naiad.execution.child_warmup import WarmProcess
 from naiad.execution.hosted import HostedInstance, HostedSpec
 from naiad.execution.inline import InlineInstance
@@ -92,6 +93,8 @@ class InstanceSet:
 
     def _make(self, place: Place, spec: ModelSpec, warmup: Warmup) -> AnyInstance:
         made = self._new(place, spec, warmup)
+        if isinstance(made, ProcessInstance) and warmup.samples and not place.group.passive:
+            made.warm_again = WarmAgain(spec, warmup.again, self._answers, self._loop)
         self.all.append(made)
         self._places[made] = place
         return made

@@ -11,7 +11,7 @@ import os
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic, monotonic_ns
 from typing import Any, Final
@@ -94,6 +94,7 @@ class ProcessInstance:
         answers: who takes what the child says from now on.
         problem: what is wrong with the child, "" for nothing.
         is_down: no child is there, and it will take a while until there is one.
+        warm_again: called instead of ``answers.child_revived`` when a child comes back, which it then calls itself.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class ProcessInstance:
         self._spec = spec
         self._child_spec = child
         self.answers = answers
+        self.warm_again: Callable[[ProcessInstance], object] | None = None
         self._loop = loop
         self._models = models
         self._metrics = metrics or CustomMetrics()
@@ -535,10 +537,13 @@ class ProcessInstance:
             response = Response(0, None, overtime if batch is late else error, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY)
             self.answers.child_responded(request, response, batch)
 
+    def count_work(self) -> None:
+        """What the child does from now on counts as work: its warm-up does not."""
+        self._number_at_birth = self._last_number
+
     def _has_worked(self) -> bool:
         """Whether the child has come to the end of a batch."""
-        first = self._number_at_birth + 1
-        number = self._requests.number
+        number, first = self._requests.number, self._number_at_birth + 1
         return number > first or (number == first and self._requests.batch is None)
 
     def _revive_later(self, is_down: bool) -> None:
@@ -584,7 +589,7 @@ class ProcessInstance:
         self._process, is_asked = started
         self._attach(is_asked)
         logger.info("%s runs again", self.name)
-        self.answers.child_revived(self)
+        (self.warm_again or self.answers.child_revived)(self)
 
 
 def _give_up(started: tuple[ChildProcess, bool] | None) -> None:

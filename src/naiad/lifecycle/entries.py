@@ -32,7 +32,7 @@ class VersionEntry:
         config: its completed configuration message once there is one.
         asker: who it is when it asks for models to be loaded.
         folder: what it was loaded from and has to be given back, if anything.
-        note: why it was unloaded, where nobody asked for that; goes behind ``UNLOADED``.
+        reason_gone: its reason once it is unloaded; another one when the server did so by itself.
     """
 
     version: int
@@ -43,14 +43,14 @@ class VersionEntry:
     asker: Asker | None = None
     folder: ModelFolder | None = None
     follows_failure: bool = False
-    note: str = ""
+    reason_gone: str = UNLOADED
 
     @property
     def was_unloaded(self) -> bool:
-        """It is not there, or soon will not be, because somebody wanted so."""
+        """It is not there, or soon will not be, because somebody wanted so, or the server made room."""
         if self.state is ModelState.UNLOADING:
             return True
-        return self.state is ModelState.UNAVAILABLE and self.reason.startswith(UNLOADED)
+        return self.state is ModelState.UNAVAILABLE and self.reason in (UNLOADED, self.reason_gone)
 
     def become(self, state: ModelState, reason: str = "") -> None:
         """Move on to ``state``.

@@ -471,6 +471,12 @@ class ServerOptions:
         "/opt/tritonserver/repoagents",
         "Folder of repository agents: the file NAME/agent.py in it is the agent NAME.",
     )
+    repoagent_timeout_secs: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0),
+        600,
+        "Seconds that a repository agent may take for one action; a load whose agent takes longer fails. 0 for any.",
+    )
 
     backend_directory: str = declare(
         Group.BACKEND,
@@ -674,14 +680,6 @@ class ServerOptions:
         return found
 
     def _repository_problems(self) -> Iterator[str]:
-        remote = next((p for p in (*self.model_repository, *self.paths) if isinstance(p, RemoteUri)), None)
-        if remote is not None and self.model_control_mode == "poll":
-            yield (
-                f"--model-control-mode=poll looks at local folders only, and '{remote}' is none: use explicit, where a "
-                "load fetches what has changed"
-            )
-        if remote is not None and self.model_namespacing:
-            yield f"--model-namespacing is for local folders only, and '{remote}' is none: give each model its own name"
         if self.load_model and self.model_control_mode != "explicit":
             yield "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
         if "*" in self.load_model and len(self.load_model) > 1:
