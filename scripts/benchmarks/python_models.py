@@ -109,6 +109,21 @@ def add_square(repository: Path, name: str) -> None:
     add_model(repository, name, 'backend: "square"', *tensors, IS_DECOUPLED, ONE_INSTANCE)
 
 
+def add_python_ensemble(repository: Path, name: str) -> None:
+    """An ensemble of ``<name>_add`` and ``<name>_double``: FP32 [-1] INPUT0 to (INPUT0 + 1) * 2, batched up to 64."""
+    for part, change in (("add", "given + np.float32(1)"), ("double", "given * np.float32(2)")):
+        code = "import numpy as np\n" + IDENTITY.replace('"OUTPUT0", given', f'"OUTPUT0", {change}')
+        tensors = _from_input_to_output(-1)
+        add_python_model(repository, f"{name}_{part}", code, "max_batch_size: 64", *tensors, "dynamic_batching { }")
+    steps = ", ".join(
+        f'{{ model_name: "{name}_{part}" model_version: -1 input_map {{ key: "INPUT0" value: "{given}" }} '
+        f'output_map {{ key: "OUTPUT0" value: "{made}" }} }}'
+        for part, given, made in (("add", "INPUT0", "more"), ("double", "more", "OUTPUT0"))
+    )
+    fields = ("max_batch_size: 64", *_from_input_to_output(-1), f"ensemble_scheduling {{ step [ {steps} ] }}")
+    add_model(repository, name, 'platform: "ensemble"', *fields)
+
+
 def add_large(repository: Path, name: str) -> None:
     """A model that holds 200 MB, and gives FP32 [-1] INPUT0 back as OUTPUT0."""
     holds = "    def initialize(self, args):\n        self.held = np.ones(25_000_000)\n\n    def execute("

@@ -9,6 +9,7 @@ from ..settings import Settings
 from . import (
     cache_hit,
     decoupled_streams,
+    ensemble,
     execution,
     growth,
     grpc_growth,
@@ -63,6 +64,7 @@ CASES: Mapping[str, Case] = {
     "python_spin": python_spin.python_spin,
     "decoupled_python": decoupled_streams.python,
     "decoupled_square": decoupled_streams.square,
+    "ensemble": ensemble.measure,
     "execution": execution.measure,
     "cache_hit": cache_hit.measure_hits,
     "queue_curve": queue_curve.measure,

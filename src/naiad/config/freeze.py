@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from naiad.config.batch_shapes import assembly, max_batch_bytes, splits_failed
+from naiad.config.ensemble import ensemble_of
 from naiad.config.messages import enum_name
 from naiad.config.rate_limiter import rate_limiter
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueuePolicySpec, QueueSpec, TensorSpec
@@ -39,6 +40,7 @@ def freeze(config: Any) -> ModelSpec:
         assembly=assembly(config),
         max_batch_bytes=max_batch_bytes(config),
         splits_failed=splits_failed(config),
+        ensemble=ensemble_of(config),
     )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from naiad.config.assembly import BatchAssembly
+    from naiad.config.ensemble import EnsembleSpec
     from naiad.config.warmup import WarmupSample
     from naiad.tensor.dtypes import DataType
 
@@ -166,7 +167,7 @@ class ModelSpec:
     answers may come from the response cache. ``accelerators`` are the names under
     ``optimization.execution_accelerators``, those for GPUs first. ``assembly`` is None where a batch is the rows of its
     requests, one behind the other. ``max_batch_bytes`` is 0 for no limit. ``splits_failed`` says that a batch that
-    failed is run again in parts.
+    failed is run again in parts. ``ensemble`` is the graph of a model that is made of other models, None for the rest.
     """
 
     name: str
@@ -189,6 +190,7 @@ class ModelSpec:
     assembly: BatchAssembly | None = None
     max_batch_bytes: int = 0
     splits_failed: bool = True
+    ensemble: EnsembleSpec | None = None
 
     @property
     def instance_count(self) -> int:

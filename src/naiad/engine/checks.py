@@ -79,7 +79,9 @@ def check_outputs(spec: ModelSpec, names: Sequence[str]) -> tuple[str, ...]:
         if name not in spec.outputs:
             raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{spec.name}'")
     wanted = frozenset(names)
-    return tuple(name for name in spec.outputs if not wanted or name in wanted)
+    # Those of an ensemble come by name, as in the reference.
+    ordered = spec.outputs if spec.ensemble is None else sorted(spec.outputs)
+    return tuple(name for name in ordered if not wanted or name in wanted)
 
 
 def check_size(spec: ModelSpec, name: str, expected: int, found: int, request_id: str) -> None:

@@ -17,6 +17,7 @@ from naiad.execution.answers import ModelAnswers
 from naiad.execution.assembly import assemble, is_small_assembly
 from naiad.execution.batch import Batch
 from naiad.execution.batch_strategy import CustomBatching
+from naiad.execution.ensemble_step import tell_batch
 from naiad.execution.gather import gather, is_small
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
@@ -42,6 +43,7 @@ class Dispatcher:
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
         is_limited: whether an idle instance may have to wait for its turn.
+        tells_batches: steps of ensembles among the requests are told the batch that they run in.
     """
 
     is_limited: ClassVar[bool] = False
@@ -68,6 +70,7 @@ class Dispatcher:
         self.passive: set[AnyInstance] = set()
         self.turn_is_set = False
         self.outage: UnavailableError | None = None
+        self.tells_batches = False
         self._timer: LoopTimer | None = None
 
     # Instances that come and go
@@ -162,6 +165,8 @@ class Dispatcher:
 
     def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         """Hand a batch to an instance; gives what became of it when that is known at once."""
+        if self.tells_batches:
+            tell_batch(batch)
         if isinstance(instance, ProcessInstance):
             return instance.run(batch)
         if isinstance(instance, SteppedInstance):

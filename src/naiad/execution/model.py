@@ -267,6 +267,10 @@ class LoadedModel:
         """The processes that its instances run in, if they do not run in the server's."""
         return [i.pid for i in self._instances if isinstance(i, ProcessInstance) and i.pid]
 
+    def tell_batches(self) -> None:
+        """From now on tell requests that are steps of ensembles which batch they run in."""
+        self._queue.tells_batches = True
+
     # The way of a request
 
     def submit(self, request: InferRequest) -> None:
