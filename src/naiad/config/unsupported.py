@@ -88,7 +88,6 @@ def _secondary_devices(config: Any) -> Iterator[str]:
 
 
 UNSUPPORTED = (
-    Unsupported("sequence batching", "remove it to serve the model without sequences", _field("sequence_batching")),
     Unsupported("ensemble models", "serve the steps as models of their own", _field("ensemble_scheduling")),
     Unsupported(
         "any number of responses for a request with a backend other than python",

@@ -17,6 +17,7 @@ from naiad.cache.local import LocalCache
 from naiad.config.labels import with_labels
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import PreparedConfig, finish, prepare
+from naiad.config.sequence import run_spec, with_initial_states
 from naiad.config.source import ModelSource
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError, NaiadError
@@ -170,8 +171,9 @@ def start_backend(
         if settings.auto_complete:
             backend.complete(prepared.config)
         spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
+        spec = with_initial_states(spec, source.folder(version), prepared.origin)
         backend.config = prepared.config
-        backend.start(spec)
+        backend.start(run_spec(spec))
     except BaseException as error:
         backend.close()
         if isinstance(error, NaiadError):
