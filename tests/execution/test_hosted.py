@@ -299,7 +299,7 @@ def test_a_killed_process_fails_what_it_held_and_comes_back(repository: Path, wa
         model = loaded(manager)
         held = [Caller(float(n)) for n in (SLEEP, 1, 2)]
         submit(model, *held)
-        await until(lambda: not model._idle)
+        await until(lambda: not model._queue.idle)
         queued = Caller(5.0)
         submit(model, queued)
         process = process_of(model)

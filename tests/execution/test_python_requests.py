@@ -60,7 +60,7 @@ def process_instance(model: Any) -> ProcessInstance:
 
 
 def is_idle(model: Any) -> bool:
-    return model.in_flight == model.statistics.pending == 0 and len(model._idle) == 1
+    return model.in_flight == model.statistics.pending == 0 and len(model._queue.idle) == 1
 
 
 @pytest.mark.parametrize("alike", [True, False], ids=["alike", "different"])
@@ -152,7 +152,7 @@ def test_a_request_that_is_given_back_for_ever_ends_when_its_caller_gives_up(tmp
     async def test(model: Any) -> None:
         submit(model, caller := Caller(1))
         await until(lambda: model.statistics.execution_count > 3, 5)
-        await until(lambda: not len(model._batcher))
+        await until(lambda: not len(model._queue.batcher))
         model.cancel(caller)
         assert isinstance(await caller.error(5), CancelledError)
         assert is_idle(model)

@@ -1,0 +1,135 @@
+"""What the processes of a model version tell: answers, batches that are done, and their own coming and going."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from time import monotonic_ns
+
+from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE
+from naiad.config.spec import ModelSpec
+from naiad.errors import BackendError, UnavailableError
+from naiad.execution.answers import ModelAnswers
+from naiad.execution.batch import Batch
+from naiad.execution.child_codec import Response
+from naiad.execution.counting import count_one
+from naiad.execution.dispatch import Dispatcher
+from naiad.execution.hosted import HostedInstance
+from naiad.execution.instances import AnyInstance
+from naiad.execution.process import ProcessInstance
+from naiad.request import Array, InferRequest, request_label
+
+logger = logging.getLogger("naiad")
+
+
+class ChildEvents:
+    """Takes what the processes of one model version tell, as ``child_answers.Answers``. The event loop alone uses it.
+
+    Attributes:
+        held: responses that are not final yet, of requests that get one.
+        instances: all of the model; given once they are made.
+    """
+
+    def __init__(self, spec: ModelSpec, answers: ModelAnswers, queue: Dispatcher) -> None:
+        self._name = spec.name
+        self._decoupled = spec.decoupled
+        self._answers = answers
+        self._queue = queue
+        self.held: dict[InferRequest, Response] = {}
+        self.instances: Sequence[AnyInstance] = ()
+
+    def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+        """Take the one response of each request of a batch. The instance gets its next batch before that."""
+        answers = self._answers
+        self.child_revived(instance)
+        answered_ns = answers.count(batch)
+        for request, arrays in zip(batch.requests, outputs, strict=True):
+            answers.respond(request, arrays, None)
+        if answers.tracer is not None:
+            answers.tracer.trace(batch.requests, batch, answered_ns, outputs)
+        answers.tell_when_drained()
+
+    def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
+        """Take one response of a request that runs in a process."""
+        if self._decoupled:
+            self._respond_part(request, response, batch)
+            return
+        answers = self._answers
+        if not response.final:
+            self.held[request] = response
+            return
+        held = self.held.pop(request, None) if self.held else None
+        if held is not None and response.outputs is None and response.error is None:
+            response = held._replace(flags=held.flags | response.flags)
+        if response.flags & FLAG_RESCHEDULE:
+            self._queue.push_again(request)
+        elif response.error is not None and not response.flags & FLAG_OWN:
+            answers.fail(request, response.error)
+            if answers.tracer is not None:
+                answers.tracer.trace((request,), batch, monotonic_ns(), (None,), response.error, False)
+        elif response.outputs is None and response.error is None:
+            text = f"{request_label(request.id)}model '{self._name}' ended the request without a response"
+            answers.fail(request, BackendError(text))
+        else:
+            # An error that the model chose as its answer counts as a success: it did what it was asked for.
+            answered_ns = count_one(answers.statistics, request, batch, answers.clock.wall_ms())
+            answers.let_go(request)
+            if response.error is not None:
+                answers.log_error(request, response.error)
+            answers.respond(request, {} if response.outputs is None else response.outputs, response.error)
+            if answers.tracer is not None:
+                answers.tracer.trace((request,), batch, answered_ns, (response.outputs,), response.error)
+        answers.tell_when_drained()
+
+    def _respond_part(self, request: InferRequest, response: Response, batch: Batch) -> None:
+        answers = self._answers
+        if response.final:
+            if response.flags & FLAG_RESCHEDULE:
+                self._queue.push_again(request)
+                return
+            answers.let_go(request)
+            if response.error is None or response.flags & FLAG_OWN:
+                count_one(answers.statistics, request, batch, answers.clock.wall_ms())
+            else:
+                answers.statistics.count_failure(response.error.reason, monotonic_ns() - request.received_ns)
+        try:
+            request.respond_part(response.outputs, response.error, response.final)
+        except Exception:
+            logger.exception("%sthe answer could not be sent", request_label(request.id))
+        if response.final:
+            if answers.tracer is not None:
+                answers.tracer.trace((request,), batch, monotonic_ns(), (response.outputs,), response.error)
+            answers.tell_when_drained()
+
+    def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
+        """An instance is free for the next batch."""
+        self._answers.statistics.count_execution(
+            batch.rows, batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
+        )
+        self.child_revived(instance)
+
+    def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
+        """Batches of a framework's process are done."""
+        if is_free:
+            # It gets its next batch before the callers get their answers.
+            self._queue.freed(instance)
+        self._answers.settle(batches)
+
+    def child_died(self, instance: ProcessInstance) -> None:
+        """An instance can take no batch for now."""
+        self._queue.take_back(instance)
+
+    def child_down(self, instance: ProcessInstance) -> None:
+        """An instance will have no process for a while. Nobody waits for it when no other is left."""
+        serving = [i for i in self.instances if i not in self._queue.passive]
+        if not all(isinstance(i, ProcessInstance) and i.is_down for i in serving):
+            return
+        text = f"Stub process '{instance.name}' is not healthy. {instance.problem}"
+        self._queue.outage = UnavailableError(text)
+        self._queue.fail_all(self._queue.outage)
+
+    def child_revived(self, instance: ProcessInstance) -> None:
+        """An instance can take a batch again."""
+        if instance not in self._queue.passive:
+            self._queue.outage = None
+            self._queue.freed(instance)

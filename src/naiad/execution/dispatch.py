@@ -1,0 +1,202 @@
+"""The queue of one model version, and the instances that wait for work: the one is handed to the other in batches.
+
+The event loop alone uses it, where it is not said otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic_ns
+
+from naiad.config.spec import ModelSpec
+from naiad.errors import InternalError, NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
+from naiad.execution.answers import ModelAnswers
+from naiad.execution.batch import Batch
+from naiad.execution.gather import gather, is_small
+from naiad.execution.hosted import HostedInstance
+from naiad.execution.instances import AnyInstance
+from naiad.execution.process import ProcessInstance
+from naiad.execution.thread import InstanceThread
+from naiad.execution.timer import LoopTimer
+from naiad.execution.waiting_time import WaitingTime
+from naiad.request import InferRequest
+from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
+from naiad.scheduling.policy_queue import PolicyQueue
+
+
+class Dispatcher:
+    """Queues the requests of a model version and hands batches of them to its idle instances.
+
+    Attributes:
+        batcher: the queue; ``policies`` is what it stands on where the model has queue policies.
+        batches: whether requests are worth waiting for each other.
+        idle: instances that can take a batch; the list stays the same one.
+        passive: those that get none, as in ``InstanceSet``.
+        turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
+        outage: why no instance will be there for a while.
+    """
+
+    def __init__(self, spec: ModelSpec, loop: asyncio.AbstractEventLoop, answers: ModelAnswers) -> None:
+        self._spec = spec
+        self._loop = loop
+        self._answers = answers
+        self.policies = PolicyQueue(spec.queue) if spec.queue is not None else None
+        self._waiting_time: WaitingTime | None = None
+        if self.policies is not None:
+            self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late)
+        self.batcher = _make_batcher(spec, self.policies)
+        self.batches = isinstance(self.batcher, DynamicBatcher)
+        self.idle: list[AnyInstance] = []
+        self.passive: set[AnyInstance] = set()
+        self.turn_is_set = False
+        self.outage: UnavailableError | None = None
+        self._timer: LoopTimer | None = None
+
+    # Requests
+
+    def push_by_policy(self, request: InferRequest) -> None:
+        """Queue a request of a model that has ``policies``; errors as ``LoadedModel.submit``."""
+        try:
+            self.batcher.push(request)
+        except QueueFullError as error:
+            self._answers.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
+            raise self._answers.budget.refuse("queue", str(error)) from None
+        if self._waiting_time is not None:
+            self._waiting_time.watch()
+
+    def push_again(self, request: InferRequest) -> None:
+        """The model gave a request back: it waits for its turn again."""
+        self._answers.statistics.pending += 1
+        if self.policies is None:
+            self.batcher.push(request)
+        else:
+            self.policies.append_again(request)
+        if self.idle and not self.turn_is_set:
+            self.turn_is_set = True
+            self._loop.call_soon(self.turn)
+
+    def wake(self) -> None:
+        """A request came while an instance was idle and no turn was set."""
+        if self.batches:
+            self.turn_is_set = True
+            self._loop.call_soon(self.turn)
+        else:
+            # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
+            self.turn()
+
+    def discard(self, request: InferRequest) -> bool:
+        """Take a request out of the queue; False when it waits no more."""
+        if not self.batcher.discard(request):
+            return False
+        self._answers.statistics.pending -= 1
+        return True
+
+    def fail_all(self, error: NaiadError) -> None:
+        """Answer every request that waits with ``error``."""
+        for request in self.batcher.drain():
+            self._answers.statistics.pending -= 1
+            self._answers.fail(request, error)
+        self._answers.tell_when_drained()
+
+    def _refuse_late(self, request: InferRequest) -> None:
+        self._answers.statistics.pending -= 1
+        self._answers.fail(request, RequestTimeoutError("Request timeout expired"))
+        self._answers.tell_when_drained()
+
+    # Batches
+
+    def turn(self) -> None:
+        """End of a loop turn in which requests came or an instance became idle: hand batches out."""
+        self.turn_is_set = False
+        now_ns = monotonic_ns()
+        if self._waiting_time is not None:
+            self._waiting_time.look(now_ns)
+        idle = self.idle
+        while idle:
+            requests, wake_ns = self.batcher.take(now_ns)
+            if not requests:
+                if wake_ns:
+                    self._wake_at(wake_ns)
+                return
+            self._answers.statistics.pending -= len(requests)
+            batch = Batch(requests)
+            if isinstance(idle[-1], ProcessInstance):
+                self._run_in_child(idle.pop(), batch)
+                now_ns = monotonic_ns()
+                continue
+            if is_small(batch):
+                # Done here without a fight for the interpreter, which would cost the instance's thread far more.
+                try:
+                    batch.inputs = gather(batch, self._spec)
+                except Exception:
+                    # The instance meets it again, and there it fails this batch alone.
+                    batch.inputs = None
+                batch.gather_ns = monotonic_ns() - now_ns
+            instance = idle.pop()
+            if finished := instance.run(batch):
+                idle.append(instance)
+                self._answers.settle(finished)
+            now_ns = monotonic_ns()
+
+    def _run_in_child(self, instance: AnyInstance, batch: Batch) -> None:
+        if not isinstance(instance, ProcessInstance):
+            raise InternalError(f"instance '{instance.name}' is no process")
+        if isinstance(instance, HostedInstance):
+            if finished := instance.run(batch):
+                self.idle.append(instance)
+                self._answers.settle(finished)
+            return
+        if refused := instance.run(batch):
+            self.idle.append(instance)
+            self._answers.settle(refused)
+
+    def finished_in_thread(self, instance: InstanceThread, batches: list[Batch]) -> None:
+        """Batches are done; called in the thread of an instance."""
+        try:
+            self._loop.call_soon_threadsafe(self._finished, instance, batches)
+        except RuntimeError:
+            # The loop is closed: the server was told to abort and nobody waits for these answers.
+            return
+
+    def _finished(self, instance: InstanceThread, batches: list[Batch]) -> None:
+        self.freed(instance)
+        self._answers.settle(batches)
+
+    def freed(self, instance: AnyInstance) -> None:
+        """An instance can take a batch; one that is passive gets none."""
+        if instance not in self.passive:
+            self.idle.append(instance)
+            self.turn()
+
+    def take_back(self, instance: AnyInstance) -> None:
+        """An instance can take no batch for now."""
+        if instance in self.idle:
+            self.idle.remove(instance)
+
+    def serve_by(self, fresh: list[AnyInstance]) -> None:
+        """The instances have changed; ``fresh`` are those that can take a batch now."""
+        self.idle[:] = [i for i in self.idle if i not in self.passive] + fresh
+        if fresh:
+            self.outage = None
+        self.turn()
+
+    def _wake_at(self, at_ns: int) -> None:
+        if self._timer is None:
+            self._timer = LoopTimer(self._loop, self.turn)
+        self._timer.arm(at_ns)
+
+    def close(self) -> None:
+        """Give the loop's own resources back; the last call."""
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+        if self._waiting_time is not None:
+            self._waiting_time.close()
+            self._waiting_time = None
+        self.idle.clear()
+
+
+def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None) -> Batcher:
+    if spec.batching is None or spec.max_batch_size < 1:
+        return SingleBatcher(queue)
+    return DynamicBatcher(spec.batching, spec.max_batch_size, queue)
