@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from naiad.errors import NaiadError
 from naiad.request import Array, InferRequest
@@ -18,6 +19,7 @@ class Batch:
         inputs: the gathered inputs; None while they are still to be gathered, which the instance then does.
         results: the model's output arrays, valid when ``error`` is None.
         gather_ns: how long gathering took when the loop did it, else 0.
+        splits: whether its requests are run one by one when it fails.
         start_ns, input_ns, infer_ns, end_ns: monotonic times, in the instance, of the start, of the inputs being
             gathered, of the model being done and of the hand-back.
     """
@@ -35,6 +37,7 @@ class Batch:
         "rows",
         "start_ns",
     )
+    splits: ClassVar[bool] = True
 
     def __init__(self, requests: list[InferRequest]) -> None:
         self.requests = requests

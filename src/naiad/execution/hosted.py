@@ -69,7 +69,7 @@ class HostedInstance(ProcessInstance):
         except Exception as error:
             # What was said about forms and segments holds.
             self._send_all(pieces)
-            if isinstance(error, NaiadError) and len(batch.requests) > 1:
+            if isinstance(error, NaiadError) and len(batch.requests) > 1 and batch.splits:
                 return self._run_singly(batch)
             return self._refuse(batch, error)
         self._sent[number] = batch
@@ -105,7 +105,7 @@ class HostedInstance(ProcessInstance):
         else:
             batch.results = response.outputs
         self._done_batches.append(batch)
-        if batch.error is not None and len(batch.requests) > 1:
+        if batch.error is not None and len(batch.requests) > 1 and batch.splits:
             # One bad input costs only its own request.
             for single in split(batch):
                 self._done_batches += self.run(single) or ()

@@ -41,7 +41,7 @@ def run_batch(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = 
     left without requests, as a run that failed and answers nobody.
     """
     run_once(instance, batch, spec, places)
-    if batch.error is None or len(batch.requests) == 1:
+    if batch.error is None or len(batch.requests) == 1 or not batch.splits:
         return [batch]
     singles = split(batch)
     for single in singles:

@@ -23,6 +23,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
+from naiad.execution.sequence_model import SequenceModel
 from naiad.execution.shared_process import SharedProcesses
 from naiad.execution.warmup import Warmup
 from naiad.lifecycle.candidate import Finder
@@ -97,7 +98,8 @@ def load_version(
     except BaseException:
         backend.close()
         raise
-    model = LoadedModel(
+    kind = LoadedModel if spec.sequence is None else SequenceModel
+    model = kind(
         spec,
         version,
         backend,
