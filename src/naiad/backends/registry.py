@@ -32,16 +32,23 @@ logger = logging.getLogger("naiad")
 PYTHON = "python"
 BACKEND_DIRECTORY = "backend-directory"
 BACKENDS = {
+    "dyna_sequence": Entry("naiad.backends.builtin.sequence:DynaSequenceBackend"),
     "identity": Entry("naiad.backends.builtin.identity:IdentityBackend"),
+    "implicit_state": Entry("naiad.backends.builtin.implicit_state:ImplicitStateBackend"),
+    "iterative_sequence": Entry("naiad.backends.builtin.iterative:IterativeSequenceBackend"),
     "onnxruntime": Entry("naiad.backends.onnxruntime:OnnxRuntimeBackend", "onnxruntime", "onnx"),
     PYTHON: Entry("naiad.backends.python.backend:PythonBackend"),
     "pytorch": Entry("naiad.backends.pytorch:PyTorchBackend", "torch", "torch"),
+    "sequence": Entry("naiad.backends.builtin.sequence:SequenceBackend"),
 }
+
+# Those of them that are programs for the process of a Python model.
+_PYTHON_PROGRAMS = frozenset({"iterative_sequence"})
 
 # Backends of the reference server: a name from this list is right, only not served here.
 NOT_BUILT = frozenset(
     (
-        *("dali", "ensemble", "fil", "iterative_sequence", "openvino", "repeat", "sequence", "square"),
+        *("dali", "ensemble", "fil", "openvino", "repeat", "square"),
         *("tensorflow", "tensorrt", "tensorrtllm", "vllm"),
     )
 )
@@ -54,7 +61,7 @@ def known() -> tuple[str, ...]:
 
 def settings_name(backend: str) -> str:
     """The name whose ``--backend-config`` settings hold for ``backend``: those of ``python`` for a Python-based one."""
-    return backend if backend in BACKENDS else PYTHON
+    return PYTHON if backend in _PYTHON_PROGRAMS else backend if backend in BACKENDS else PYTHON
 
 
 def create(backend: str, context: BackendContext) -> Backend:

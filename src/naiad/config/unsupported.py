@@ -15,9 +15,9 @@ from naiad.config.problems import Origin
 from naiad.errors import ConfigError
 
 CUSTOM_BATCHER = "TRITON_BATCH_STRATEGY_PATH"
-ONE_RESPONSE = frozenset({"identity", "onnxruntime", "pytorch"})
+ONE_RESPONSE = frozenset({"dyna_sequence", "identity", "implicit_state", "onnxruntime", "pytorch", "sequence"})
 """The backends of Naiad whose models send one response for each request. Those of other names are Python-based."""
-OWN_BACKENDS = ONE_RESPONSE | {"python"}
+OWN_BACKENDS = ONE_RESPONSE | {"iterative_sequence", "python"}
 """All backends of Naiad itself."""
 
 
