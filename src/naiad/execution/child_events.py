@@ -103,9 +103,7 @@ class ChildEvents:
 
     def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """An instance is free for the next batch."""
-        self._answers.statistics.count_execution(
-            batch.rows, batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
-        )
+        self._answers.count_execution(batch)
         self.child_revived(instance)
 
     def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:

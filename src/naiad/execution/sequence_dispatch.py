@@ -160,6 +160,11 @@ class SequenceDispatcher(Dispatcher):
         if self.idle and not self.turn_is_set:
             self.wake()
 
+    def freed_soon(self, instance: AnyInstance) -> None:
+        """An instance can take a batch at the end of the loop's turn."""
+        self.idle.append(instance)
+        self.wake_later()
+
     def turn(self) -> None:
         """Hand batches out to the idle instances that have something to run."""
         self.turn_is_set = False

@@ -94,6 +94,17 @@ class SequenceEvents(ChildEvents):
             queue.wake_later()
         super().child_responded(request, response, batch)
 
+    def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
+        """As ``ChildEvents.child_finished``, but the instance gets its next batch at the end of the loop's turn.
+
+        The responses that came with this are taken by then, so that the next requests can be part of it.
+        """
+        self._answers.count_execution(batch)
+        if instance not in self._sequences.passive:
+            self._sequences.found(instance)
+            self._sequences.outage = None
+            self._sequences.freed_soon(instance)
+
     def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
         """As ``ChildEvents.hosted_finished``."""
         self._sequences.end_batches(batches)
