@@ -13,6 +13,7 @@ from naiad.errors import InternalError, NaiadError, QueueFullError, RequestTimeo
 from naiad.execution.answers import ModelAnswers
 from naiad.execution.batch import Batch
 from naiad.execution.gather import gather, is_small
+from naiad.execution.held_back import dynamic_batcher_kind
 from naiad.execution.hosted import HostedInstance
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
@@ -199,4 +200,4 @@ class Dispatcher:
 def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None) -> Batcher:
     if spec.batching is None or spec.max_batch_size < 1:
         return SingleBatcher(queue)
-    return DynamicBatcher(spec.batching, spec.max_batch_size, queue)
+    return dynamic_batcher_kind()(spec.batching, spec.max_batch_size, queue)

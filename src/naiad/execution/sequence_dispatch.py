@@ -23,6 +23,7 @@ from naiad.execution.answers import ModelAnswers
 from naiad.execution.batch import Batch
 from naiad.execution.dispatch import Dispatcher
 from naiad.execution.gather import gather, is_small
+from naiad.execution.held_back import held_back
 from naiad.execution.inline import InlineInstance
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
@@ -45,7 +46,7 @@ class SequenceDispatcher(Dispatcher):
         super().__init__(run_spec(spec), loop, answers)
         self._name = spec.name
         self._iterative = sequence.iterative
-        self._strategy = make_sequence_batcher(sequence, spec.instance_count, spec.max_batch_size)
+        self._strategy = held_back(make_sequence_batcher(sequence, spec.instance_count, spec.max_batch_size))
         self.sequences = self._strategy.sequences
         self._maker = StepMaker(spec, sequence)
         self._steps: dict[InferRequest, Step] = {}
