@@ -113,10 +113,12 @@ def write(
     count: int = 1,
     more: str = "",
     max_batch_size: int = 4,
+    tensors: str = TENSORS,
 ) -> Path:
     """A model with the section ``sequence_batching``; its folder."""
-    config = f"""backend: "{backend}" max_batch_size: {max_batch_size} {TENSORS}
-        instance_group [ {{ kind: KIND_CPU count: {count} }} ] {section and f"sequence_batching {{ {section} }}"} {more}"""
+    config = f"""backend: "{backend}" max_batch_size: {max_batch_size} {tensors} {more}
+        instance_group [ {{ kind: KIND_CPU count: {count} }} ]
+        {section and f"sequence_batching {{ {section} }}"}"""
     folder = write_model(repository, name, config, graph=source if backend == "onnxruntime" else "")
     if backend == "python":
         (folder / "1" / "model.py").write_text(source)
@@ -134,6 +136,7 @@ def write_all(repository: Path) -> None:
     hosted = 'parameters { key: "execution" value { string_value: "process" } }'
     write(repository, "onnx_process", f"oldest {{ }} {STATE}", GRAPH, "onnxruntime", 2, hosted)
     write(repository, "calls", "", CALLS)
+    write(repository, "completed", f"oldest {{ }} {STATE}", GRAPH, "onnxruntime", tensors="")
 
 
 class Client:

@@ -15,7 +15,7 @@ from server.running import RunningServer, serving, until
 from server.sequence_models import Client, as_json, controls, write, write_all
 
 WAYS = ("http", "grpc", "stream")
-MODELS = ("direct", "oldest", "python_states", "onnx_direct", "onnx_oldest", "onnx_process")
+MODELS = ("direct", "oldest", "python_states", "onnx_direct", "onnx_oldest", "onnx_process", "completed")
 Refused = tritonclient.utils.InferenceServerException
 
 
@@ -123,6 +123,22 @@ def test_a_caller_who_leaves_takes_what_waits_along(server: RunningServer, clien
     with pytest.raises(Refused, match="must specify the START flag"):
         client.step("grpc", "oldest", 903, 1)
     assert client.run("grpc", "oldest", 903, [7, 1]) == [7, 8]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["http", "grpc"])
+def test_torch_models_have_states(server: RunningServer, client: Client, repository: Path, way: str) -> None:
+    pytest.importorskip("torch")
+    from backends.torch_models import Total, save
+
+    name = f"torch_{way}"
+    state = 'state [ { input_name: "TOTAL" output_name: "NEXT" data_type: TYPE_INT32 dims: [ 1 ] } ]'
+    folder = write(repository, name, f"oldest {{ }} {state}", "", "pytorch")
+    save(folder / "1" / "model.pt", Total())
+    reload(server, name)
+    with ThreadPoolExecutor(6) as pool:
+        runs = [pool.submit(client.run, way, name, 100 + n, [n, 1, 2]) for n in range(6)]
+        assert [run.result(60) for run in runs] == [[n, n + 1, n + 3] for n in range(6)]
 
 
 # Other versions of the models

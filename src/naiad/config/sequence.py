@@ -88,8 +88,8 @@ def run_spec(spec: ModelSpec) -> ModelSpec:
         return spec
     controls = {control.tensor.name: control.tensor for control in spec.sequence.controls}
     states = {state.input.name: state.input for state in spec.sequence.states}
-    outputs = {state.output.name: state.output for state in spec.sequence.states}
-    return replace(spec, inputs={**spec.inputs, **controls, **states}, outputs={**outputs, **spec.outputs})
+    outputs = {s.output.name: s.output for s in spec.sequence.states if s.output.name not in spec.outputs}
+    return replace(spec, inputs={**spec.inputs, **controls, **states}, outputs={**spec.outputs, **outputs})
 
 
 def with_initial_states(spec: ModelSpec, folder: Path, origin: Origin) -> ModelSpec:
