@@ -180,6 +180,11 @@ class LoadedModel:
             self._direct = None
 
     @property
+    def is_busy(self) -> bool:
+        """Somebody waits for an answer, or goes on with what was begun here."""
+        return self._answers.in_flight > 0
+
+    @property
     def is_drained(self) -> bool:
         """No accepted request is left."""
         return self._answers.in_flight == 0

@@ -139,6 +139,11 @@ class SequenceModel(LoadedModel):
         """Sequences are under way."""
         return self._sequences.sequences.live > 0
 
+    @property
+    def is_busy(self) -> bool:
+        """As ``LoadedModel.is_busy``: a sequence that is under way is not to lose its state."""
+        return super().is_busy or self.has_live
+
     def _takes_the_same(self, other: LoadedModel) -> bool:
         ours, theirs = self.spec, other.spec
         return (
