@@ -263,7 +263,6 @@ def test_problems_stand_at_their_lines() -> None:
 
 
 REFUSED = {
-    "sequence_batching { }": ["sequence_batching"],
     'platform: "ensemble" ensemble_scheduling { }': ["ensemble_scheduling"],
     'backend: "pytorch" model_transaction_policy { decoupled: true }': ["model_transaction_policy.decoupled"],
     "batch_input { }": ["batch_input"],

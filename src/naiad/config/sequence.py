@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 INITIAL_STATES: Final = "initial_state"
 """The folder, in that of the model, where files with initial states lie."""
 MAX_SLOTS: Final = 1 << 16
-"""Sequences that an instance has at a time, whatever the configuration says; the others wait."""
+"""Sequences that a model has at a time, whatever the configuration says; the others wait."""
 MAX_INITIAL_BYTES: Final = 1 << 30
 _KIND: Final = "CONTROL_SEQUENCE_"
 _VALUES: Final = (
@@ -35,12 +35,12 @@ def sequence_spec(config: Any) -> SequenceSpec | None:
     if not config.HasField("sequence_batching"):
         return None
     found = config.sequence_batching
-    rows = max(1, config.max_batch_size)
+    rows = max(1, int(config.max_batch_size))
     is_oldest = found.HasField("oldest")
     strategy = found.oldest if is_oldest else found.direct
     return SequenceSpec(
         oldest=is_oldest,
-        slots=min(MAX_SLOTS, strategy.max_candidate_sequences if _has_candidates(strategy, is_oldest) else rows),
+        slots=_slots(config, strategy.max_candidate_sequences if is_oldest else 0, rows),
         max_idle_ns=found.max_sequence_idle_microseconds * 1000,
         max_queue_delay_ns=strategy.max_queue_delay_microseconds * 1000,
         minimum_slot_utilization=0.0 if is_oldest else strategy.minimum_slot_utilization,
@@ -52,8 +52,10 @@ def sequence_spec(config: Any) -> SequenceSpec | None:
     )
 
 
-def _has_candidates(strategy: Any, is_oldest: bool) -> bool:
-    return is_oldest and strategy.max_candidate_sequences > 0
+def _slots(config: Any, candidates: int, rows: int) -> int:
+    """Of each instance; the bound is for all of them together."""
+    instances = sum(int(group.count) for group in config.instance_group)
+    return max(1, min(int(candidates) if candidates > 0 else rows, MAX_SLOTS // max(1, instances)))
 
 
 def _tensor(name: str, dtype: DataType, dims: tuple[int, ...], config: Any) -> TensorSpec:

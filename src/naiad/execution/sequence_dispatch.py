@@ -111,6 +111,7 @@ class SequenceDispatcher(Dispatcher):
             return
         self._answers.statistics.pending += 1
         request.is_made = False
+        request.is_again = True
         self.sequences.take_back(request.sequence)
         self._place(request.sequence)
         self.wake_later()
@@ -173,6 +174,9 @@ class SequenceDispatcher(Dispatcher):
         waiting = list(self.idle)
         while waiting:
             instance = waiting.pop()
+            if instance not in self.idle:
+                # It ended while others were answered.
+                continue
             now_ns = monotonic_ns()
             rows, at_ns = self._strategy.take(self._number(instance), now_ns)
             if not rows:
@@ -251,6 +255,8 @@ class SequenceDispatcher(Dispatcher):
         if self._steps.pop(step.original, None) is None:
             return
         sequence = step.sequence
+        if self._iterative and not sequence.waiting:
+            self.sequences.end(sequence, 0)
         following = self.sequences.finish(sequence, monotonic_ns())
         self._place(sequence)
         if following is not None:

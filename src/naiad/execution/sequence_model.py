@@ -129,7 +129,7 @@ class SequenceModel(LoadedModel):
     def follow(self, model: SequenceModel) -> None:
         """Take the place of ``model``, whose sequences go on there."""
         for before in (*model._before, model):
-            if before._takes_the_same(self) and before.has_live:
+            if before._takes_the_same(self):
                 before._is_followed = True
                 before._after.append(self)
                 self._before.append(before)

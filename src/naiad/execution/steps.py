@@ -57,10 +57,11 @@ class Step(InferRequest):
         correlation_id: as the model is told.
         sequence: the one that it belongs to, once it is queued.
         is_made: it has its controls and states.
+        is_again: the model gave it back to be run once more.
         failure: why there are no outputs, though the model gave some.
     """
 
-    __slots__ = ("correlation_id", "failure", "is_made", "is_stateful", "original", "sequence")
+    __slots__ = ("correlation_id", "failure", "is_again", "is_made", "is_stateful", "original", "sequence")
     sequence: Sequence
 
     def __init__(self, original: InferRequest, terms: RequestTerms, correlation_id: int | str) -> None:
@@ -73,7 +74,7 @@ class Step(InferRequest):
         self.queued_ns = original.queued_ns
         self.held_bytes = original.held_bytes
         self.correlation_id = correlation_id
-        self.is_made = False
+        self.is_made = self.is_again = False
         self.is_stateful = False
         self.failure: NaiadError | None = None
 
@@ -157,20 +158,16 @@ class StepMaker:
     def make(self, request: InferRequest) -> Step:
         """The step of a request that is about to be queued.
 
-        A request to an iterative model is a sequence of its own, whatever its correlation id.
+        A request to an iterative model is a sequence of its own; those with one correlation id come one after another.
         """
         terms = request.terms
         if not self._iterative:
             return Step(request, terms, terms.correlation_id)
-        self._last_id += 1
-        own = RequestTerms(
-            terms.outputs,
-            terms.rows,
-            terms.shape_key,
-            timeout_us=terms.timeout_us,
-            flags=_FLAGS,
-            correlation_id=self._last_id,
-        )
+        if not terms.correlation_id:
+            self._last_id += 1
+        # No caller can have a negative number.
+        key = terms.correlation_id or -self._last_id
+        own = RequestTerms(terms.outputs, 1, terms.shape_key, timeout_us=terms.timeout_us, correlation_id=key)
         return Step(request, own, terms.correlation_id or self._last_id)
 
     def complete(self, step: Step) -> None:
@@ -183,7 +180,7 @@ class StepMaker:
                 memory.correlation = self._correlation_of(step.correlation_id, self._correlation.tensor.dtype)
         flags = request.terms.flags & _FLAGS
         if self._iterative:
-            flags = 0 if sequence.steps else flags | SEQUENCE_START
+            flags = 0 if step.is_again else flags | SEQUENCE_START
         inputs = {**request.inputs, **self._controls[flags]}
         if memory.correlation is not None and self._correlation is not None:
             inputs[self._correlation.tensor.name] = memory.correlation
