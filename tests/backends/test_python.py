@@ -190,3 +190,20 @@ def test_a_model_completes_its_own_configuration(tmp_path: Path) -> None:
         assert config.max_batch_size == 4
         assert config.HasField("dynamic_batching")
         assert [(i.name, list(i.dims)) for i in config.input] == [("X", [-1])]
+
+
+def test_a_model_class_from_another_file_may_complete_the_configuration(tmp_path: Path) -> None:
+    elsewhere = (
+        DOUBLES
+        + """
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_FP32", "dims": [-1]})
+        return config
+"""
+    )
+    write_python_model(tmp_path / "models", "imports", "from elsewhere import *\n", more="", tensors="")
+    (tmp_path / "models" / "imports" / "1" / "elsewhere.py").write_text(elsewhere)
+    with client_of(tmp_path / "models", tmp_path / "log") as client:
+        assert [i.name for i in client.grpc.get_model_config("imports").config.input] == ["X"]

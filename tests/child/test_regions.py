@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from naiad.child.client_files import RegionError
 from naiad.child.errors import ErrorCode
-from naiad.child.regions import POOL_BYTES, Memory, RegionError, Regions
+from naiad.child.regions import POOL_BYTES, Memory, Regions
 
 SIZE = 100_000
 

@@ -47,6 +47,12 @@ def test_an_unknown_command_gets_the_nearest_one(
     assert shown.out == ""
 
 
+def test_options_without_a_command_are_those_of_serve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["--model-repository", str(tmp_path / "nowhere"), "--http-port=junk"]) == 1
+    shown = capsys.readouterr()
+    assert "--http-port" in shown.err and "Run 'naiad serve --help' for the options.\n" in shown.err
+
+
 @pytest.mark.parametrize("command", ["serve", "check"])
 def test_a_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--http-port=junk", "--help"]) == 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from naiad.config.spec import ModelSpec, TensorSpec
-from naiad.engine.checks import Fit, check_inputs, check_outputs, check_size
+from naiad.engine.checks import Fit, check_inputs, check_outputs, check_request, check_size
 from naiad.errors import InvalidArgumentError
 from naiad.tensor.dtypes import BY_WIRE, DataType
 
@@ -219,6 +219,24 @@ def test_an_unknown_output_is_named() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         check_outputs(ONE, ["X", "nope"])
     assert str(caught.value) == "unexpected inference output 'nope' for model 'm'"
+
+
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ([Given("nope")], "unexpected inference output 'Q'"),
+        ([], "unexpected inference output 'Q'"),
+        ([Given("A", (9, 2))], "unexpected inference output 'Q'"),
+        ([Given("A"), Given("A")], "already exists"),
+    ],
+)
+def test_outputs_are_checked_before_inputs(given: list[Given], first: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=first):
+        check_request(ONE, given, ["Q"], "7")
+
+
+def test_a_request_that_fits() -> None:
+    assert check_request(ONE, [Given("A")], ["Z", "X"], "7") == (Fit(1, (("A", (2,)),)), ("X", "Z"))
 
 
 def test_sizes() -> None:

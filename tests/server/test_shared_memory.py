@@ -4,6 +4,8 @@ wrong with memory that somebody else owns."""
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -302,6 +304,61 @@ def test_truncated_memory_does_not_hurt_others_of_the_batch(server: RunningServe
                 texts = list(pool.map(run, range(4)))
             assert TEXT in texts[1]
             assert [texts[0], *texts[2:]] == ["", "", ""]
+
+
+ATTACK = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+size = os.fstat(fd).st_size
+data = os.pread(fd, size, 0)
+while True:
+    for left in (0, 100, size // 2):
+        os.ftruncate(fd, left)
+        os.ftruncate(fd, size)
+        os.pwrite(fd, data, 0)
+"""
+
+
+@pytest.mark.parametrize("model", ["doubles", "batched"])
+def test_memory_that_is_truncated_all_the_time_hurts_nobody_else(
+    server: RunningServer, caller: Caller, model: str
+) -> None:
+    """Also while it is being copied: the process of the model goes on, and so do its other requests."""
+    x = random_row(30_000)
+    protocol = "http" if caller.library is PROTOCOLS["http"] else "grpc"
+    children = {p.pid for p in psutil.Process(server.process.pid).children()}
+    with memory(x.nbytes) as bad, memory(x.nbytes) as source, memory(4 * x.nbytes) as target:
+        bad.put(x)
+        source.put(x)
+        for name, one in {"bad": bad, "good": source, "out": target}.items():
+            caller.register(name, one)
+
+        def run(number: int) -> list[str]:
+            own, texts = Caller(server, protocol), []
+            given = own.input("X", "FP32", [1, 30_000], "bad" if number < 2 else "good", x.nbytes)
+            place = ("bad", x.nbytes) if number == 1 else ("out", x.nbytes, number * x.nbytes)
+            for _ in range(40):
+                try:
+                    own.client.infer(model, [given], outputs=[own.output("Y", *place)])
+                except InferenceServerException as error:
+                    texts.append(str(error.message()))
+                    assert number < 2, texts
+                    continue
+                if number > 1:
+                    found = target.get(np.float32, [1, 30_000], number * x.nbytes)
+                    assert np.array_equal(found, 2 * x)
+            own.client.close()
+            return texts
+
+        attacker = subprocess.Popen([sys.executable, "-c", ATTACK, bad.path])
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                texts = [text for found in pool.map(run, range(4)) for text in found]
+        finally:
+            attacker.kill()
+            attacker.wait()
+        assert all("is not as large as it was when it was registered" in text for text in texts), texts
+    assert {p.pid for p in psutil.Process(server.process.pid).children()} == children
 
 
 @pytest.mark.parametrize("columns", [4, 30_000])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .arrays import Place
+from .client_files import RegionError
 from .errors import ErrorCode, FailedError
 from .forms import Form, Forms, aligned
 from .outbound import error_frame
 from .protocol import ALIKE, COUNT, EXECUTE, EXECUTE_ALIKE, IN_REGION, REQUEST
-from .regions import Parts, RegionError
+from .regions import Parts
 from .requests import InferenceRequest, received_request
 
 if TYPE_CHECKING:

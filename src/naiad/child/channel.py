@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import struct
 import threading
@@ -69,6 +70,7 @@ class Channel:
         self._large: bytearray | None = None
         self._large_filled = 0
         self._large_kind = self._large_number = 0
+        self._until_readable = _waiting_on(connection)
 
     def fileno(self) -> int:
         """The descriptor of the socket."""
@@ -94,7 +96,8 @@ class Channel:
             if self._reading.acquire(False):
                 try:
                     while not ready():
-                        self._read(_BASE_FLAGS)
+                        if not self._read(_NO_WAIT):
+                            self._until_readable()
                 finally:
                     self._reading.release()
             else:
@@ -211,3 +214,15 @@ class Channel:
                 for descriptor in numbers:
                     os.set_inheritable(descriptor, False)
                     self._descriptors.append(descriptor)
+
+
+def _waiting_on(connection: socket.socket) -> Callable[[], object]:
+    """What waits until there is something to be read.
+
+    Not ``recv``: whoever sleeps in that is also woken when the other side has read what was sent to it, for nothing.
+    """
+    if not hasattr(select, "poll"):
+        return lambda: select.select([connection], [], [])
+    waiting = select.poll()
+    waiting.register(connection, select.POLLIN)
+    return waiting.poll

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .alike import Answer, alike
+from .client_files import RegionError
 from .errors import GRPC_CODES, FailedError, ServerGoneError, TritonError, TritonModelException, describe
 from .forms import PADDING, Form, call_form, response_form
 from .protocol import (
@@ -37,7 +38,7 @@ from .protocol import (
     SEGMENT,
     SEGMENT_BYTES,
 )
-from .regions import Parts, RegionError, Regions
+from .regions import Parts, Regions
 from .requests import InferenceRequest
 from .responses import InferenceResponse
 from .segments import Segment, SegmentPool

@@ -32,8 +32,8 @@ a time. ``DROP_SEGMENT`` tells the other side to unmap one for good. A process t
 place of the kind ``IN_REGION`` has the number of a region instead of a segment's, and offset and size in that file. The
 child reads inputs from there, and writes outputs there: a request's form may have ``"placed": [name, ...]``, and then
 each request has one more place for each of these outputs, behind those of its inputs. Such an output is in its region
-when the response is sent, whose place for it is of that kind. Regions are read and written and never mapped, since
-their clients may truncate them at any time.
+when the response is sent, whose place for it is of that kind. Clients may truncate their regions at any time, which
+costs the request an error and nothing else.
 
 **A batch.** ``EXECUTE`` (number: the batch) has ``u32 requests, u32 reserved`` and for each request::
 

@@ -1,12 +1,12 @@
 """Shared memory of clients, which the server passes on: read into memory of this process's own, and written.
 
-It is never mapped: a client that truncates its file would end the process that looks into it.
+Models never see it itself: its client may write to it at any time, and truncate its file. It is copied through a
+guarded mapping where there can be one, else through the file.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import weakref
 from time import monotonic
 from typing import Any, Dict, Tuple
@@ -14,13 +14,14 @@ from typing import Any, Dict, Tuple
 import numpy as np
 
 from .arrays import Array
-from .errors import ErrorCode, FailedError
+from .client_files import ClientFile, RegionError
 
 KEEP_FREE_S = 2.0
 """How long memory that nobody needs is kept."""
 POOL_BYTES = 64 << 20
 """So much is kept at most."""
-_ONE_CALL = 1 << 30
+MAPPED_BYTES = 1 << 30
+"""Files of clients that are mapped have so many bytes at most, all together; what is more is read and written."""
 
 Part = Tuple[int, int, int]
 """A part of a region: its number, and offset and size in its file."""
@@ -28,37 +29,16 @@ Parts = Dict[str, Part]
 """Where outputs are wanted, by name."""
 
 
-class RegionError(Exception):
-    """A region cannot be read or written; ``answer`` is what the caller is told."""
-
-    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
-        super().__init__(message)
-        self.answer = FailedError(message, code)
-
-
-class _Region:
-    """The descriptor of a region, closed when nobody uses it any more."""
-
-    __slots__ = ("descriptor", "name")
-
-    def __init__(self, name: str, descriptor: int) -> None:
-        self.name = name
-        self.descriptor = descriptor
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
-
-
 class Regions:
     """The regions that the server passed on, by number."""
 
     def __init__(self) -> None:
         self.memory = Memory()
-        self._open: dict[int, _Region] = {}
+        self._open: dict[int, ClientFile] = {}
 
     def add(self, number: int, name: str, descriptor: int) -> None:
         """Take a region over, and with it the descriptor."""
-        self._open[number] = _Region(name, descriptor)
+        self._open[number] = ClientFile(name, descriptor, self._may_map)
 
     def drop(self, number: int) -> None:
         """Forget a region."""
@@ -73,13 +53,7 @@ class Regions:
         number, offset, size = part
         region = self._find(number)
         data = self.memory.take(size)
-        target = data.data
-        at = 0
-        while at < size:
-            read = os.preadv(region.descriptor, [target[at : at + _ONE_CALL]], offset + at)
-            if not read:
-                raise _truncated(region.name, offset + size)
-            at += read
+        region.read_into(data, offset)
         return data
 
     def write(self, part: Part, name: str, data: Any, size: int) -> None:
@@ -95,20 +69,19 @@ class Regions:
                 f"{size} bytes to hold the results"
             )
         region = self._find(number)
-        if os.fstat(region.descriptor).st_size < offset + size:
-            raise _truncated(region.name, offset + size)
-        # numpy arrays of any type give their bytes like this; an empty one has no memory to be looked at.
-        source = memoryview(_flat(data)) if size else memoryview(b"")
-        at = 0
-        try:
-            while at < size:
-                at += os.pwrite(region.descriptor, source[at : at + _ONE_CALL], offset + at)
-        except OSError as error:
-            raise RegionError(
-                f"shared memory region '{region.name}' cannot be written: {error.strerror}", ErrorCode.UNAVAILABLE
-            ) from error
+        if size:
+            region.write(_flat(data), offset)
 
-    def _find(self, number: int) -> _Region:
+    def trim(self) -> None:
+        """Let go of memory and of mappings that were not needed for a while. May be called in any thread."""
+        self.memory.trim()
+        for region in list(self._open.values()):
+            region.trim()
+
+    def _may_map(self, size: int) -> bool:
+        return size + sum(region.mapped_bytes for region in list(self._open.values())) <= MAPPED_BYTES
+
+    def _find(self, number: int) -> ClientFile:
         region = self._open.get(number)
         if region is None:
             raise RegionError(f"The server named region {number}, which it never sent")
@@ -161,13 +134,6 @@ class Memory:
             self._free.setdefault(block.nbytes, []).append((block, monotonic()))
 
 
-def _flat(data: Any) -> Any:
-    return data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else data
-
-
-def _truncated(name: str, needed: int) -> RegionError:
-    return RegionError(
-        f"shared memory region '{name}' is not as large as it was when it was registered: its file ends before byte "
-        f"{needed}. Keep the file as it is while the region is registered",
-        ErrorCode.INVALID_ARG,
-    )
+def _flat(data: Any) -> Array:
+    """The bytes of a tensor as an array."""
+    return data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)

@@ -196,7 +196,7 @@ class Session:
             # The next look ends the process then.
             with contextlib.suppress(ServerGoneError):
                 self.out.trim()
-                self.regions.memory.trim()
+                self.regions.trim()
                 if text := notice.take():
                     self.log("WARNING", text, once="memory")
         # Threads of the model may keep the process alive still. Nobody but the server would end it.

@@ -45,10 +45,17 @@ def _run(words: Sequence[str]) -> int:
     if first == "--version":
         print(f"naiad {__version__}")
         return 0
-    if first not in COMMANDS:
-        return _unknown(first)
-    module, _, function = COMMANDS[first][0].partition(":")
-    code: int = getattr(importlib.import_module(module), function)(words[1:])
+    if first in COMMANDS:
+        return _command(first, words[1:])
+    if first.startswith("--") and not _nearest(first, ["--help", "--version"]):
+        # As the reference is called, whose only command is this one.
+        return _command("serve", words)
+    return _unknown(first)
+
+
+def _command(name: str, words: Sequence[str]) -> int:
+    module, _, function = COMMANDS[name][0].partition(":")
+    code: int = getattr(importlib.import_module(module), function)(words)
     return code
 
 
@@ -58,18 +65,22 @@ def _help() -> str:
         "Usage: naiad <command> [OPTION ...]\n\nAn inference server that speaks the protocols of Triton.\n\n"
         f"Commands:\n{commands}\n"
         "Options:\n  --version   show the version and exit\n  -h, --help  show this text and exit\n\n"
-        "naiad <command> --help shows the options of a command.\n"
+        "naiad <command> --help shows the options of a command. Options alone are those of serve.\n"
     )
 
 
 def _unknown(word: str) -> int:
-    from naiad.options import nearest
-
-    near = nearest(word, [*COMMANDS, "--help", "--version"])
+    near = _nearest(word, [*COMMANDS, "--help", "--version"])
     hint = f"; did you mean '{near}'?" if near else f"; known ones are {', '.join(COMMANDS)}."
     what = "option" if word.startswith("-") else "command"
     print(f"error: unknown {what} '{word}'{hint}\nRun 'naiad --help' for what there is.", file=sys.stderr)
     return 1
+
+
+def _nearest(word: str, known: Sequence[str]) -> str | None:
+    from naiad.options import nearest
+
+    return nearest(word, known)
 
 
 def _fill_standard_descriptors() -> None:

@@ -39,6 +39,19 @@ class Fit(NamedTuple):
     shape_key: tuple[tuple[str, tuple[int, ...]], ...]
 
 
+def check_request(
+    spec: ModelSpec, inputs: Sequence[NamedShape], outputs: Sequence[str], request_id: str
+) -> tuple[Fit, tuple[str, ...]]:
+    """Check a request as a whole; gives what ``check_inputs`` and ``check_outputs`` give.
+
+    Raises:
+        InvalidArgumentError: as those. Outputs are looked at before inputs, but for an input that is there twice.
+    """
+    _check_repeats([i.name for i in inputs], request_label(request_id))
+    names = check_outputs(spec, outputs)
+    return check_inputs(spec, inputs, request_id), names
+
+
 def check_inputs(spec: ModelSpec, inputs: Sequence[NamedShape], request_id: str) -> Fit:
     """Check names, batch size, datatypes and shapes of a request's inputs.
 
@@ -84,8 +97,7 @@ def check_size(spec: ModelSpec, name: str, expected: int, found: int, request_id
 
 def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> None:
     given = [i.name for i in inputs]
-    if len(set(given)) < len(given):
-        raise InvalidArgumentError(f"{label}input '{_first_repeated(given)}' already exists in request")
+    _check_repeats(given, label)
     required = [t.name for t in spec.inputs.values() if not t.optional]
     if not len(required) <= len(given) <= len(spec.inputs):
         raise InvalidArgumentError(label + _count_text(spec, given, required))
@@ -99,9 +111,11 @@ def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> N
         )
 
 
-def _first_repeated(names: list[str]) -> str:
-    counts = Counter(names)
-    return next(n for n in names if counts[n] > 1)
+def _check_repeats(names: list[str], label: str) -> None:
+    if len(set(names)) < len(names):
+        counts = Counter(names)
+        repeated = next(n for n in names if counts[n] > 1)
+        raise InvalidArgumentError(f"{label}input '{repeated}' already exists in request")
 
 
 def _count_text(spec: ModelSpec, given: list[str], required: list[str]) -> str:

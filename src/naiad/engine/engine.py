@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from naiad.config.spec import ModelSpec, TensorSpec
-from naiad.engine.checks import check_inputs, check_outputs
+from naiad.engine.checks import check_request
 from naiad.engine.routes import RouteControl
 from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledInput, Checked
@@ -257,9 +257,9 @@ class Engine:
 
     @staticmethod
     def check(spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
-        """Check the request of a model that calls another; errors as ``check_inputs`` and ``check_outputs``."""
-        fit = check_inputs(spec, inputs, request_id)
-        return Checked(check_outputs(spec, outputs), fit.rows, fit.shape_key)
+        """Check the request of a model that calls another; errors as ``check_request``."""
+        fit, names = check_request(spec, inputs, outputs, request_id)
+        return Checked(names, fit.rows, fit.shape_key)
 
     @staticmethod
     def _serving_version(entry: ModelEntry) -> VersionEntry:

@@ -97,9 +97,7 @@ class ModelAnswers:
     def count(self, batch: Batch) -> int:
         """Count a batch that succeeded. Its requests are no longer held. Gives back the time that was counted to."""
         self.in_flight -= len(batch.requests)
-        self.budget.requests -= len(batch.requests)
-        self.budget.bytes -= sum([request.held_bytes for request in batch.requests])
-        return count_batch(self.statistics, batch, self.clock.wall_ms())
+        return count_batch(self.statistics, self.budget, batch, self.clock.wall_ms())
 
     def count_execution(self, batch: Batch) -> None:
         """Count a batch whose requests are counted one by one."""

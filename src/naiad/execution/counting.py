@@ -7,22 +7,32 @@ from time import monotonic_ns
 
 from naiad.execution.batch import Batch
 from naiad.request import InferRequest
+from naiad.scheduling.budget import RequestBudget
 from naiad.telemetry.statistics import ModelStatistics
 
 
 def count_batch(
-    statistics: ModelStatistics, batch: Batch, wall_ms: int, counted: Sequence[InferRequest] | None = None
+    statistics: ModelStatistics,
+    budget: RequestBudget,
+    batch: Batch,
+    wall_ms: int,
+    counted: Sequence[InferRequest] | None = None,
 ) -> int:
     """Count a batch that succeeded, once for all its requests; gives back the time that was counted to.
 
-    ``wall_ms`` is the wall clock's time in milliseconds. ``counted``: only these are requests, each with one row.
+    Its requests leave the budget. ``wall_ms`` is the wall clock's time in milliseconds. ``counted``: only these are
+    requests, each with one row.
     """
     requests = batch.requests if counted is None else counted
     now_ns, count = monotonic_ns(), len(requests)
-    received_ns = queued_ns = 0
+    received_ns = queued_ns = held_bytes = 0
+    # One loop for all of it: this is done for every request.
     for request in requests:
         received_ns += request.received_ns
         queued_ns += request.queued_ns
+        held_bytes += request.held_bytes
+    budget.requests -= count
+    budget.bytes -= held_bytes
     input_ns = batch.gather_ns + batch.input_ns - batch.start_ns
     times = (input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns)
     statistics.count_execution(batch.rows, *times)

@@ -89,6 +89,8 @@ class LoadedModel:
         self._answers = self._make_answers(ordered)
         self._queue, self._events = self._make_queue()
         self._push = self._queue.batcher.push
+        # Decided once, as this is asked for every request.
+        self._is_plain = cache is None and ordered is None and self._queue.policies is None
         self._set = InstanceSet(backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics)
         self._events.instances = self._instances = self._set.all
         self._queue.passive = self._set.passive
@@ -274,7 +276,7 @@ class LoadedModel:
             raise ServerStoppingError(
                 "Server is stopping, scheduler for model has stopped accepting new inference requests"
             )
-        if len(request.id) > MAX_ID and self._runs_in_processes:
+        if self._runs_in_processes and len(request.id) > MAX_ID:
             raise InvalidArgumentError(
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
                 "the process of a model"
@@ -282,7 +284,8 @@ class LoadedModel:
         queue, answers = self._queue, self._answers
         if queue.outage is not None:
             raise UnavailableError(str(queue.outage))
-        if self._cache is not None and self._answered_from_cache(request, self._cache):
+        is_plain = self._is_plain
+        if not is_plain and self._answered_from_cache(request):
             return
         budget, size = self.budget, request.held_bytes
         held = budget.bytes + size
@@ -292,16 +295,14 @@ class LoadedModel:
             or answers.in_flight >= budget.max_per_model
         ):
             self._check_room(request)
-        if queue.policies is None:
+        if is_plain:
             self._push(request)
         else:
-            self._push_by_policy(request)
+            self._push_specially(request)
         budget.bytes = held
         budget.requests += 1
         answers.in_flight += 1
         self._statistics.pending += 1
-        if answers.ordered is not None:
-            answers.ordered.expect(request)
         if queue.idle and not queue.turn_is_set:
             queue.wake()
 
@@ -325,8 +326,9 @@ class LoadedModel:
         self._answers.in_flight -= 1
         self._answers.tell_when_drained()
 
-    def _answered_from_cache(self, request: InferRequest, cache: ModelCache) -> bool:
-        if (outputs := cache.look_up(request)) is None:
+    def _answered_from_cache(self, request: InferRequest) -> bool:
+        cache = self._cache
+        if cache is None or (outputs := cache.look_up(request)) is None:
             return False
         self._statistics.last_inference_ms = self._clock.wall_ms()
         if self._answers.ordered is not None:
@@ -334,13 +336,19 @@ class LoadedModel:
         self._answers.respond(request, outputs, None)
         return True
 
-    def _push_by_policy(self, request: InferRequest) -> None:
-        try:
-            self._queue.push_by_policy(request)
-        except QueueFullError:
-            if self._cache is not None:
-                self._cache.keep(request, None)
-            raise
+    def _push_specially(self, request: InferRequest) -> None:
+        """Queue a request by the model's policies, and where answers are to come in the order of requests, note it."""
+        if self._queue.policies is None:
+            self._push(request)
+        else:
+            try:
+                self._queue.push_by_policy(request)
+            except QueueFullError:
+                if self._cache is not None:
+                    self._cache.keep(request, None)
+                raise
+        if self._answers.ordered is not None:
+            self._answers.ordered.expect(request)
 
     def check_room(self, size: int) -> None:
         """Check that a request of at least ``size`` bytes would be taken, before work is done for it.

@@ -35,9 +35,7 @@ class SequenceAnswers(ModelAnswers):
         if len(steps) == len(batch.requests):
             return super().count(batch)
         self.in_flight -= len(steps)
-        self.budget.requests -= len(steps)
-        self.budget.bytes -= sum([step.held_bytes for step in steps])
-        return count_batch(self.statistics, batch, self.clock.wall_ms(), steps)
+        return count_batch(self.statistics, self.budget, batch, self.clock.wall_ms(), steps)
 
     def fail(self, request: InferRequest, error: NaiadError) -> None:
         """As ``ModelAnswers.fail``; nothing for an empty row."""

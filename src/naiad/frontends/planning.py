@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from naiad.config.spec import ModelSpec
-from naiad.engine.checks import check_inputs, check_outputs, check_size
+from naiad.engine.checks import check_request, check_size
 from naiad.errors import InvalidArgumentError
 from naiad.execution.serving import ServingModel
 from naiad.regions.registry import LONGEST_NAME
@@ -66,13 +66,12 @@ class Planner(Generic[_Plan]):
             InvalidArgumentError: the request does not fit the model.
         """
         spec = self.model.spec
-        fit = check_inputs(spec, header.inputs, header.id)
         wanted = header.outputs or []
-        names = check_outputs(spec, [o.name for o in wanted])
+        fit, names = check_request(spec, header.inputs, [o.name for o in wanted], header.id)
         asked = {o.name: o.binary for o in wanted}
         inputs: list[BinaryInput] = []
         size = 0
-        # As in ``check_inputs``, the reference meets the inputs in the reverse of the order sent.
+        # As in ``check_request``, the reference meets the inputs in the reverse of the order sent.
         for given in header.inputs[::-1]:
             if given.binary_size is not None and not given.dtype.is_bytes:
                 check_size(spec, given.name, given.elements * given.dtype.itemsize, given.binary_size, header.id)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
 
 _COMPLETED: Final = ("max_batch_size", "input", "output", "dynamic_batching", "model_transaction_policy")
-_INHERITS: Final = re.compile(rb"class\s+TritonPythonModel\s*\(")
+_STANDS_ALONE: Final = re.compile(rb"^class\s+TritonPythonModel\s*(\(\s*(object\s*)?\)\s*)?:", re.MULTILINE)
 _SILENCE_S: Final = 30
 # For an initialize that never ends: one that loads much may take many minutes.
 _START_S: Final = 3600
@@ -58,8 +58,8 @@ class PythonBackend(Backend):
         source = self._code()
         source.describe(config)
         text = source.model_py.read_bytes()
-        if b"auto_complete_config" not in text and not _INHERITS.search(text):
-            # A process less to start; a class that inherits may have it from elsewhere.
+        if b"auto_complete_config" not in text and _STANDS_ALONE.search(text):
+            # A process less to start. A class that inherits, or is imported, may have it from elsewhere.
             return
         name = f"{self.context.model}_{self.context.version}_auto_complete"
         process = ChildProcess(name, self._child(config, name, "complete", "CPU"))
