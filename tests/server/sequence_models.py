@@ -136,6 +136,9 @@ def write_all(repository: Path) -> None:
     hosted = 'parameters { key: "execution" value { string_value: "process" } }'
     write(repository, "onnx_process", f"oldest {{ }} {STATE}", GRAPH, "onnxruntime", 2, hosted)
     write(repository, "calls", "", CALLS)
+    sample = """model_warmup [ { name: "one" batch_size: 2 inputs {
+        key: "INPUT" value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } } ]"""
+    write(repository, "warm", f"direct {{ }} {STATE}", GRAPH, "onnxruntime", 2, sample)
     write(repository, "completed", f"oldest {{ }} {STATE}", GRAPH, "onnxruntime", tensors="")
 
 

@@ -15,7 +15,7 @@ from server.running import RunningServer, serving, until
 from server.sequence_models import Client, as_json, controls, write, write_all
 
 WAYS = ("http", "grpc", "stream")
-MODELS = ("direct", "oldest", "python_states", "onnx_direct", "onnx_oldest", "onnx_process", "completed")
+MODELS = ("direct", "oldest", "python_states", "onnx_direct", "onnx_oldest", "onnx_process", "completed", "warm")
 Refused = tritonclient.utils.InferenceServerException
 
 
