@@ -307,6 +307,20 @@ def test_a_second_start_begins_anew_in_the_same_slot(oldest: bool, caplog: pytes
     run(test())
 
 
+def test_a_model_is_busy_while_a_sequence_is_under_way() -> None:
+    async def test() -> None:
+        with loaded(model_spec(sequences()), Totals()) as model:
+            assert not model.is_busy
+            for start, end in ((True, False), (False, True)):
+                caller = Caller(1, 1.0, start, end)
+                send(model, caller)
+                await caller.answer()
+                assert model.is_busy != end
+                assert model.in_flight == 0
+
+    run(test())
+
+
 def test_sequences_stay_with_their_instance() -> None:
     async def test() -> None:
         found: dict[int, Totals] = {}
