@@ -258,8 +258,6 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
             "--grpc-use-ssl-mutual needs --grpc-root-cert",
         ),
         (["--http-port-serves-grpc=true", "--allow-http=false"], "--http-port-serves-grpc needs the HTTP port"),
-        (["s3://b/m", "--model-control-mode=poll"], "poll looks at local folders only, and 's3://b/m' is none"),
-        (["s3://b/m", "--model-namespacing=true"], "--model-namespacing is for local folders only, and 's3://b/m'"),
         (["nowhere.onnx"], "Unexpected argument: nowhere.onnx. No such file or folder"),
         (["x" * 5000], "Unexpected argument: xxx"),
         (

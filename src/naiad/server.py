@@ -106,7 +106,7 @@ class Server:
             budget=self._budget,
             auto_warmup=options.auto_warmup,
             retries=options.model_load_retry_count,
-            agents=AgentDirectory(Path(options.repoagent_directory)),
+            agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
         )
         self._catalog = open_catalog(
             options.model_repository,
@@ -147,7 +147,7 @@ class Server:
             # A folder that is not there is said before anything is opened; a store may take its time to answer.
             self._outline = self._catalog.outline()
             if self._watch is not None:
-                self._watch.begin(self._outline.local)
+                self._watch.begin(self._outline.models, self._outline.unavailable)
         try:
             await self._listen()
             await self._load()
@@ -212,7 +212,7 @@ class Server:
         is_whole = options.model_control_mode != "explicit" or options.load_model == ("*",)
         outline, self._outline = self._outline, None
         if outline is None:
-            outline = await in_thread(self._catalog.outline, is_whole)
+            outline = await in_thread(self._outline_of_all, is_whole)
         for problem in outline.local.problems:
             if not problem.fatal:
                 logger.warning("%s", problem.located())
@@ -225,6 +225,12 @@ class Server:
             )
             self._manager.refuse(name, ModelLoadError(reason))
         return tuple(source for name, source in models.items() if name in wanted)
+
+    def _outline_of_all(self, is_whole: bool) -> Outline:
+        outline = self._catalog.outline(is_whole)
+        if self._watch is not None:
+            self._watch.begin(outline.models, outline.unavailable)
+        return outline
 
     async def _listen(self) -> None:
         options = self._options

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from naiad.config.labels import with_labels
+from naiad.config.labels import MAX_LABEL_BYTES, with_labels
 from naiad.config.problems import Origin
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.errors import ConfigError
@@ -51,3 +51,16 @@ def test_files_outside_of_the_folder_are_refused(tmp_path: Path, way: str) -> No
     os.symlink("../secret", folder / "link")
     with pytest.raises(ConfigError, match=f"label file '{way}' lies outside the model's folder"):
         with_labels(spec(way), folder, ORIGIN)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="label file 'pipe' is a pipe or a device, expected a plain file"):
+        with_labels(spec("pipe"), tmp_path, ORIGIN)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(MAX_LABEL_BYTES + 1)
+    with pytest.raises(ConfigError, match=f"is {MAX_LABEL_BYTES + 1} bytes large, expected at most {MAX_LABEL_BYTES}"):
+        with_labels(spec("large"), tmp_path, ORIGIN)

@@ -40,10 +40,11 @@ VERSIONS = st.sets(st.integers(1, 4), min_size=1, max_size=3).map(frozenset)
 TENSOR = {"data_type": "TYPE_FP32", "dims": [1]}
 
 
-def pbtxt(tag: int, backend: str = "identity") -> str:
+def pbtxt(tag: int, backend: str = "identity", count: int = 1) -> str:
     """A configuration that can be told from others by its tag; its requests take a thread some milliseconds."""
     parameters = f"""parameters {{ key: "tag" value {{ string_value: "{tag}" }} }}
-        parameters {{ key: "execute_delay_ms" value {{ string_value: "3" }} }} version_policy {{ all {{ }} }}"""
+        parameters {{ key: "execute_delay_ms" value {{ string_value: "3" }} }} version_policy {{ all {{ }} }}
+        instance_group {{ count: {count} kind: KIND_CPU }}"""
     return identity_config(("0", "TYPE_FP32", "[ 1 ]"), more=parameters).replace("identity", backend, 1)
 
 
@@ -55,19 +56,24 @@ def as_json(tag: int) -> str:
 
 
 class Lies(NamedTuple):
-    """What lies in the repository. ``kind``: good, unknown (its backend is) or unreadable (its configuration is)."""
+    """What lies in the repository. ``kind``: good, unknown (its backend is) or unreadable (its configuration is).
+
+    ``stamp`` tells the files from all others, ``tag`` what is in them but for the ``count`` of instances.
+    """
 
     kind: str
     tag: int
     versions: frozenset[int]
+    count: int = 1
+    stamp: int = 0
 
 
 @dataclass
 class Expected:
     """What must be known of one model.
 
-    ``has_entry``: it was loaded, or tried, and is remembered. ``files`` is the tag of the files that it came from,
-    ``loads`` how often it was really loaded.
+    ``has_entry``: it was loaded, or tried, and is remembered. ``files`` is the stamp of the files that it came from,
+    ``loads`` how often it was really loaded, ``count`` how many instances each version has.
     """
 
     lies: Lies | None = None
@@ -78,6 +84,7 @@ class Expected:
     is_stale: bool = False
     has_problem: bool = False
     loads: int = 0
+    count: int = 1
 
     @property
     def serves(self) -> bool:
@@ -89,8 +96,11 @@ class Expected:
         if lies is None or (lies.kind == "unreadable" and tag is None):
             self._not_found(was_listed)
             return False
-        if self.serves and tag is None and self.files == lies.tag:
+        if self.serves and tag is None and self.files == lies.stamp:
             self.is_stale = False
+            return True
+        if self.serves and tag is None and self._is_regrouped(lies):
+            self.count, self.files, self.is_stale = lies.count, lies.stamp, False
             return True
         if lies.kind == "unknown" and tag is None:
             self._not_loaded(lies.versions)
@@ -99,8 +109,15 @@ class Expected:
         self.has_entry, self.is_stale, self.has_problem = True, False, False
         self.loads += 1
         self.tag = lies.tag if tag is None else tag
-        self.files = lies.tag if brought is None else None
+        self.files = lies.stamp if brought is None else None
+        self.count = lies.count if tag is None else 1
         return True
+
+    def _is_regrouped(self, lies: Lies) -> bool:
+        """Nothing but the number of instances is another one than what serves has."""
+        ready = {version for version, state in self.versions.items() if state == READY}
+        is_same = lies.kind == "good" and lies.tag == self.tag and ready == lies.versions and self.files is not None
+        return is_same and lies.count != self.count
 
     def _not_found(self, was_listed: bool) -> None:
         if self.serves:
@@ -204,6 +221,18 @@ class Sequences(RuleBasedStateMachine):
     def break_it(self, name: str, versions: frozenset[int], kind: str) -> None:
         self.write(name, kind, versions)
 
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 3))
+    def regroup(self, name: str, count: int) -> None:
+        """The same with other instances; a load gives those to what serves, without loading it anew."""
+        load = [Asked(name, "load", frozenset())]
+        lies = self.expected[name].lies
+        if lies is not None and lies.kind == "good":
+            self.operate(load)
+            self.tag += 1
+            self.good[name] = lies._replace(count=count, stamp=self.tag)
+            self.put(name, self.good[name])
+            self.operate(load)
+
     @rule(name=st.sampled_from(NAMES))
     def put_back(self, name: str) -> None:
         """The very files of earlier, with their times."""
@@ -217,7 +246,7 @@ class Sequences(RuleBasedStateMachine):
 
     def write(self, name: str, kind: str, versions: frozenset[int]) -> None:
         self.tag += 1
-        lies = Lies(kind, self.tag, versions)
+        lies = Lies(kind, self.tag, versions, stamp=self.tag)
         if kind == "good":
             self.good[name] = lies
         self.put(name, lies)
@@ -228,9 +257,9 @@ class Sequences(RuleBasedStateMachine):
         for version in lies.versions:
             (folder / str(version)).mkdir(parents=True)
         file = folder / "config.pbtxt"
-        config = pbtxt(lies.tag, "nonsense" if lies.kind == "unknown" else self.backend)
+        config = pbtxt(lies.tag, "nonsense" if lies.kind == "unknown" else self.backend, lies.count)
         file.write_text(config + ("{" if lies.kind == "unreadable" else ""))
-        os.utime(file, ns=(0, lies.tag))
+        os.utime(file, ns=(0, lies.stamp))
         self.expected[name].lies = lies
 
     # What is asked for
@@ -321,6 +350,7 @@ class Sequences(RuleBasedStateMachine):
         found = [model for model in self.engine.loaded_models() if model.name == name]
         assert {model.version for model in found} == ready
         assert {model.spec.parameters["tag"] for model in found} == {str(expected.tag)}
+        assert {model.spec.instance_count for model in found} == {expected.count}
 
     @invariant()
     def no_folder_without_a_model(self) -> None:
@@ -374,8 +404,8 @@ class ProcessSequences(Sequences):
 @pytest.mark.parametrize(
     ("machine", "examples", "steps"),
     [
-        pytest.param(Sequences, 40, 20, id="few"),
-        pytest.param(Sequences, 400, 40, id="many", marks=pytest.mark.slow),
+        pytest.param(Sequences, 30, 20, id="few"),
+        pytest.param(Sequences, 250, 40, id="many", marks=pytest.mark.slow),
         pytest.param(ProcessSequences, 8, 10, id="processes", marks=pytest.mark.slow),
     ],
 )

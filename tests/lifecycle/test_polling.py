@@ -27,6 +27,16 @@ from naiad.repository.overrides import NO_OVERRIDES
 from naiad.repository.watch import Findings, Watch
 
 ALL = CONFIG + "version_policy { all { } }"
+# Loads until a file lies beside its configuration.
+WAITS = """
+import os, time
+class TritonPythonModel:
+    def initialize(self, args):
+        while not os.path.exists(os.path.join(args["model_repository"], "go")):
+            time.sleep(0.01)
+    def execute(self, requests):
+        return []
+"""
 
 
 class PolledHouse(House):
@@ -46,7 +56,7 @@ class PolledHouse(House):
     async def begin(self) -> None:
         """Load what is there, as a server does at its start."""
         listing = Catalog((self.repository,)).listing()
-        self.watch.begin(listing)
+        self.watch.begin(listing.models, listing.unavailable)
         self.manager.names.known = frozenset(listing.models)
         await self.manager.load_all(listing.models.values())
         await self.polling.look()
@@ -242,7 +252,8 @@ def test_one_model_that_loads_for_long_does_not_hold_others_up(tmp_path: Path) -
     async def test() -> None:
         async with polled(tmp_path) as house:
             await house.begin()
-            house.write("late", CONFIG + parameter("creation_delay_sec", 5))
+            house.write("late", CONFIG.replace('"identity"', '"python"'))
+            (house.repository / "late" / "1" / "model.py").write_text(WAITS)
             await house.polling.look()
             await house.polling.look()
             house.write("m")
@@ -250,6 +261,8 @@ def test_one_model_that_loads_for_long_does_not_hold_others_up(tmp_path: Path) -
             await house.polling.look()
             await until(lambda: house.index().get("m:1") == READY)
             assert house.index()["late:1"][0] == "LOADING"
+            (house.repository / "late" / "go").touch()
+            await until(lambda: house.index()["late:1"] == READY)
 
     run(test())
 
@@ -451,12 +464,17 @@ def test_a_model_that_was_evicted_is_not_a_change(tmp_path: Path) -> None:
             await house.begin()
             house.write("c", CONFIG + parameter("memory.bytes", 40 << 30))
             await house.settle()
-            gone = {name for name in ("a", "b") if house.index()[f"{name}:1"] == GONE}
+            evicted = ("UNAVAILABLE", "unloaded: to make room for 'c'")
+            gone = {name for name in ("a", "b") if house.index()[f"{name}:1"] == evicted}
             assert len(gone) == 1
             assert house.index()["c:1"] == READY
             await house.settle()
             (name,) = gone
-            assert house.index()[f"{name}:1"] == GONE
+            assert house.index()[f"{name}:1"] == evicted
+            # Touched, as by a copy of the same.
+            house.write(name, CONFIG + parameter("memory.bytes", 40 << 30))
+            await house.settle()
+            assert house.index()[f"{name}:1"] == evicted
             told: asyncio.Future[NaiadError | None] = asyncio.get_running_loop().create_future()
             assert house.engine.demand is not None
             house.engine.demand.wait(name, 4, told.set_result)

@@ -50,6 +50,24 @@ class RepositoryAgent:
 """
 
 
+# Waits until a file is there, and tries to get a folder then.
+WAITS = """
+import time
+
+class RepositoryAgent:
+    def act(self, call):
+        if call.action != "LOAD":
+            return
+        beside = call.location.parent.parent
+        while not (beside / "go").exists():
+            time.sleep(0.01)
+        try:
+            call.new_folder()
+        except RuntimeError as error:
+            (beside / "late").write_text(str(error))
+"""
+
+
 def agent(name: str, **parameters: object) -> str:
     entries = " ".join(f'parameters {{ key: "{k}" value: "{v}" }}' for k, v in parameters.items())
     return f'agents {{ name: "{name}" {entries} }}'
@@ -71,6 +89,9 @@ class AgentHouse(House):
         self.agents = folder / "agents"
         self.journal = folder / "journal"
         self.manager._settings = LoadSettings(lambda backend: {}, cores=1, agents=AgentDirectory(self.agents))
+
+    def agents_may_take(self, seconds: float) -> None:
+        self.manager._settings = LoadSettings(lambda backend: {}, cores=1, agents=AgentDirectory(self.agents, seconds))
 
     def agent(self, name: str, text: str) -> None:
         (self.agents / name).mkdir(parents=True, exist_ok=True)
@@ -116,6 +137,28 @@ def test_an_agent_is_told_of_a_life(tmp_path: Path) -> None:
             await found.manager.unload_model("m")
             await found.ends()
             assert found.told() == ["LOAD", "LOAD_COMPLETE", "UNLOAD", "UNLOAD_COMPLETE"]
+
+    run(test())
+
+
+def test_an_agent_that_does_not_come_back(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path, WAITS) as found:
+            found.agents_may_take(0.2)
+            found.agent("journal", JOURNAL)
+            both = engage_all(agent("journal", journal=found.journal), agent("mine"))
+            found.write("m", CONFIG + both)
+            with pytest.raises(
+                InternalError,
+                match=r"the repository agent 'mine' refuses model 'm': it took longer than 0.2 s \(--repoagent-timeout",
+            ):
+                await found.manager.load_model("m")
+            assert found.told() == ["LOAD", "LOAD_FAIL"]
+            (tmp_path / "go").touch()
+            await until((tmp_path / "late").exists)
+            assert (tmp_path / "late").read_text() == "folders are made at LOAD only"
+            await found.manager.load_model("m")
+            assert found.index()["m:1"] == READY
 
     run(test())
 

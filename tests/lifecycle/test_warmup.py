@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,13 +16,15 @@ import numpy as np
 import pytest
 
 from execution.hosted_models import WAYS, install, write_rowdy
-from execution.models import FunctionBackend, negate, run, spec
+from execution.models import FunctionBackend, negate, run, spec, until
 from execution.process_models import Caller, children, write_model
 from lifecycle.explicit_house import GONE, House, house
 from naiad.backends.base import Arrays
 from naiad.config.spec import BatchingSpec
 from naiad.engine.engine import Engine
+from naiad.errors import NaiadError
 from naiad.execution.model import LoadedModel
+from naiad.execution.process import ProcessInstance
 from naiad.execution.warmup import Warmup
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
@@ -436,5 +440,88 @@ def test_the_end_of_the_server_cancels_a_warm_up(tmp_path: Path) -> None:
             with pytest.raises(Exception, match="the warm-up was cancelled: the server is stopping"):
                 await loading
             assert children() == []
+
+    run(test())
+
+
+# In a process that was started again
+
+
+def instance_of(engine: Engine) -> ProcessInstance:
+    (instance,) = engine.find("m", None)._instances  # type: ignore[attr-defined]
+    assert isinstance(instance, ProcessInstance)
+    return instance
+
+
+def test_a_process_that_comes_back_is_warmed_up_before_it_serves(tmp_path: Path) -> None:
+    file = write_model(tmp_path, NOTES, sample(count=2))
+
+    async def test() -> None:
+        async with serving(tmp_path) as engine:
+            os.kill(instance_of(engine).pid, signal.SIGKILL)
+            await until(lambda: engine.find("m", None).problem)
+            waits = Caller([5.0])
+            engine.find("m", None).submit(waits)
+            assert (await waits.outputs())["y"].tolist() == [[5.0]]
+            told = [inputs[0][0][1] for _, inputs in notes(file)]
+            assert told == [[[0.0, 0.0]]] * 4 + [[[5.0]]]
+            assert engine.find("m", None).problem == ""
+            (found,) = engine.statistics("m", None)["model_stats"]
+            assert [found[key] for key in STATS[:2]] == [1, 1]
+
+    run(test())
+
+
+ONCE = """
+    def execute(self, requests):
+        mark = os.path.join(os.path.dirname(__file__), "mark")
+        if os.path.exists(mark):
+            raise ValueError("not again")
+        open(mark, "w").close()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.zeros((1, 1), np.float32))]) for _ in requests]
+"""
+
+
+@pytest.mark.parametrize("methods", [ONCE, LONG], ids=["fails", "unloaded meanwhile"])
+def test_a_process_that_does_not_get_warm_again(tmp_path: Path, caplog: pytest.LogCaptureFixture, methods: str) -> None:
+    write_model(tmp_path, methods, sample(count=1 if methods is ONCE else 3))
+
+    async def test() -> None:
+        async with serving(tmp_path) as engine:
+            os.kill(instance_of(engine).pid, signal.SIGKILL)
+            await until(lambda: "m_0 runs again" in caplog.text)
+            if methods is ONCE:
+                await until(lambda: "m_0 is not warm: failed to run warmup sample 's': " in caplog.text)
+                await until(lambda: engine.find("m", None).problem == "")
+
+    with caplog.at_level("INFO", "naiad"):
+        run(test())
+
+
+def test_a_process_that_only_ever_warms_up_is_given_up_in_time(tmp_path: Path) -> None:
+    methods = """
+        def execute(self, requests):
+            x = pb_utils.get_input_tensor_by_name(requests[0], "x").as_numpy()
+            if x.any():
+                os.kill(os.getpid(), signal.SIGKILL)
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)])]
+    """
+    write_model(tmp_path, methods, sample(count=1))
+
+    async def test() -> None:
+        async with serving(tmp_path) as engine:
+            pauses = []
+            for _ in range(3):
+                caller = Caller([1.0])
+                engine.find("m", None).submit(caller)
+                with pytest.raises(NaiadError, match="killed by SIGKILL"):
+                    await caller.outputs()
+                pauses.append(instance_of(engine)._back_off._next_s)
+            assert pauses == [0.2, 0.4, 0.8]
+            caller = Caller([1.0])
+            engine.find("m", None).submit(caller)
+            with pytest.raises(NaiadError, match="killed by SIGKILL"):
+                await caller.outputs()
+            assert instance_of(engine)._back_off._next_s > 0.8, "its warm-up is no work"
 
     run(test())

@@ -124,6 +124,15 @@ def test_a_backslash_in_a_models_name(tmp_path: Path) -> None:
     assert "path traversal" in scan([tmp_path]).unavailable["a\\b"]
 
 
+def test_a_name_that_is_not_utf8_is_left_out(tmp_path: Path) -> None:
+    make(tmp_path, "fine/1/")
+    os.makedirs(os.fsencode(tmp_path) + b"/bad\xff/1")
+    listing = scan([tmp_path])
+    assert list(listing.models) == ["fine"]
+    assert listing.unavailable == {}
+    assert "the folder 'bad\\xff' is left out, its name is not UTF-8" in listing.problems[0].located()
+
+
 def test_a_models_folder_in_place_of_a_repository(tmp_path: Path) -> None:
     make(tmp_path, "m/config.pbtxt", "m/1/")
     listing = scan([tmp_path / "m"])

@@ -12,6 +12,7 @@ import pytest
 from naiad.errors import ModelLoadError, OptionError, StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.catalog import Obtained, fetched, open_catalog
+from naiad.repository.remote.repository import RemoteModel
 from repository.s3_server import BUCKET, S3, Faked
 from repository.web_folder import Answer, WebFolder, web_folder
 
@@ -34,6 +35,7 @@ class Tracking:
             "1/a/artifacts/model": {"MLmodel": MLMODEL.encode(), "model.onnx": b"onnx-a", "conda.yaml": b"x"},
             "1/b/artifacts/model": {"MLmodel": MLMODEL.encode(), "model.onnx": b"onnx-b", "model.onnx.data": b"w"},
         }
+        self.champion = "1"
         self.uris = {"1": "mlflow-artifacts:/1/a/artifacts/model", "2": "mlflow-artifacts:/1/b/artifacts/model"}
 
     def answer(self, path: str) -> Answer:
@@ -58,7 +60,7 @@ class Tracking:
         if method == "model-versions/get-download-uri" and query["version"] in self.uris:
             return json.dumps({"artifact_uri": self.uris[query["version"]]}).encode()
         if method == "registered-models/alias" and query["alias"] == "champion":
-            return json.dumps({"model_version": {"version": "1"}}).encode()
+            return json.dumps({"model_version": {"version": self.champion}}).encode()
         if method == "registered-models/get":
             versions = [{"version": "1", "current_stage": "Production"}, {"version": "2", "current_stage": "None"}]
             return json.dumps({"registered_model": {"latest_versions": versions}}).encode()
@@ -108,6 +110,25 @@ def test_addresses(web: WebFolder, tmp_path: Path, uri: str, name: str, expected
     found = obtain(uri, tmp_path)
     assert found.source.name == name
     assert files(found) == expected
+
+
+def test_an_alias_that_moves_is_a_change(web: WebFolder, tracking: Tracking, tmp_path: Path) -> None:
+    catalog = open_catalog([RemoteUri("models:/iris@champion")], [], str(tmp_path), 0)
+
+    def present() -> RemoteModel:
+        ((_, models, problem),) = catalog.remote_places()
+        assert models is not None, problem
+        return models["iris"]
+
+    before = present()
+    assert present().files == before.files
+    tracking.champion = "2"
+    after = present()
+    assert after.files != before.files
+    assert files(fetched(after)) == {"2/model.onnx": b"onnx-b", "2/model.onnx.data": b"w"}
+    web.is_down = True
+    ((uri, models, problem),) = catalog.remote_places()
+    assert (str(uri), models, "503" in problem) == ("models:/iris@champion", None, True)
 
 
 def test_a_start_without_the_server(web: WebFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

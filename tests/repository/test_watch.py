@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from naiad.config.source import ModelSource
-from naiad.repository import contents
+from naiad.repository import contents, fingerprint
 from naiad.repository.catalog import Catalog
 from naiad.repository.contents import Contents, look_at, unchanged_versions
-from naiad.repository.watch import Findings, Outcome, Watch
+from naiad.repository.watch import RESTS, Findings, Outcome, Watch
 
 
 def model(repository: Path, name: str, text: str = "a", versions: tuple[int, ...] = (1,)) -> Path:
@@ -61,7 +61,8 @@ class Looks:
 
     def begin(self) -> Looks:
         """The models of the start are loaded, and one look has read their content."""
-        self.watch.begin(self.catalog.listing())
+        listing = self.catalog.listing()
+        self.watch.begin(listing.models, listing.unavailable)
         assert self.changes() == {}
         return self
 
@@ -90,7 +91,7 @@ def test_the_models_of_the_start_are_no_change(tmp_path: Path) -> None:
 def test_what_changes_while_the_server_starts_is_found(tmp_path: Path) -> None:
     folder = model(tmp_path, "m")
     looks = Looks(tmp_path)
-    looks.watch.begin(looks.catalog.listing())
+    looks.begin()
     (folder / "config.pbtxt").write_text("other")
     assert looks.settled() == {"m": set()}
 
@@ -340,3 +341,24 @@ def test_no_version_is_as_before_when_nothing_is_known(tmp_path: Path) -> None:
     assert content is not None
     assert unchanged_versions(None, content, source) == frozenset()
     assert unchanged_versions(content, content, source) == {1}
+
+
+def test_a_model_with_too_many_files_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as what a link to some other place of the machine brings."""
+    monkeypatch.setattr(fingerprint, "MAX_FILES", 8)
+    folder = model(tmp_path, "m")
+    looks = Looks(tmp_path).begin()
+    for number in range(10):
+        (folder / f"file{number}").touch()
+    model(tmp_path, "n")
+    assert looks.settled() == {"n": set()}
+    found = looks.look()
+    assert found.refused.keys() == {"m"}
+    assert "holds more than 8 files and folders" in found.refused["m"]
+    assert found.names == {"m", "n"}
+    for number in range(10):
+        (folder / f"file{number}").unlink()
+    # Those two looks were the first that left it out.
+    for _ in range(RESTS - 2):
+        assert looks.look().refused.keys() == {"m"}
+    assert looks.settled().keys() == {"m"}

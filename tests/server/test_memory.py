@@ -413,3 +413,47 @@ def test_two_clients_and_a_budget_for_one_model(tmp_path: Path) -> None:
             assert [one.result() for one in asking] == [[200] * 6] * 2
         # The interpreter of the next one starts only when the process of the one before has ended.
         assert max(over) <= 2
+
+
+# Instances that come and go, and processes that models share
+
+
+@pytest.mark.slow
+def test_more_instances_need_room_and_are_measured_at_once(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_python(models, "grows", 1, HOLDS.replace("SIZE", "60_000_000"))
+    sized(models, "other", 100 * MB)
+    with server_of(tmp_path, EXPLICIT, "--model-memory-budget", 300 * MB, "--load-model=*") as server:
+        file = models / "grows" / "config.pbtxt"
+        config, one = file.read_text(), held(server, "grows")
+        file.write_text(config.replace("count: 1", "count: 3"))
+        assert load(server, "grows") == ""
+        assert held(server, "grows") > 2.5 * one
+        assert ready(server) == {"grows"}, "the other one made room"
+        file.write_text(config.replace("count: 1", "count: 9"))
+        refused = load(server, "grows")
+        assert refused.startswith("400 model 'grows' takes ")
+        assert "with its new instances, and --model-memory-budget is" in refused
+        assert ready(server) == {"grows"}, "it goes on with those that it has"
+        assert server.infer("grows", PYTHON).status == 200
+
+
+@pytest.mark.slow
+def test_models_in_one_process_hold_a_part_of_it_each(tmp_path: Path) -> None:
+    shared = 'parameters { key: "execution" value { string_value: "shared" } }'
+    for name in ("one", "two"):
+        write_onnx(tmp_path / "models", name, 1, shared)
+    with server_of(tmp_path, EXPLICIT, "--load-model=one") as server:
+        alone = held(server, "one")
+        assert load(server, "two") == ""
+        assert held(server, "one") == held(server, "two") < 0.75 * alone
+
+
+def test_the_index_says_why_a_model_was_unloaded(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        sized(tmp_path / "models", name, 60 * MB)
+    with server_of(tmp_path, EXPLICIT, "--model-memory-budget", 100 * MB, "--load-model=a") as server:
+        assert load(server, "b") == ""
+        rows = {row["name"]: row.get("reason", "") for row in server.post("/v2/repository/index", {}).json()}
+        assert rows == {"a": "unloaded: to make room for 'b'", "b": ""}
+        assert server.get("/v2/health/ready").status == 200, "it was unloaded on purpose"

@@ -5,13 +5,17 @@ Source: ``label_filename`` of the model configuration. The file lies in the mode
 
 from __future__ import annotations
 
+import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from naiad.config.problems import Origin
     from naiad.config.spec import ModelSpec
+
+MAX_LABEL_BYTES: Final = 64 << 20
+"""How large a label file may be: it is read as a whole."""
 
 
 def with_labels(spec: ModelSpec, folder: Path, origin: Origin) -> ModelSpec:
@@ -37,6 +41,13 @@ def _read(folder: Path, name: str, origin: Origin, place: str) -> tuple[bytes, .
     if not file.resolve().is_relative_to(folder.resolve()):
         raise origin.error(f"label file '{name}' lies outside the model's folder: put it inside", place)
     try:
+        found = file.stat()
+        if stat.S_ISREG(found.st_mode) and found.st_size > MAX_LABEL_BYTES:
+            text = f"label file '{name}' is {found.st_size} bytes large, expected at most {MAX_LABEL_BYTES}"
+            raise origin.error(text, place)
+        # The opening of a pipe would wait for somebody at its other end; a folder is told by what reading it raises.
+        if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+            raise origin.error(f"label file '{name}' is a pipe or a device, expected a plain file", place)
         return tuple(file.read_bytes().splitlines())
     except OSError as error:
         raise origin.error(f"unable to read label file '{name}' in {folder}: {error.strerror}", place) from None

@@ -17,7 +17,7 @@ from naiad.errors import ConfigError
 CUSTOM_BATCHER = "TRITON_BATCH_STRATEGY_PATH"
 ONE_RESPONSE = frozenset({"dyna_sequence", "identity", "implicit_state", "onnxruntime", "pytorch", "sequence"})
 """The backends of Naiad whose models send one response for each request. Those of other names are Python-based."""
-OWN_BACKENDS = ONE_RESPONSE | {"iterative_sequence", "python"}
+OWN_BACKENDS = ONE_RESPONSE | {"iterative_sequence", "python", "repeat", "square"}
 """All backends of Naiad itself."""
 
 
@@ -90,7 +90,7 @@ def _secondary_devices(config: Any) -> Iterator[str]:
 UNSUPPORTED = (
     Unsupported("ensemble models", "serve the steps as models of their own", _field("ensemble_scheduling")),
     Unsupported(
-        "any number of responses for a request with a backend other than python",
+        "any number of responses for a request with a backend that sends one",
         "remove it if the model sends one response for each request",
         _decoupled,
     ),

@@ -48,7 +48,12 @@ class WarmProcess:
     def start(self) -> None:
         """As ``ProcessInstance.start`` and ``Warmup.run_all``."""
         self._instance.start()
+        self.run()
+
+    def run(self) -> None:
+        """As ``Warmup.run_all``, for a process that has started."""
         self._warmup.run_all(self._instance.name, self._run)
+        self._instance.count_work()
 
     def stop(self) -> None:
         """Give up what is under way."""

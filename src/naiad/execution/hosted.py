@@ -19,6 +19,7 @@ from naiad.execution.child_answers import Answers
 from naiad.execution.child_codec import Piece, Response
 from naiad.execution.child_process import ChildProcess
 from naiad.execution.gathered import write_gathered
+from naiad.execution.niceness import yield_no_more, yield_to_requests
 from naiad.execution.process import ProcessInstance
 from naiad.execution.run import split
 
@@ -50,9 +51,27 @@ class HostedInstance(ProcessInstance):
         # Those under way: one batch, or the single requests of one that failed.
         self._sent: dict[int, Batch] = {}
         self._done_batches: list[Batch] = []
+        # One that comes back after its end is waited for.
+        self._gives_way = False
+
+    def start(self) -> None:
+        self._gives_way = True
+        try:
+            super().start()
+        finally:
+            self._gives_way = False
 
     def _open(self) -> ChildProcess:
-        return self._hosted_spec.open(self.name, self._hosted_spec)
+        process = self._hosted_spec.open(self.name, self._hosted_spec)
+        if self._gives_way and type(process) is ChildProcess:
+            yield_to_requests(process.process.pid)
+        return process
+
+    def _spawn(self) -> tuple[ChildProcess, bool]:
+        process, is_asked = super()._spawn()
+        if type(process) is ChildProcess:
+            yield_no_more(process.process.pid)
+        return process, is_asked
 
     # Batches
 

@@ -27,6 +27,7 @@ from naiad.execution.held_back import held_back
 from naiad.execution.inline import InlineInstance
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
+from naiad.execution.stepped import SteppedInstance
 from naiad.execution.steps import SequenceBatch, Step, StepMaker
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
@@ -116,6 +117,10 @@ class SequenceDispatcher(Dispatcher):
         self._place(request.sequence)
         self.wake_later()
 
+    def step_of(self, request: InferRequest) -> Step | None:
+        """The step of a request that waits or runs."""
+        return self._steps.get(request)
+
     def give_up(self, request: InferRequest) -> Step | None:
         """The caller of a request is gone: with it goes what waits of its sequence. Gives back a step that runs."""
         step = self._steps.get(request)
@@ -204,6 +209,9 @@ class SequenceDispatcher(Dispatcher):
         return SequenceBatch(requests)
 
     def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
+        if isinstance(instance, SteppedInstance):
+            instance.begin(batch)
+            return None
         if isinstance(instance, ProcessInstance):
             return instance.run(batch)
         if is_small(batch):

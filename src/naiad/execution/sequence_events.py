@@ -15,6 +15,7 @@ from naiad.execution.counting import count_batch
 from naiad.execution.hosted import HostedInstance
 from naiad.execution.process import ProcessInstance
 from naiad.execution.sequence_dispatch import SequenceDispatcher
+from naiad.execution.stepped import SteppedInstance
 from naiad.execution.steps import EmptyStep, Step
 from naiad.request import Array, InferRequest
 
@@ -101,6 +102,12 @@ class SequenceEvents(ChildEvents):
         if instance not in self._sequences.passive:
             self._sequences.found(instance)
             self._sequences.outage = None
+            self._sequences.freed_soon(instance)
+
+    def step_finished(self, instance: SteppedInstance, batch: Batch) -> None:
+        """As ``ChildEvents.step_finished``, at the end of the loop's turn."""
+        self._answers.count_execution(batch)
+        if instance not in self._sequences.passive:
             self._sequences.freed_soon(instance)
 
     def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:

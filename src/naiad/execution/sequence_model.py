@@ -12,6 +12,7 @@ from naiad.execution.model import MAX_ID, NEVER, LoadedModel
 from naiad.execution.process import ProcessInstance
 from naiad.execution.sequence_dispatch import SequenceDispatcher
 from naiad.execution.sequence_events import SequenceAnswers, SequenceEvents
+from naiad.execution.stepped import SteppedInstance
 from naiad.execution.steps import StepTracer
 from naiad.request import SEQUENCE_START, InferRequest
 from naiad.scheduling.ordering import OrderedRelease
@@ -115,10 +116,18 @@ class SequenceModel(LoadedModel):
     def cancel(self, request: InferRequest) -> None:
         """Give a request up. If it waits, what else waits of its sequence goes with it, and the sequence ends."""
         running = self._sequences.give_up(request)
-        if running is not None and self._runs_in_processes:
+        if running is not None and self._tells:
             for instance in self._instances:
-                if isinstance(instance, ProcessInstance):
+                if isinstance(instance, (ProcessInstance, SteppedInstance)):
                     instance.cancel(running)
+
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """As ``LoadedModel.hold``."""
+        super().hold(self._sequences.step_of(request) or request, patience_ms)
+
+    def go_on(self, request: InferRequest) -> None:
+        """As ``LoadedModel.go_on``."""
+        super().go_on(self._sequences.step_of(request) or request)
 
     # Others in its place
 

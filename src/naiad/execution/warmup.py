@@ -57,10 +57,17 @@ class Warmup:
     Args:
         samples: run one after another, by each instance.
         not_wanted: why it is to end before its time, "" while it is not; called in any thread.
+        again: makes the samples once more, for an instance that comes back when they are forgotten.
     """
 
-    def __init__(self, samples: Sequence[Sample] = (), not_wanted: Callable[[], str] = lambda: "") -> None:
+    def __init__(
+        self,
+        samples: Sequence[Sample] = (),
+        not_wanted: Callable[[], str] = lambda: "",
+        again: Callable[[], Sequence[Sample]] = tuple,
+    ) -> None:
         self.samples = samples
+        self.again = again
         self._not_wanted = not_wanted
 
     def creating(self, name: str, spec: ModelSpec, create: Callable[[], Instance]) -> Callable[[], Instance]:

@@ -96,14 +96,14 @@ class Finder:
             raise
         return Candidate(source, read, versions, files, tended or folder)
 
-    def fetched(self, model: RemoteModel) -> Candidate:
-        """The candidate of a model that lies elsewhere, fetched first.
+    def fetched(self, model: RemoteModel, known: Fingerprint | None = None) -> Candidate:
+        """The candidate of a model that lies elsewhere, fetched first; ``known`` as in ``candidate``.
 
         Raises:
             StoreError: it cannot be fetched.
             NaiadError: as ``candidate``.
         """
-        return self.obtained(fetched(model))
+        return self.obtained(fetched(model), known=known)
 
     def obtained(
         self, found: Obtained, overrides: Overrides = NO_OVERRIDES, known: Fingerprint | None = None

@@ -32,6 +32,7 @@ class VersionEntry:
         config: its completed configuration message once there is one.
         asker: who it is when it asks for models to be loaded.
         folder: what it was loaded from and has to be given back, if anything.
+        reason_gone: its reason once it is unloaded; another one when the server did so by itself.
     """
 
     version: int
@@ -42,13 +43,14 @@ class VersionEntry:
     asker: Asker | None = None
     folder: ModelFolder | None = None
     follows_failure: bool = False
+    reason_gone: str = UNLOADED
 
     @property
     def was_unloaded(self) -> bool:
-        """It is not there, or soon will not be, because somebody wanted so."""
+        """It is not there, or soon will not be, because somebody wanted so, or the server made room."""
         if self.state is ModelState.UNLOADING:
             return True
-        return self.state is ModelState.UNAVAILABLE and self.reason == UNLOADED
+        return self.state is ModelState.UNAVAILABLE and self.reason in (UNLOADED, self.reason_gone)
 
     def become(self, state: ModelState, reason: str = "") -> None:
         """Move on to ``state``.
@@ -98,7 +100,7 @@ class ModelEntry:
     @property
     def has_failed(self) -> bool:
         """It, or a version of it, could not be loaded."""
-        failed = (v.state is ModelState.UNAVAILABLE and v.reason != UNLOADED for v in self.versions.values())
+        failed = (v.state is ModelState.UNAVAILABLE and not v.was_unloaded for v in self.versions.values())
         return self.problem is not None or any(failed)
 
     def ready(self) -> list[VersionEntry]:
@@ -118,9 +120,7 @@ class ModelEntry:
 
     def forget_gone(self) -> None:
         """Forget the lowest of too many versions that were unloaded."""
-        gone = sorted(
-            v.version for v in self.versions.values() if v.state is ModelState.UNAVAILABLE and v.reason == UNLOADED
-        )
+        gone = sorted(v.version for v in self.versions.values() if v.state is ModelState.UNAVAILABLE and v.was_unloaded)
         for version in gone[:-MAX_GONE]:
             del self.versions[version]
 

@@ -18,7 +18,7 @@ from naiad.errors import (
     NaiadError,
 )
 from naiad.lifecycle.candidate import NoVersionError
-from naiad.lifecycle.entries import UNLOADED, VersionEntry
+from naiad.lifecycle.entries import VersionEntry
 from naiad.lifecycle.states import ModelState
 from naiad.repository.overrides import UnusableFilesError
 
@@ -70,6 +70,6 @@ def load_failed(name: str, versions: Iterable[VersionEntry], problem: NaiadError
     """The answer to a load of which a version failed with ``problem``."""
     if is_of_the_model(problem):
         return not_found(name, problem)
-    failed = (v for v in versions if v.state is ModelState.UNAVAILABLE and v.reason != UNLOADED)
+    failed = (v for v in versions if v.state is ModelState.UNAVAILABLE and not v.was_unloaded)
     lines = "".join(f"version {v.version} is at UNAVAILABLE state: {v.reason};\n" for v in failed)
     return ModelLoadError(f"load failed for model '{name}': {lines}")

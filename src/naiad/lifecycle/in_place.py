@@ -87,6 +87,21 @@ class InPlace:
         self._permits = permits
         self._tasks: set[asyncio.Task[None]] = set()
 
+    async def growth(self, entry: ModelEntry, found: Candidate) -> float:
+        """How many instances a model has with the groups of ``found`` for each that it has now; 1 if they are wrong."""
+
+        def counted() -> float:
+            pairs = [(v.model.spec, _regrouped(v, v.model, found)[1]) for v in versions if v.model is not None]
+            before = sum(spec.instance_count for spec, _ in pairs)
+            return sum(spec.instance_count for _, spec in pairs) / before if before else 1.0
+
+        versions = entry.ready()
+        try:
+            return await in_thread(counted)
+        except NaiadError:
+            # ``update`` says so.
+            return 1.0
+
     async def update(self, entry: ModelEntry, found: Candidate, operation: Operation) -> None:
         """Give all versions of a model the groups of ``found``, or none of them when that fails for one.
 
@@ -177,14 +192,19 @@ def _read(
     Raises:
         NaiadError: the groups are wrong.
     """
+    config, spec = _regrouped(version, model, found)
+    folder = found.source.folder(version.version)
+    return config, spec, make_warmup(spec, folder, settings, None, lambda: operation.not_wanted)
+
+
+def _regrouped(version: VersionEntry, model: LoadedModel, found: Candidate) -> tuple[Any, ModelSpec]:
+    """The completed configuration of a version with the groups of ``found``; errors as ``_read``."""
     config = type(version.config)()
     config.CopyFrom(version.config)
     config.ClearField("instance_group")
     config.instance_group.extend(found.read.config.instance_group)
     prepared = replace(prepare(found.source, version.version, read=found.read), config=config)
-    spec = replace(model.spec, instance_groups=finish(prepared).instance_groups)
-    folder = found.source.folder(version.version)
-    return config, spec, make_warmup(spec, folder, settings, None, lambda: operation.not_wanted)
+    return config, replace(model.spec, instance_groups=finish(prepared).instance_groups)
 
 
 def _check_wanted(operation: Operation) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,11 +138,12 @@ def make_warmup(
         NaiadError: a sample of the configuration cannot be made.
     """
     check = None if models is None else models.check
-    samples = samples_of(spec, folder, check, settings.auto_warmup)
+    again = partial(samples_of, spec, folder, check, settings.auto_warmup)
+    samples = again()
     if samples:
         runs, instances = sum(sample.count for sample in samples), spec.instance_count
         logger.info("warming up '%s': %d run(s) on each of %d instance(s)", spec.name, runs, instances)
-    return Warmup(samples, not_wanted)
+    return Warmup(samples, not_wanted, again)
 
 
 def start_backend(

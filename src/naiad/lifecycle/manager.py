@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.config.source import ModelSource
-from naiad.errors import InternalError, NaiadError, UnavailableError
+from naiad.errors import InternalError, NaiadError, StoreError, UnavailableError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.serving import ServingModel
@@ -44,6 +44,7 @@ from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.strays import Strays
 from naiad.lifecycle.threads import LoadPermits, in_thread
 from naiad.repository.catalog import Catalog
+from naiad.repository.fingerprint import Fingerprint
 from naiad.repository.namespaces import short_name
 from naiad.repository.overrides import NO_OVERRIDES, Overrides
 from naiad.telemetry.custom_metrics import CustomMetrics
@@ -156,14 +157,16 @@ class ModelManager:
             self.refuse(entry.name, problem)
             return
         logger.warning("'%s' is not loaded until a request asks for it: %s", entry.name, problem)
+        reason = f"not loaded until a request asks for it: {problem}"
         for version in found.versions:
-            entry.versions.setdefault(version, VersionEntry(version, ModelState.UNAVAILABLE, UNLOADED))
+            gone = VersionEntry(version, ModelState.UNAVAILABLE, reason, reason_gone=reason)
+            entry.versions.setdefault(version, gone)
 
-    async def _first(self, source: ModelSource | RemoteModel) -> Candidate:
+    async def _first(self, source: ModelSource | RemoteModel, known: Fingerprint | None = None) -> Candidate:
         if isinstance(source, ModelSource):
             return await in_thread(self._settings.finder.candidate, source)
         async with self._fetching:
-            return await in_thread(self._settings.finder.fetched, source)
+            return await in_thread(self._settings.finder.fetched, source, known)
 
     def _entry(self, name: str) -> ModelEntry:
         found = self.entries.get(name)
@@ -221,14 +224,16 @@ class ModelManager:
         # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
         may_be_old = before is None or not before.serving
         find = partial(self._settings.finder.find, self._catalog, name, overrides, known, may_be_old)
-        found = await self._find(name, find)
+        found = await self._find(name, in_thread(find))
         async with self._trying(self._entry(name), found) as entry:
             if found.files is not None and found.files == known:
                 _note(entry.ready(), "")
                 return
             await self._take_up(entry, found, operation)
 
-    async def follow(self, name: str, source: ModelSource | None, unchanged: frozenset[int] = frozenset()) -> bool:
+    async def follow(
+        self, name: str, source: ModelSource | RemoteModel | None, unchanged: frozenset[int] = frozenset()
+    ) -> bool:
         """Bring a model to what a look at the repositories found: load it from ``source``, or unload it.
 
         Versions that are ``unchanged`` and serve go on as they are.
@@ -238,6 +243,7 @@ class ModelManager:
 
         Raises:
             UnavailableError: too much is under way, or the server is about to end.
+            StoreError: it lies elsewhere, and its store or the mirror did not give it.
         """
         async with self._operations.turn(name, undoes=source is None) as operation:
             if source is None:
@@ -245,13 +251,19 @@ class ModelManager:
                 return False
             entry = self.entries.get(name)
             before = entry.serving if entry is not None else None
+            known = entry.files if entry is not None and entry.serving else None
             try:
-                found = await self._find(name, partial(self._settings.finder.candidate, source))
+                found = await self._find(name, self._first(source, known))
                 async with self._trying(self._entry(name), found) as entry:
-                    await self._take_up(entry, found, operation, unchanged)
+                    if not isinstance(source, ModelSource) and found.files == known:
+                        _note(entry.ready(), "")
+                    else:
+                        await self._take_up(entry, found, operation, unchanged)
             except UnavailableError:
                 raise
             except NaiadError as error:
+                if isinstance(error.__cause__, StoreError):
+                    raise error.__cause__ from None
                 if isinstance(error, TooLargeError):
                     self.note_problem(name, error)
                 # Of a model that served nothing, those versions serve that could be loaded.
@@ -279,7 +291,8 @@ class ModelManager:
                 "again when they have ended"
             )
         if entry.serving and only_groups_differ(entry, found):
-            await self._in_place.update(entry, found, operation)
+            async with self.memory.room_in_place(entry, await self._in_place.growth(entry, found)):
+                await self._in_place.update(entry, found, operation)
             return
         problem: NaiadError | None = None
         async with self.memory.room(entry, found):
@@ -360,10 +373,11 @@ class ModelManager:
         """A model must not be evicted now."""
         return self._operations.concern(name) or (self.demand is not None and self.demand.holds(name))
 
-    def _retire_model(self, entry: ModelEntry) -> None:
+    def _retire_model(self, entry: ModelEntry, why: str) -> None:
         """Let a model go that no operation concerns, or whose own operation says so."""
         entry.files = None
         for version in entry.ready():
+            version.reason_gone = f"{UNLOADED}: {why}"
             self._retire(entry, version)
         entry.choose_serving()
 
@@ -400,20 +414,29 @@ class ModelManager:
             asker.permit.give_back()
         return self._operations.turn(name, asker.operation if asker is not None else None, undoes)
 
-    async def _find(self, name: str, find: Callable[[], Candidate]) -> Candidate:
+    async def _find(self, name: str, finding: Awaitable[Candidate]) -> Candidate:
         try:
-            return await in_thread(find)
+            return await finding
         except Exception as error:
             problem = as_load_error(error)
             self.note_problem(name, problem)
             raise not_found(name, problem) from error
 
     def is_settled(self, name: str) -> bool:
-        """Whether a model serves as it was tried last, with every version that was wanted then."""
+        """Whether a model serves as it was tried last, with every version that was wanted then.
+
+        One that was unloaded for its memory, and that a request loads again, is as good.
+        """
         entry = self.entries.get(name)
-        if entry is None or entry.problem is not None or entry.serving is None:
+        if entry is None or entry.problem is not None:
+            return False
+        if entry.serving is None and (self.demand is None or not entry.versions):
             return False
         return all(v.was_unloaded or (v.state is ModelState.READY and not v.reason) for v in entry.versions.values())
+
+    def unfetched(self) -> frozenset[str]:
+        """The models that are not there because a store or the mirror did not give them."""
+        return frozenset(name for name, entry in self.entries.items() if isinstance(entry.problem, StoreError))
 
     def note_problem(self, name: str, problem: NaiadError) -> None:
         """A model that serves goes on; otherwise it shows why there is none, if it is a model at all."""

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -63,7 +63,7 @@ class ModelMemory:
         entries: all models.
         settings: the limits.
         is_held: a model must stay, whatever it is used for: told its name.
-        retire: lets a model go.
+        retire: lets a model go, told why.
         retiring: those that are on their way out.
     """
 
@@ -72,7 +72,7 @@ class ModelMemory:
         entries: Mapping[str, ModelEntry],
         settings: MemorySettings,
         is_held: Callable[[str], bool],
-        retire: Callable[[ModelEntry], None],
+        retire: Callable[[ModelEntry, str], None],
         retiring: Collection[LoadedModel],
         clock: Clock | None = None,
     ) -> None:
@@ -132,6 +132,7 @@ class ModelMemory:
         """
         if not self.budget_bytes:
             yield
+            await self._share(entry)
             self._note_load(entry)
             return
         estimate = await self._estimate(entry, found)
@@ -140,18 +141,45 @@ class ModelMemory:
                 f"model '{entry.name}' takes {estimate} bytes of memory ({self._source(entry, found)}), and "
                 f"--model-memory-budget is {self.budget_bytes}"
             )
+        async with self._holding(entry, estimate, evicts):
+            yield
+        await self._share(entry)
+        self._note_load(entry)
+        self._settle(entry)
+
+    @asynccontextmanager
+    async def room_in_place(self, entry: ModelEntry, growth: float) -> AsyncIterator[None]:
+        """Hold room while a model that serves gets ``growth`` times as many instances; then measure it again.
+
+        Only instances in processes of their own take more. Errors as ``room``, but for that the model is not let go:
+        when it takes more than was known, others are.
+        """
+        extra = round(sum(m.statistics.memory_bytes for m in entry.loaded() if m.process_ids) * max(0.0, growth - 1))
+        size = entry_bytes(entry) + extra
+        if self.budget_bytes and size > self.budget_bytes:
+            raise TooLargeError(
+                f"model '{entry.name}' takes {size} bytes of memory with its new instances, and --model-memory-budget "
+                f"is {self.budget_bytes}"
+            )
+        async with self._holding(entry, size, True) if self.budget_bytes else nullcontext():
+            yield
+        await self._measure([entry])
+        if self.budget_bytes:
+            self._keep_to_budget([resident for resident in self._residents() if resident.name != entry.name])
+
+    @asynccontextmanager
+    async def _holding(self, entry: ModelEntry, size: int, evicts: bool) -> AsyncIterator[None]:
+        """Hold room for a model of ``size`` bytes, its copy that serves included; errors as ``room``."""
         self._asking.add(entry.name)
         try:
             async with self._lock:
-                self._targets[entry.name] = entry, await self._make_room(entry, estimate, evicts)
+                self._targets[entry.name] = entry, await self._make_room(entry, size, evicts)
         finally:
             self._asking.discard(entry.name)
         try:
             yield
         finally:
             del self._targets[entry.name]
-        self._note_load(entry)
-        self._settle(entry)
 
     async def _estimate(self, entry: ModelEntry, found: Candidate) -> int:
         stated = stated_bytes(parameters(found.read.config))
@@ -239,7 +267,7 @@ class ModelMemory:
         entry = self._entries[name]
         logger.info("unloading '%s', which holds %d bytes: %s", name, entry_bytes(entry), why)
         self.evictions[reason] += 1
-        self._retire(entry)
+        self._retire(entry, why)
 
     def start(self) -> None:
         """Measure again and look for idle models from now on, where there is a limit."""
@@ -259,8 +287,8 @@ class ModelMemory:
             await asyncio.sleep(tick_s)
             try:
                 if self.budget_bytes:
-                    await self._measure()
-                    self._keep_to_budget()
+                    await self._measure(self._entries.values())
+                    self._keep_to_budget(self._residents())
                 if self._idle_ms:
                     self.evict_idle()
             except Exception:
@@ -271,23 +299,35 @@ class ModelMemory:
         for resident in idle(self._residents(), self._clock.wall_ms(), self._idle_ms):
             self._evict(resident.name, "idle", f"no request for {self._idle_ms // 1000} s")
 
-    async def _measure(self) -> None:
-        models = [model for entry in self._entries.values() for model in entry.loaded()]
-        pids = {model: model.process_ids for model in models}
-        memory = await in_thread(process_bytes, {pid for found in pids.values() for pid in found})
+    async def _share(self, entry: ModelEntry) -> None:
+        """A model may have come into a process that others are in: each holds a part of it from now on."""
+        mine = {pid for model in entry.loaded() for pid in model.process_ids}
+        others = [
+            other
+            for other in self._entries.values()
+            if other is not entry and any(mine.intersection(model.process_ids) for model in other.loaded())
+        ]
+        if others or sum(len(model.process_ids) for model in entry.loaded()) > len(mine):
+            await self._measure([entry, *others])
+
+    async def _measure(self, entries: Iterable[ModelEntry]) -> None:
+        found = list(entries)
+        pids = {model: model.process_ids for entry in self._entries.values() for model in entry.loaded()}
+        measured = {model for entry in found for model in entry.loaded()}
+        memory = await in_thread(process_bytes, {pid for model in measured for pid in pids[model]})
         for model, size in shared_out(pids, memory).items():
-            if size:
+            if size and model in measured:
                 model.statistics.memory_bytes = size
-        for entry in self._entries.values():
+        for entry in found:
             if entry.serving:
                 entry.measured_bytes = measured_bytes(entry.loaded())
 
-    def _keep_to_budget(self) -> None:
-        """Models may have grown."""
+    def _keep_to_budget(self, residents: Iterable[Resident]) -> None:
+        """Models may have grown: some of ``residents`` go for it."""
         over = self.loaded_bytes() + self._reserved_bytes() - self.budget_bytes
         if over <= 0:
             return
-        for victim in to_make_room(self._residents(), over) or ():
+        for victim in to_make_room(residents, over) or ():
             self._evict(victim.name, "memory", "models hold more than --model-memory-budget")
 
 

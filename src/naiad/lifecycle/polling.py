@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from naiad.errors import ModelLoadError, NaiadError, ServerStoppingError, UnavailableError
+from naiad.errors import ModelLoadError, NaiadError, ServerStoppingError, StoreError, UnavailableError
 from naiad.lifecycle.threads import in_thread
 from naiad.repository.watch import Findings, Outcome, Watch
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from naiad.config.source import ModelSource
     from naiad.lifecycle.names import Names
+    from naiad.options.remote_uri import RemoteUri
+    from naiad.repository.remote.repository import RemoteModel
 
 logger = logging.getLogger("naiad")
 
@@ -29,11 +31,15 @@ class Follower(Protocol):
 
     names: Names
 
-    async def follow(self, name: str, source: ModelSource | None, unchanged: frozenset[int] = ...) -> bool: ...
+    async def follow(
+        self, name: str, source: ModelSource | RemoteModel | None, unchanged: frozenset[int] = ...
+    ) -> bool: ...
 
     def note_problem(self, name: str, problem: NaiadError) -> None: ...
 
     def is_settled(self, name: str) -> bool: ...
+
+    def unfetched(self) -> frozenset[str]: ...
 
 
 class Polling:
@@ -47,7 +53,7 @@ class Polling:
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._ended: dict[str, Outcome] = {}
         self._refused: Mapping[str, str] = {}
-        self._unreadable: Mapping[Path, str] = {}
+        self._unreadable: Mapping[Path | RemoteUri, str] = {}
 
     def start(self) -> None:
         """Look from now on; the models of the start are tried."""
@@ -72,8 +78,10 @@ class Polling:
 
     async def look(self) -> bool:
         """Look once and begin the loads and unloads that follow from it; whether the next look should come soon."""
-        ended, self._ended = self._ended, {}
+        # What a store did not give is asked for again at each look.
         busy = frozenset(self._busy)
+        ended = dict.fromkeys(self._manager.unfetched() - busy, Outcome.NOT_NOW) | self._ended
+        self._ended = {}
         # Asked here, since the states of models belong to the loop.
         settled = frozenset(name for name in self._manager.names.known if self._manager.is_settled(name))
         findings = await in_thread(self._look, ended, busy, settled.__contains__)
@@ -103,17 +111,17 @@ class Polling:
             self._watch.note(name, outcome)
         return self._watch.look(busy, is_settled)
 
-    def _begin(self, name: str, source: ModelSource | None, unchanged: frozenset[int]) -> None:
+    def _begin(self, name: str, source: ModelSource | RemoteModel | None, unchanged: frozenset[int]) -> None:
         self._busy[name] = asyncio.get_running_loop().create_task(self._follow(name, source, unchanged))
 
-    async def _follow(self, name: str, source: ModelSource | None, unchanged: frozenset[int]) -> None:
+    async def _follow(self, name: str, source: ModelSource | RemoteModel | None, unchanged: frozenset[int]) -> None:
         outcome = Outcome.FAILED
         try:
             if await self._manager.follow(name, source, unchanged):
                 outcome = Outcome.SERVES
         except ServerStoppingError:
             outcome = Outcome.NOT_NOW
-        except UnavailableError as error:
+        except (UnavailableError, StoreError) as error:
             logger.warning("%s; this is tried again", error)
             outcome = Outcome.NOT_NOW
         except Exception:
@@ -128,7 +136,7 @@ class Polling:
             if before.get(name) != text:
                 self._manager.note_problem(name, ModelLoadError(text))
 
-    def _tell_unreadable(self, unreadable: Mapping[Path, str]) -> None:
+    def _tell_unreadable(self, unreadable: Mapping[Path | RemoteUri, str]) -> None:
         before, self._unreadable = self._unreadable, dict(unreadable)
         for place, text in unreadable.items():
             if before.get(place) != text:

@@ -7,7 +7,7 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
+from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import in_thread
 
@@ -36,7 +36,7 @@ class Retirements:
         version.become(ModelState.UNLOADING)
         version.model = version.config = None
         if model is None:
-            version.become(ModelState.UNAVAILABLE, UNLOADED)
+            version.become(ModelState.UNAVAILABLE, version.reason_gone)
             return
         model.stop_accepting()
         self.models.add(model)
@@ -67,7 +67,7 @@ class Retirements:
         self.models.discard(model)
         entry.unloading -= 1
         # A load that was tried meanwhile may have left a reason why there is no other.
-        version.become(ModelState.UNAVAILABLE, str(entry.problem) if entry.problem is not None else UNLOADED)
+        version.become(ModelState.UNAVAILABLE, str(entry.problem) if entry.problem is not None else version.reason_gone)
         logger.info("successfully unloaded '%s' version %d", entry.name, version.version)
         return is_drained and is_closed
 

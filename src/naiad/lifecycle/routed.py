@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from naiad.errors import ServerStoppingError
 from naiad.execution.model import NEVER
-from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, RequestTerms
 from naiad.scheduling.budget import RequestBudget
 from naiad.scheduling.split import WeightedSplit
 
@@ -39,6 +39,8 @@ class RoutedModel:
     __slots__ = (
         "__weakref__",
         "_budget",
+        "_expected",
+        "_is_closed",
         "_only",
         "_sequences",
         "_shadow",
@@ -71,6 +73,8 @@ class RoutedModel:
         self._versions = dict(versions)
         self._sequences = sequences
         self._shadow = shadow
+        self._expected = 0
+        self._is_closed = False
 
     @property
     def problem(self) -> str:
@@ -97,35 +101,68 @@ class RoutedModel:
 
         Errors as ``LoadedModel.submit``.
         """
-        if not self._shares:
+        if self._is_closed:
             raise ServerStoppingError(_NOT_RUN % self.name)
-        terms = request.terms
-        if terms.correlation_id:
-            target = self._of_sequence(terms.correlation_id, terms.flags)
-        else:
-            target = self._only or self._split.take()
-            shadow = self._shadow
-            if shadow is not None and shadow.wants():
-                shadow.watch(request, target)
-                return
+        target, shadow = self._choose(request.terms)
+        if shadow is not None:
+            shadow.watch(request, target, target.submit)
+            return
         request.aim(target)
         target.submit(request)
 
+    def _choose(self, terms: RequestTerms) -> tuple[LoadedModel, ShadowTraffic | None]:
+        """The version for a request, and who gets a copy of it."""
+        if terms.correlation_id:
+            return self._of_sequence(terms.correlation_id, terms.flags), None
+        shadow = self._shadow
+        return self._only or self._split.take(), shadow if shadow is not None and shadow.wants() else None
+
     def expect(self) -> None:
-        """Nothing: which version a request goes to is decided when it is there."""
+        """As ``LoadedModel.expect``: the request will be answered by a version that is here now, whatever comes."""
+        if not self._expected:
+            for model in self._versions.values():
+                model.expect()
+        self._expected += 1
 
     def submit_expected(self, request: InferRequest) -> None:
-        """``submit``."""
-        self.submit(request)
+        """``submit``, for a request that was accepted when it was expected."""
+        try:
+            target, shadow = self._choose(request.terms)
+            target.expect()
+            if shadow is not None:
+                shadow.watch(request, target, target.submit_expected)
+                return
+            request.aim(target)
+            target.submit_expected(request)
+        finally:
+            self.expect_no_more()
 
     def expect_no_more(self) -> None:
-        """Nothing: see ``expect``."""
+        """The request that was expected does not come."""
+        self._expected -= 1
+        if self._expected:
+            return
+        for model in list(self._versions.values()):
+            model.expect_no_more()
+        if self._is_closed:
+            self._forget()
 
     def cancel(self, request: InferRequest) -> None:
         """Nothing: requests know the version that they were handed to."""
 
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """Nothing: see ``cancel``."""
+
+    def go_on(self, request: InferRequest) -> None:
+        """Nothing: see ``cancel``."""
+
     def close(self) -> None:
-        """It is replaced: let go of the versions."""
+        """It is replaced: take nothing more, and let go of the versions once all is here that was expected."""
+        self._is_closed = True
+        if not self._expected:
+            self._forget()
+
+    def _forget(self) -> None:
         self._shares = ()
         self._only = self._shadow = None
         self._versions.clear()

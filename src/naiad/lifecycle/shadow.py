@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,8 @@ from naiad.scheduling.split import Fraction
 
 if TYPE_CHECKING:
     from naiad.config.routes import Shadow
+    from naiad.execution.serving import ServingModel
+    from naiad.scheduling.budget import RequestBudget
     from naiad.telemetry.shadows import ShadowStatistics
 
 logger = logging.getLogger("naiad")
@@ -50,13 +52,13 @@ class ShadowTraffic:
             return False
         return True
 
-    def watch(self, request: InferRequest, target: Recipient) -> None:
-        """Hand a request to ``target``, and copy it once it is answered; errors as ``target.submit``."""
+    def watch(self, request: InferRequest, target: ServingModel, submit: Callable[[InferRequest], None]) -> None:
+        """Hand a request to ``target`` with ``submit``, and copy it once it is answered; errors as ``submit``."""
         watched = WatchedRequest(request, target, self)
         request.aim(watched)
         self.statistics.in_flight += 1
         try:
-            target.submit(watched)
+            submit(watched)
         except BaseException:
             self.statistics.in_flight -= 1
             raise
@@ -104,8 +106,9 @@ class WatchedRequest(InferRequest):
 
     __slots__ = ("_is_over", "_request", "_target", "_traffic")
 
-    def __init__(self, request: InferRequest, target: Recipient, traffic: ShadowTraffic) -> None:
+    def __init__(self, request: InferRequest, target: ServingModel, traffic: ShadowTraffic) -> None:
         super().__init__(request.terms, request.inputs, request.id, request.received_ns, request.queued_ns)
+        self.held_bytes = request.held_bytes
         self._request: InferRequest | None = request
         self._target = target
         self._traffic = traffic
@@ -115,6 +118,19 @@ class WatchedRequest(InferRequest):
     def carrier(self) -> str:  # type: ignore[override]
         """What brought the request."""
         return "" if self._request is None else self._request.carrier
+
+    @property
+    def can_be_refused(self) -> bool:  # type: ignore[override]
+        """Not a call of a model whose own request was accepted."""
+        return self._request is None or self._request.can_be_refused
+
+    @property
+    def budget(self) -> RequestBudget:
+        """That of all models, for work on its answer."""
+        return self._target.budget
+
+    def headers(self) -> Mapping[str, str]:
+        return {} if self._request is None else self._request.headers()
 
     @property
     def version(self) -> int:
@@ -128,6 +144,12 @@ class WatchedRequest(InferRequest):
     def cancel(self, request: InferRequest) -> None:
         """The caller gave up."""
         self._target.cancel(self)
+
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """Nothing: requests to decoupled models are not watched."""
+
+    def go_on(self, request: InferRequest) -> None:
+        """Nothing: see ``hold``."""
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if self._request is not None:

@@ -302,8 +302,8 @@ class ServerOptions:
         Group.GRPC,
         integer(1, INT32_MAX, below="Error: --grpc-max-response-pool-size must be greater than 0."),
         INT32_MAX,
-        "How many responses of decoupled models may wait on one call for a caller who does not take them, once they "
-        "are more than 1 MiB. A request that brings more is cancelled with an error.",
+        "How many responses of decoupled models may wait on one call for a caller who does not take them, before the "
+        "models are asked to pause; 256 by default. They are also asked once 1 MiB waits.",
     )
     grpc_header_forward_pattern: str = declare(
         Group.GRPC,
@@ -470,6 +470,12 @@ class ServerOptions:
         FOLDER_NAME,
         "/opt/tritonserver/repoagents",
         "Folder of repository agents: the file NAME/agent.py in it is the agent NAME.",
+    )
+    repoagent_timeout_secs: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0),
+        600,
+        "Seconds that a repository agent may take for one action; a load whose agent takes longer fails. 0 for any.",
     )
 
     backend_directory: str = declare(
@@ -674,14 +680,6 @@ class ServerOptions:
         return found
 
     def _repository_problems(self) -> Iterator[str]:
-        remote = next((p for p in (*self.model_repository, *self.paths) if isinstance(p, RemoteUri)), None)
-        if remote is not None and self.model_control_mode == "poll":
-            yield (
-                f"--model-control-mode=poll looks at local folders only, and '{remote}' is none: use explicit, where a "
-                "load fetches what has changed"
-            )
-        if remote is not None and self.model_namespacing:
-            yield f"--model-namespacing is for local folders only, and '{remote}' is none: give each model its own name"
         if self.load_model and self.model_control_mode != "explicit":
             yield "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
         if "*" in self.load_model and len(self.load_model) > 1:

@@ -48,7 +48,8 @@ class AgentCall:
         model: the name of the model.
         location: its folder, where the agent before has put it. After LOAD, the folder that it is loaded from.
         parameters: those of the agent in the model's configuration.
-        new_folder: makes an empty folder, which is removed after UNLOAD_COMPLETE or LOAD_FAIL. For LOAD only.
+        new_folder: makes an empty folder, which is removed after UNLOAD_COMPLETE or LOAD_FAIL. For LOAD only, and no
+            longer than that.
     """
 
     action: Action
@@ -71,9 +72,13 @@ class Agent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentDirectory:
-    """Finds agents by name: built in, offered by an installed package, or a file in ``directory``."""
+    """Finds agents by name: built in, offered by an installed package, or a file in ``directory``.
+
+    ``limit_s`` is ``--repoagent-timeout-secs``: the seconds that each action of an agent may take, 0 for any number.
+    """
 
     directory: Path = Path("/opt/tritonserver/repoagents")
+    limit_s: float = 0
 
     def create(self, name: str) -> Agent:
         """A new agent.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from naiad.errors import ModelLoadError, NaiadError, StoreError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.discover import discover
 from naiad.repository.layout import Listing, check_model_name, model_directory, scan
-from naiad.repository.namespaces import in_namespace, short_name
+from naiad.repository.namespaces import in_namespace, namespace_of, short_name
 
 if TYPE_CHECKING:
     from naiad.repository.remote.repository import RemoteModel, RemoteRepository
@@ -62,8 +62,8 @@ class Catalog:
     """The ``repositories`` and ``paths`` as ``discover`` takes them. Its methods read folders: for threads only.
 
     With ``has_namespaces`` each of them is a namespace: models are known by their keys, so that names may repeat.
-    ``remote`` are the repositories elsewhere, which are no namespaces. ``close`` is called when no thread asks any
-    more.
+    ``remote`` are the repositories elsewhere, each of them a namespace by its address. ``close`` is called when no
+    thread asks any more.
     """
 
     repositories: tuple[Path, ...] = ()
@@ -92,6 +92,20 @@ class Catalog:
             except (NaiadError, OSError) as error:
                 yield place, None, str(error)
 
+    def remote_places(self) -> Iterator[tuple[RemoteUri, Mapping[str, RemoteModel] | None, str]]:
+        """The same of the repositories elsewhere, whose models are listed with their files."""
+        for repository in self.remote:
+            try:
+                yield repository.uri, self._named(repository, repository.present()), ""
+            except (NaiadError, OSError) as error:
+                yield repository.uri, None, str(error)
+
+    def _named(self, repository: RemoteRepository, models: Mapping[str, RemoteModel]) -> Mapping[str, RemoteModel]:
+        if not self.has_namespaces:
+            return models
+        found = [replace(model, namespace=str(repository.uri)) for model in models.values()]
+        return {model.key: model for model in found}
+
     def _places(self) -> list[Path]:
         by_place: dict[str, Path] = {}
         for place in (*self.repositories, *self.paths):
@@ -119,9 +133,9 @@ class Catalog:
         unavailable = dict(local.unavailable)
         found: dict[str, RemoteModel] = {}
         for repository in self.remote:
-            for name, model in repository.models(is_whole).items():
+            for name, model in self._named(repository, repository.models(is_whole)).items():
                 if name in found or name in local.models or name in local.unavailable:
-                    unavailable[name] = _in_two(name, str(model.uri))
+                    unavailable[name] = in_two(name, str(model.uri))
                 found[name] = model
         return Outline(local, found, unavailable)
 
@@ -139,6 +153,8 @@ class Catalog:
         """
         if not self.remote:
             return Obtained(self.find(name))
+        if self.has_namespaces:
+            return self._obtain_key(name, may_be_old)
         check_model_name(name)
         local = discover(self.repositories, self.paths, only=name)
         is_local = name in local.models or name in local.unavailable
@@ -146,8 +162,16 @@ class Catalog:
         if not models:
             return Obtained(self.find(name))
         if len(models) > 1 or is_local:
-            raise ModelLoadError(_in_two(name, str(models[0].uri)))
+            raise ModelLoadError(in_two(name, str(models[0].uri)))
         return fetched(models[0])
+
+    def _obtain_key(self, key: str, may_be_old: bool) -> Obtained:
+        namespace, name = namespace_of(key), short_name(key)
+        check_model_name(name)
+        for repository in self.remote:
+            if namespace == str(repository.uri) and (model := repository.find(name, may_be_old)) is not None:
+                return fetched(replace(model, namespace=namespace))
+        return Obtained(self.find(key))
 
     def _remote_models(self, name: str, may_be_old: bool, is_local: bool) -> Sequence[RemoteModel]:
         """Those of that name. A repository that cannot be read matters only when no other has the model."""
@@ -193,8 +217,7 @@ def open_catalog(
 ) -> Catalog:
     """The catalog of local folders and of addresses; no store is asked yet.
 
-    ``mirror`` and ``mirror_size`` are ``--model-repository-mirror`` and its size. ``has_namespaces`` needs folders
-    alone.
+    ``mirror`` and ``mirror_size`` are ``--model-repository-mirror`` and its size.
 
     Raises:
         OptionError: an address or its mirror cannot be used.
@@ -209,7 +232,7 @@ def open_catalog(
     remote += [
         open_repository(uri, mirrors, may_be_model=True) for uri in dict.fromkeys(paths) if isinstance(uri, RemoteUri)
     ]
-    return Catalog(_local(repositories), _local(paths), remote=tuple(remote), close=mirrors.close)
+    return Catalog(_local(repositories), _local(paths), has_namespaces, tuple(remote), mirrors.close)
 
 
 def _local(places: Sequence[Path | RemoteUri]) -> tuple[Path, ...]:
@@ -230,11 +253,12 @@ def fetched(model: RemoteModel) -> Obtained:
         reason = listing.unavailable.get(model.name)
         if reason is not None:
             raise ModelLoadError(reason)
-        return Obtained(listing.models[model.name], view)
+        return Obtained(replace(listing.models[model.name], namespace=model.namespace), view)
     except BaseException:
         view.release()
         raise
 
 
-def _in_two(name: str, place: str) -> str:
+def in_two(name: str, place: str) -> str:
+    """Why a model cannot be loaded that lies at ``place``, the address of a repository, and elsewhere as well."""
     return f"model '{name}' is in '{place}' and in another repository: keep it in one of them"

@@ -9,11 +9,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from naiad.config.source import ModelSource
 from naiad.repository.fingerprint import walk
 from naiad.repository.layout import version_number
 
 if TYPE_CHECKING:
-    from naiad.config.source import ModelSource
+    from naiad.repository.remote.repository import Listed, RemoteModel
 
 MAX_READ: Final = 1 << 28
 """Bytes up to which a file is known by its content. A larger one is known by its size, times and place alone."""
@@ -21,8 +22,8 @@ _PIECE: Final = 1 << 20
 
 FileState = tuple[int, int, int, int, int]
 """Of a file its size, its times of modification and of change in ns, its device and its number there."""
-Content = Mapping[str, bytes | FileState]
-"""What is in each file: the hash of it, or its state where it is not read."""
+Content = Mapping[str, bytes | FileState | tuple[int, str]]
+"""What is in each file: the hash of it, or its state where it is not read; what a store says of it."""
 
 _FOLDER: Final[FileState] = (0, 0, 0, 0, 0)
 _NOT_FOLLOWED: Final[FileState] = (-1, 0, 0, 0, 0)
@@ -35,17 +36,33 @@ class Look:
     source: ModelSource
     files: Mapping[str, FileState]
 
-    def is_still_as(self, before: Look) -> bool:
+    def is_still_as(self, before: Look | ListedLook) -> bool:
         """Whether nothing has changed since ``before``.
 
         Numbers of files do not count: some network file systems give them out anew now and then.
         """
+        if isinstance(before, ListedLook):
+            return False
         files, others = self.files, before.files
         return files.keys() == others.keys() and all(state[:3] == others[path][:3] for path, state in files.items())
 
 
-def look_at(source: ModelSource) -> Look:
-    """How the files of ``source`` are now; reads folders, but no file."""
+@dataclass(frozen=True, slots=True)
+class ListedLook:
+    """The same of a model in a remote repository: what its store says of each file."""
+
+    source: RemoteModel
+    files: Listed
+
+    def is_still_as(self, before: Look | ListedLook) -> bool:
+        """As ``Look.is_still_as``."""
+        return self.files == before.files
+
+
+def look_at(source: ModelSource | RemoteModel) -> Look | ListedLook:
+    """How the files of ``source`` are now, or were when its store was asked; reads folders, but no file."""
+    if not isinstance(source, ModelSource):
+        return ListedLook(source, source.files or {})
     files: dict[str, FileState] = {}
     for path, found, is_folder in walk(source):
         files[path] = _state(found) if found is not None else _FOLDER if is_folder else _NOT_FOLLOWED
@@ -62,9 +79,11 @@ class Contents:
     def __init__(self) -> None:
         self._known: dict[str, tuple[FileState, bytes]] = {}
 
-    def of(self, look: Look) -> Content | None:
+    def of(self, look: Look | ListedLook) -> Content | None:
         """What is in the files of ``look``; None when one of them has changed since."""
-        content: dict[str, bytes | FileState] = {}
+        if isinstance(look, ListedLook):
+            return look.files
+        content: dict[str, bytes | FileState | tuple[int, str]] = {}
         for path, state in look.files.items():
             if state in (_FOLDER, _NOT_FOLLOWED) or state[0] > MAX_READ:
                 content[path] = state
@@ -108,10 +127,10 @@ def _hash(path: str, state: FileState) -> bytes | FileState | None:
         return found.digest() if _state(os.fstat(descriptor)) == state else None
 
 
-def unchanged_versions(before: Content | None, now: Content, source: ModelSource) -> frozenset[int]:
+def unchanged_versions(before: Content | None, now: Content, source: ModelSource | RemoteModel) -> frozenset[int]:
     """The versions of ``source`` that are as they were in ``before``; none when a file has changed that is not in the
-    folder of a version."""
-    if before is None:
+    folder of a version, or when the model lies elsewhere: another listing makes another folder."""
+    if before is None or not isinstance(source, ModelSource):
         return frozenset()
     earlier, later = _by_version(before, source), _by_version(now, source)
     if earlier.get(None) != later.get(None):
@@ -121,7 +140,7 @@ def unchanged_versions(before: Content | None, now: Content, source: ModelSource
 
 def _by_version(content: Content, source: ModelSource) -> Mapping[int | None, Content]:
     """The content by the version in whose folder it lies; None for all else."""
-    parts: dict[int | None, dict[str, bytes | FileState]] = {}
+    parts: dict[int | None, dict[str, bytes | FileState | tuple[int, str]]] = {}
     start = f"{source.directory}{os.sep}"
     for path, found in content.items():
         version = version_number(path[len(start) :].split(os.sep)[0]) if path.startswith(start) else None

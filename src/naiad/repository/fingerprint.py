@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from naiad.errors import ModelLoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 Fingerprint = frozenset[tuple[str, int, int]]
 """Of every file of a model its path, its time of modification in ns and its size; of every folder its path."""
 
+MAX_FILES: Final = 200_000
+"""How many files and folders a model may have: more are what a link leads to that was not meant."""
 _CACHE = "__pycache__"
 
 
@@ -20,6 +24,9 @@ def fingerprint(source: ModelSource) -> Fingerprint:
     """What tells the present files of ``source`` from later ones; reads folders, but no file.
 
     Python writes the folders ``__pycache__`` itself, so they do not count.
+
+    Raises:
+        ModelLoadError: as ``walk``.
     """
     return frozenset(_mark(*found) for found in walk(source))
 
@@ -34,9 +41,18 @@ def walk(source: ModelSource) -> Iterator[tuple[str, os.stat_result | None, bool
     """Every file and folder of ``source``: its path, what is known of it, and whether it is a folder.
 
     Of a folder, and of what cannot be followed, nothing is known: None.
+
+    Raises:
+        ModelLoadError: there are more than ``MAX_FILES``.
     """
     if source.directory is not None:
-        yield from _below(str(source.directory))
+        for number, found in enumerate(_below(str(source.directory))):
+            if number == MAX_FILES:
+                raise ModelLoadError(
+                    f"the folder of model '{source.name}' holds more than {MAX_FILES} files and folders, the last of "
+                    f"them '{found[0][-500:]}': take them out, or the link that leads there"
+                )
+            yield found
     else:
         path = str(source.single_file)
         yield path, _stat(path), False

@@ -203,7 +203,19 @@ def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | No
             f"if this is one model's folder, give the folder above it ('{repository.absolute().parent}')"
         )
         problems.append(LayoutProblem("", repository, message, fatal=False))
-    return [path for path in paths if _is_folder(path, path.name, problems)]
+    return [path for path in paths if _can_be_told(path, problems) and _is_folder(path, path.name, problems)]
+
+
+def _can_be_told(path: Path, problems: list[LayoutProblem]) -> bool:
+    """Whether callers can be told of a model of that name: the protocols have texts in UTF-8 alone."""
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path.name).decode(errors="backslashreplace")
+        message = f"the folder '{shown}' is left out, its name is not UTF-8: rename it"
+        problems.append(LayoutProblem("", path.parent, message, fatal=False))
+        return False
+    return True
 
 
 def _is_folder(path: Path, model: str, problems: list[LayoutProblem]) -> bool:

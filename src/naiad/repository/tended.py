@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from naiad.errors import ModelLoadError, NaiadError, first_line
+from naiad.repository.agent_time import in_time
 from naiad.repository.agents import Action, Agent, AgentCall, AgentDirectory
 from naiad.repository.temporary import ModelFolder, TemporaryFolder, remove_abandoned
 
@@ -36,11 +37,12 @@ class TendedFolder:
         path: where the model is to be loaded from.
     """
 
-    def __init__(self, source: ModelSource, agents: Sequence[_Engaged]) -> None:
+    def __init__(self, source: ModelSource, agents: Sequence[_Engaged], limit_s: float = 0) -> None:
         assert source.directory is not None
         self.path = source.directory
         self._model = source.name
         self._agents = agents
+        self._limit_s = limit_s
         self._under: ModelFolder | None = None
         self._own: list[TemporaryFolder] = []
         self._lock = threading.Lock()
@@ -49,6 +51,7 @@ class TendedFolder:
         self._serving = 0
         self._is_kept = False
         self._is_told = False
+        self._is_removed = False
 
     def load(self) -> None:
         """Ask all agents whether the model may be loaded, and from where.
@@ -106,7 +109,7 @@ class TendedFolder:
 
     def _ask(self, engaged: _Engaged) -> None:
         try:
-            found = engaged.agent.act(self._call(Action.LOAD, engaged))
+            found = self._act(Action.LOAD, engaged)
         except NaiadError:
             raise
         except Exception as error:
@@ -127,7 +130,7 @@ class TendedFolder:
         """Tell agents of what they cannot change; what they raise goes to the log."""
         for engaged in agents:
             try:
-                engaged.agent.act(self._call(action, engaged))
+                self._act(action, engaged)
             except BaseException as error:
                 logger.error(
                     "the repository agent '%s' failed at %s of model '%s'",
@@ -137,21 +140,27 @@ class TendedFolder:
                     exc_info=error,
                 )
 
-    def _call(self, action: Action, engaged: _Engaged) -> AgentCall:
+    def _act(self, action: Action, engaged: _Engaged) -> Path | str | None:
         make = self._new_folder if action is Action.LOAD else _no_folder
-        return AgentCall(action, self._model, self.path, engaged.parameters, make)
+        call = AgentCall(action, self._model, self.path, engaged.parameters, make)
+        return in_time(lambda: engaged.agent.act(call), self._limit_s)
 
     def _new_folder(self) -> Path:
         remove_abandoned()
-        folder = TemporaryFolder(self._model)
-        self._own.append(folder)
+        with self._lock:
+            if self._is_removed:
+                # An agent that took too long goes on when its load has failed.
+                _no_folder()
+            folder = TemporaryFolder(self._model)
+            self._own.append(folder)
         folder.path.mkdir()
         return folder.path
 
     def _remove(self) -> None:
-        for folder in self._own:
+        with self._lock:
+            own, self._own, self._is_removed = self._own, [], True
+        for folder in own:
             folder.release()
-        self._own.clear()
         if self._under is not None:
             self._under.release()
 
@@ -171,7 +180,7 @@ def tend(source: ModelSource, config: Any, directory: AgentDirectory, under: Mod
     if source.directory is None:
         raise ModelLoadError(f"model '{source.name}' is a single file: repository agents need a model's folder")
     agents = [_Engaged(agent.name, directory.create(agent.name), dict(agent.parameters)) for agent in named]
-    folder = TendedFolder(source, agents)
+    folder = TendedFolder(source, agents, directory.limit_s)
     folder.load()
     folder.comes_in(under)
     return folder

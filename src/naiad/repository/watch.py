@@ -6,23 +6,27 @@ read. A model is taken up when two looks in a row find it the same, so that one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from naiad.repository.contents import Content, Contents, Look, look_at, unchanged_versions
+from naiad.config.source import ModelSource
+from naiad.errors import NaiadError
+from naiad.repository.catalog import in_two
+from naiad.repository.contents import Content, Contents, ListedLook, Look, look_at, unchanged_versions
 from naiad.repository.layout import duplicate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from naiad.config.source import ModelSource
+    from naiad.options.remote_uri import RemoteUri
     from naiad.repository.catalog import Catalog
-    from naiad.repository.layout import Listing
+    from naiad.repository.remote.repository import RemoteModel
 
 LOOKS_WITHOUT: Final = 2
 """How many looks in a row must miss a model until it counts as removed."""
+RESTS: Final = 20
+"""How many looks leave a model out that has too many files to be looked at: finding that out takes seconds."""
 
 
 class Outcome(Enum):
@@ -41,7 +45,7 @@ class Change:
     """A model that is new or differs from what was tried before. ``unchanged`` has the versions that are as before."""
 
     name: str
-    source: ModelSource
+    source: ModelSource | RemoteModel
     unchanged: frozenset[int] = frozenset()
 
 
@@ -62,7 +66,7 @@ class Findings:
     changes: tuple[Change, ...]
     removed: tuple[str, ...]
     refused: Mapping[str, str]
-    unreadable: Mapping[Path, str]
+    unreadable: Mapping[Path | RemoteUri, str]
     is_moving: bool
 
 
@@ -76,14 +80,17 @@ class _Watched:
         serving: the content that the serving versions come from, where it is known.
         serves_tried: that is the content of ``tried``.
         was_refused: it could not be loaded as it lay there, at the last look or some look before.
+        rests: so many looks leave it out, for its ``problem``.
     """
 
-    last: Look | None = None
-    tried: Look | None = None
+    last: Look | ListedLook | None = None
+    tried: Look | ListedLook | None = None
     content: Content | None = None
     serving: Content | None = None
     serves_tried: bool = False
     was_refused: bool = False
+    rests: int = 0
+    problem: str = ""
     misses: int = 0
 
     def learn(self, content: Content | None) -> None:
@@ -97,26 +104,34 @@ class _Watched:
 class _Seen:
     """The models of all repositories that could be read."""
 
-    sources: dict[str, ModelSource] = field(default_factory=dict)
+    sources: dict[str, ModelSource | RemoteModel] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    unreadable: dict[Path, str] = field(default_factory=dict)
+    unreadable: dict[Path | RemoteUri, str] = field(default_factory=dict)
 
 
 class Watch:
-    """Looks at the repositories of ``catalog``, one look after the other: its methods read files, for one thread at a
-    time."""
+    """Looks at the repositories of ``catalog``, one look after the other.
+
+    Its methods read files and ask stores: for one thread at a time.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._contents = Contents()
         self._watched: dict[str, _Watched] = {}
 
-    def begin(self, listing: Listing) -> None:
-        """Remember how the models lie that are to be loaded now, before they are read."""
-        for name, source in listing.models.items():
-            look = look_at(source)
-            self._watched[name] = _Watched(last=look, tried=look, serves_tried=True)
-        self._watched.update({name: _Watched(was_refused=True) for name in listing.unavailable})
+    def begin(self, models: Mapping[str, ModelSource | RemoteModel], unavailable: Iterable[str]) -> None:
+        """Remember how the models lie that are to be loaded now, before they are read, and which cannot be."""
+        for name, source in models.items():
+            try:
+                look = look_at(source)
+            except NaiadError:
+                # Its load says so.
+                self._watched[name] = _Watched(was_refused=True)
+                continue
+            is_known = isinstance(source, ModelSource) or source.files is not None
+            self._watched[name] = _Watched(last=look, tried=look if is_known else None, serves_tried=is_known)
+        self._watched.update({name: _Watched(was_refused=True) for name in unavailable})
 
     def note(self, name: str, outcome: Outcome) -> None:
         """Remember what became of a change."""
@@ -140,8 +155,19 @@ class Watch:
         changes: list[Change] = []
         for name, source in seen.sources.items():
             watched = self._watched.setdefault(name, _Watched())
-            before, watched.last = watched.last, look_at(source)
             watched.misses = 0
+            before = watched.last
+            if watched.rests:
+                watched.rests -= 1
+                seen.refused[name] = watched.problem
+                continue
+            try:
+                watched.last = look_at(source)
+            except NaiadError as error:
+                watched.last, watched.was_refused = None, True
+                watched.rests, watched.problem = RESTS, str(error)
+                seen.refused[name] = watched.problem
+                continue
             if before is None or not watched.last.is_still_as(before):
                 is_moving = True
             elif name not in busy:
@@ -154,7 +180,7 @@ class Watch:
 
     def _see(self) -> _Seen:
         seen = _Seen()
-        found: dict[str, list[ModelSource]] = {}
+        found: dict[str, list[ModelSource | RemoteModel]] = {}
         for place, listing, problem in self._catalog.places():
             if listing is None:
                 seen.unreadable[place] = problem
@@ -162,14 +188,20 @@ class Watch:
             seen.refused.update(listing.unavailable)
             for name, source in listing.models.items():
                 found.setdefault(name, []).append(source)
-        seen.refused.update({n: duplicate(n, sources).message for n, sources in found.items() if len(sources) > 1})
+        for uri, models, problem in self._catalog.remote_places():
+            if models is None:
+                seen.unreadable[uri] = problem
+                continue
+            for name, model in models.items():
+                found.setdefault(name, []).append(model)
+        seen.refused.update({name: _repeated(name, sources) for name, sources in found.items() if len(sources) > 1})
         seen.sources = {name: found[name][0] for name in sorted(found) if name not in seen.refused}
         for name in seen.refused:
             watched = self._watched.setdefault(name, _Watched())
             watched.was_refused, watched.misses = True, 0
         return seen
 
-    def _change(self, name: str, watched: _Watched, look: Look, is_settled: bool) -> Change | None:
+    def _change(self, name: str, watched: _Watched, look: Look | ListedLook, is_settled: bool) -> Change | None:
         """What is to be done about a model that lies still."""
         tried = watched.tried
         if tried is not None and tried.files == look.files and not watched.was_refused:
@@ -196,7 +228,8 @@ class Watch:
         is_moving = False
         for name in self._watched.keys() - seen.sources.keys() - seen.refused.keys():
             watched = self._watched[name]
-            if watched.last is not None and self._is_behind(watched.last.source, seen):
+            known = watched.last or watched.tried
+            if known is not None and self._is_behind(known.source, seen):
                 continue
             watched.last, watched.misses = None, watched.misses + 1
             if watched.misses >= LOOKS_WITHOUT and name not in busy:
@@ -207,9 +240,16 @@ class Watch:
         return tuple(sorted(removed)), is_moving
 
     @staticmethod
-    def _is_behind(source: ModelSource, seen: _Seen) -> bool:
+    def _is_behind(source: ModelSource | RemoteModel, seen: _Seen) -> bool:
         """Whether a model lies in a repository that cannot be read, so that nobody knows about it."""
+        if not isinstance(source, ModelSource):
+            return source.uri in seen.unreadable
         place = source.directory or source.single_file
-        return place is not None and any(
-            place.absolute().is_relative_to(unreadable.absolute()) for unreadable in seen.unreadable
-        )
+        folders = (unreadable for unreadable in seen.unreadable if isinstance(unreadable, Path))
+        return place is not None and any(place.absolute().is_relative_to(folder.absolute()) for folder in folders)
+
+
+def _repeated(name: str, sources: Sequence[ModelSource | RemoteModel]) -> str:
+    local = [source for source in sources if isinstance(source, ModelSource)]
+    elsewhere = [source for source in sources if not isinstance(source, ModelSource)]
+    return in_two(name, str(elsewhere[0].uri)) if elsewhere else duplicate(name, local).message

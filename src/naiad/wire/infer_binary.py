@@ -54,6 +54,10 @@ class BinaryPlan(InferPlan[AnswerHead]):
         # By the shapes of the outputs: an answer without an id, and what comes behind an id.
         self._placed_answers: dict[object, tuple[bytes, bytes]] = {}
 
+    def _begin_answers(self) -> None:
+        super()._begin_answers()
+        self._placed_answers = {}
+
     def placed_answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | None:
         """A whole answer whose outputs are all in regions; None where it has something else in it.
 

@@ -124,10 +124,14 @@ class InferPlan(RequestTerms, Generic[_Head]):
         if found is None:
             found = self._of_versions[version] = copy(self)
             found.version = version
-            # They say the version. The copies are all kept here, and lead nowhere.
-            found._heads = {}
+            # The copies are all kept here, and lead nowhere.
+            found._begin_answers()
             found._of_versions = None
         return found
+
+    def _begin_answers(self) -> None:
+        """Keep answers of its own: they say the version."""
+        self._heads = {}
 
     def with_parameters(self, parameters: Parameters) -> Self:
         """The same plan for a request that has these parameters beside its own; heads of answers are shared."""

@@ -9,15 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from naiad.errors import StoreUnreachableError
+from naiad.errors import StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.layout import is_model_directory
 from naiad.repository.remote.mirror import Mirror
-from naiad.repository.remote.repository import RemoteModel
+from naiad.repository.remote.repository import RemoteModel, listed
 from naiad.repository.remote.store import Entry, digest
 from naiad.repository.remote.unpacking import unpack
 from naiad.repository.remote.views import View
-from naiad.repository.remote.web import WebFile
+from naiad.repository.remote.web import UNKNOWN, WebFile
 
 logger = logging.getLogger("naiad")
 
@@ -42,12 +42,26 @@ class ArchiveRepository:
         """As ``RemoteRepository.find``."""
         return self._models(may_be_old).get(name)
 
+    def present(self) -> Mapping[str, RemoteModel]:
+        """As ``RemoteRepository.present``; all models change with the archive."""
+        entry = self._entry(may_be_old=False)
+        if entry.version.startswith(UNKNOWN):
+            raise StoreError(
+                f"the server of '{self.uri}' tells neither an ETag nor a time of modification, so nobody can see when "
+                "the archive has changed"
+            )
+        return self._models_of(entry)
+
     def _models(self, may_be_old: bool) -> Mapping[str, RemoteModel]:
-        entry = self._entry(may_be_old)
+        return self._models_of(self._entry(may_be_old))
+
+    def _models_of(self, entry: Entry) -> Mapping[str, RemoteModel]:
         view = self._unpacked(entry)
         try:
             found = {
-                name: RemoteModel(name, self.uri, partial(self._fetch, entry, path.relative_to(view.path)))
+                name: RemoteModel(
+                    name, self.uri, partial(self._fetch, entry, path.relative_to(view.path)), listed([entry])
+                )
                 for name, path in _model_folders(view.path)
             }
             self._index.keep("", [entry])

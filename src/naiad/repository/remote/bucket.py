@@ -11,7 +11,7 @@ from naiad.config.read import ConfigFormat
 from naiad.errors import StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.remote.mirror import Mirror, leaves
-from naiad.repository.remote.repository import RemoteModel
+from naiad.repository.remote.repository import RemoteModel, listed
 from naiad.repository.remote.store import Entry, Level, ObjectChangedError, Store, digest
 from naiad.repository.remote.views import View
 
@@ -52,22 +52,29 @@ class BucketRepository:
     def models(self, is_whole: bool) -> Mapping[str, RemoteModel]:
         """As ``RemoteRepository.models``; what the mirror has when the store does not answer."""
         try:
-            level = self._level()
-            listed = self._listed() if is_whole and level is not None else None
+            return self._models(is_whole, may_be_old=True)
         except StoreUnreachableError as error:
             return self._remembered(error)
+
+    def present(self) -> Mapping[str, RemoteModel]:
+        """As ``RemoteRepository.present``: two listings, which are one request for each thousand files."""
+        return self._models(is_whole=True, may_be_old=False)
+
+    def _models(self, is_whole: bool, may_be_old: bool) -> Mapping[str, RemoteModel]:
+        level = self._level()
         if level is None:
-            return {self._only: RemoteModel(self._only, self.uri, partial(self._fetch, self._only, None, True))}
+            entries = self._store.list(self._only) if is_whole else None
+            return {self._only: self._model(self._only, entries, may_be_old)}
         if not level.folders and not level.files:
             raise StoreError(f"the model repository '{self.uri}' holds nothing: is the path right?")
+        found = self._listed() if is_whole else {}
         names = sorted(name for name in level.folders if not name.startswith("."))
         self._index.keep_names(names)
-        return {
-            name: RemoteModel(
-                name, self.uri, partial(self._fetch, name, None if listed is None else listed.get(name), True)
-            )
-            for name in names
-        }
+        return {name: self._model(name, found.get(name), may_be_old) for name in names}
+
+    def _model(self, name: str, entries: Sequence[Entry] | None, may_be_old: bool) -> RemoteModel:
+        fetch = partial(self._fetch, name, entries, may_be_old)
+        return RemoteModel(name, self.uri, fetch, None if entries is None else listed(entries))
 
     def find(self, name: str, may_be_old: bool) -> RemoteModel | None:
         """As ``RemoteRepository.find``."""
@@ -81,7 +88,7 @@ class BucketRepository:
             raise
         if not any(entry.path.startswith(f"{name}/") for entry in entries):
             return None
-        return RemoteModel(name, self.uri, partial(self._fetch, name, entries, may_be_old))
+        return self._model(name, entries, may_be_old)
 
     def _level(self) -> Level | None:
         """What lies at the root; None when the address is that of one model."""
@@ -111,7 +118,15 @@ class BucketRepository:
                 f"{error}; the mirror '{self._mirror.root}' has nothing of this repository to start from"
             ) from error
         logger.warning("%s; serving what the mirror '%s' has of it", error, self._mirror.root)
-        return {name: RemoteModel(name, self.uri, partial(self._fetch_old, name, error)) for name in sorted(names)}
+        return {
+            name: RemoteModel(
+                name,
+                self.uri,
+                partial(self._fetch_old, name, error),
+                None if (entries := self._index.entries(name)) is None else listed(entries),
+            )
+            for name in sorted(names)
+        }
 
     def _remembered_alone(self) -> frozenset[str] | None:
         """The name of the one model that the address was found to lead to earlier."""

@@ -79,6 +79,18 @@ class MlflowRepository:
         """As ``RemoteRepository.find``."""
         return RemoteModel(name, self.uri, partial(self._fetch, may_be_old)) if name == self._name else None
 
+    def present(self) -> Mapping[str, RemoteModel]:
+        """As ``RemoteRepository.present``."""
+        try:
+            artifact = self._artifact()
+            store = self._store(artifact)
+            files = _servable(self.uri, artifact, store)
+        except ObjectChangedError as error:
+            raise StoreError(f"the model '{self.uri}' cannot be looked at: {error}") from error
+        # The same file of another run is another one.
+        found = {path: (e.size, f"{store.identity} {e.path} {e.version}") for path, e in files.items()}
+        return {self._name: RemoteModel(self._name, self.uri, partial(self._fetch, False), found)}
+
     def _fetch(self, may_be_old: bool) -> View:
         try:
             artifact = self._artifact()

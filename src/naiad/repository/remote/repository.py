@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from naiad.options.remote_uri import RemoteUri
+from naiad.repository.remote.store import Entry
 from naiad.repository.remote.views import View
+
+Listed = Mapping[str, tuple[int, str]]
+"""Of each file of a model its size and its version, by its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +22,20 @@ class RemoteModel:
         name: its name.
         uri: the repository's address.
         fetch: mirrors it and gives back its folder, which the caller holds; blocks. Raises StoreError.
+        files: what it consists of; None where the store was not asked.
+        namespace: as ``ModelSource.namespace``.
     """
 
     name: str
     uri: RemoteUri
     fetch: Callable[[], View]
+    files: Listed | None = None
+    namespace: str = ""
 
     @property
     def key(self) -> str:
-        """As ``ModelSource.key``: remote repositories are no namespaces."""
-        return self.name
+        """As ``ModelSource.key``."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class RemoteRepository(Protocol):
@@ -52,3 +60,11 @@ class RemoteRepository(Protocol):
 
         ``may_be_old`` allows for what the mirror has when the store does not answer.
         """
+
+    def present(self) -> Mapping[str, RemoteModel]:
+        """All models by name as they are now, with their files. Nobody answers for a store that does not."""
+
+
+def listed(entries: Iterable[Entry]) -> Listed:
+    """``entries`` as the files of a model."""
+    return {entry.path: (entry.size, entry.version) for entry in entries}

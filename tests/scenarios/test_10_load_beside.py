@@ -1,0 +1,39 @@
+"""A large model is loaded again and again: the other model's callers are answered all the while.
+
+How far its p99 moves while 1 GB is loaded is printed by ``scripts/bench load_beside``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench_parts import part
+from server.models import identity, write_model
+from server.running import serving, until
+from server.traffic import Traffic
+
+LOADS = 3
+ROWS = 1 << 22
+"""Of 64 bytes each: 256 MiB."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["thread", "process"])
+def test_the_other_model_goes_on(tmp_path: Path, way: str) -> None:
+    write_model(tmp_path / "models", "small", identity())
+    execution = f'parameters {{ key: "execution" value {{ string_value: "{way}" }} }}'
+    part("models").add_table(tmp_path / "models", "large", ROWS, execution)
+    options = ("--model-control-mode=explicit", "--load-model=small")
+    with serving(tmp_path / "log", tmp_path / "models", *options) as server:
+        with Traffic(server, "small", http=1, grpc=1) as traffic:
+            until(lambda: traffic.answered > 10, 10, "callers are answered")
+            for _ in range(LOADS):
+                before = traffic.answered
+                assert server.post("/v2/repository/models/large/load", {}).status == 200
+                assert traffic.answered > before + 10, "answered while the other was loaded"
+                assert server.get("/v2/models/large/ready").status == 200
+                assert server.post("/v2/repository/models/large/unload", {}).status == 200
+        assert traffic.failures == []
+        assert server.statistics("small")["inference_stats"]["fail"]["count"] == 0
