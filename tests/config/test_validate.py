@@ -265,12 +265,6 @@ def test_problems_stand_at_their_lines() -> None:
 REFUSED = {
     'platform: "ensemble" ensemble_scheduling { }': ["ensemble_scheduling"],
     'backend: "pytorch" model_transaction_policy { decoupled: true }': ["model_transaction_policy.decoupled"],
-    "batch_input { }": ["batch_input"],
-    "batch_output { }": ["batch_output"],
-    "input { } input { allow_ragged_batch: true }": ["input[1].allow_ragged_batch"],
-    'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x" } }': [
-        'parameters["TRITON_BATCH_STRATEGY_PATH"]'
-    ],
     'model_operations { op_library_filename: "x.so" }': ["model_operations.op_library_filename"],
     'runtime: "libtriton_other.so"': ["runtime"],
     'backend: "pytorch" runtime: "model.py"': ["runtime"],

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..figures import Figure
 from ..settings import Settings
 from . import (
+    cache_hit,
     decoupled_streams,
     execution,
     growth,
@@ -28,6 +29,7 @@ from . import (
     python_sequences,
     python_spin,
     python_start,
+    queue_curve,
     reload,
     start,
     tail,
@@ -64,6 +66,8 @@ CASES: Mapping[str, Case] = {
     "decoupled_python": decoupled_streams.python,
     "decoupled_square": decoupled_streams.square,
     "execution": execution.measure,
+    "cache_hit": cache_hit.measure_hits,
+    "queue_curve": queue_curve.measure,
     "reload": reload.measure,
     "load_beside": load_beside.measure,
     "load_rounds": load_rounds.measure,

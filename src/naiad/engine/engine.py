@@ -40,6 +40,7 @@ EXTENSIONS = (
     "classification",
     "sequence",
     "model_repository",
+    "schedule_policy",
     "model_configuration",
     *SHARED_MEMORY,
     "binary_tensor_data",

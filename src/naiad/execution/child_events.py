@@ -145,4 +145,4 @@ class ChildEvents:
         """An instance can take a batch again."""
         if instance not in self._queue.passive:
             self._queue.outage = None
-            self._queue.freed(instance)
+        self._queue.freed(instance)

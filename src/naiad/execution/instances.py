@@ -132,6 +132,11 @@ class InstanceSet:
         create = partial(backend.create_decoupled, place.group, place.index)
         return SteppedInstance(place.name, spec, create, warm, self._answers, self._loop)
 
+    def serving(self, instances: Sequence[AnyInstance]) -> dict[AnyInstance, Place]:
+        """Where those of ``instances`` belong that are not in passive groups."""
+        places = {instance: self._places[instance] for instance in instances}
+        return {instance: place for instance, place in places.items() if not place.group.passive}
+
     def clear(self) -> None:
         """Give the loop's own resources back and forget all; the last call."""
         for instance in self.all:

@@ -22,7 +22,6 @@ from naiad.errors import (
 from naiad.execution.answers import ModelAnswers
 from naiad.execution.batch import Batch
 from naiad.execution.dispatch import Dispatcher
-from naiad.execution.gather import gather, is_small
 from naiad.execution.held_back import held_back
 from naiad.execution.inline import InlineInstance
 from naiad.execution.instances import AnyInstance
@@ -214,9 +213,9 @@ class SequenceDispatcher(Dispatcher):
             return None
         if isinstance(instance, ProcessInstance):
             return instance.run(batch)
-        if is_small(batch):
+        if self._is_small(batch):
             try:
-                batch.inputs = gather(batch, self._spec)
+                batch.inputs = self._gather(batch, self._spec)
             except Exception:
                 # The instance meets it again, and there it fails this batch alone.
                 batch.inputs = None

@@ -10,6 +10,7 @@ from naiad.execution.direct import DirectRunner
 from naiad.execution.dispatch import Dispatcher
 from naiad.execution.model import MAX_ID, NEVER, LoadedModel
 from naiad.execution.process import ProcessInstance
+from naiad.execution.rate_limits import RateLimits
 from naiad.execution.sequence_dispatch import SequenceDispatcher
 from naiad.execution.sequence_events import SequenceAnswers, SequenceEvents
 from naiad.execution.stepped import SteppedInstance
@@ -35,7 +36,8 @@ class SequenceModel(LoadedModel):
         answers.has_live = self._waits_for_sequences
         return answers
 
-    def _make_queue(self) -> tuple[Dispatcher, ChildEvents]:
+    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, ChildEvents]:
+        # An instance that stands still for others would hold up sequences that nobody else can run: not limited.
         self._before: list[SequenceModel] = []
         self._after: list[SequenceModel] = []
         self._sequences = SequenceDispatcher(self.spec, self._terms, self._loop, self._answers)
