@@ -199,8 +199,7 @@ def start_backend(
         spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
         spec = with_initial_states(spec, source.folder(version), prepared.origin)
         backend.config = prepared.config
-        backend.start(as_backend_sees(spec))
-        backend.start(run_spec(spec))
+        backend.start(as_backend_sees(run_spec(spec)))
     except BaseException as error:
         backend.close()
         if isinstance(error, NaiadError):
