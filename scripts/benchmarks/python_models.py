@@ -46,6 +46,39 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", part)]) for part in parts]
 """
 
+TOTALS = """\
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.totals = {}
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        def one(name):
+            return pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+
+        value = one("INPUT0")
+        if one("READY")[0, 0]:
+            key = int(one("CORRID")[0, 0])
+            if not one("START")[0, 0]:
+                value = value + self.totals[key]
+            self.totals[key] = value
+            if one("END")[0, 0]:
+                del self.totals[key]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", value)])
+"""
+CONTROLS = """control_input [
+    { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
+    { name: "END" control [ { kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] } ] },
+    { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } ] },
+    { name: "CORRID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] }
+]"""
+
 SPINNER = """\
 import os
 import time
@@ -135,6 +168,14 @@ def add_python_chains(repository: Path) -> None:
     """``python_chain`` (batched dynamically up to 16) and ``python_unbatched``, the same 1000 small steps of numpy."""
     for name, scheduling in (("python_chain", CHAIN_BATCHING), ("python_unbatched", "")):
         add_python_model(repository, name, CHAIN, "max_batch_size: 16", *_from_input_to_output(1), scheduling)
+
+
+def add_totals(repository: Path) -> None:
+    """``sequence_direct`` and ``sequence_oldest``: each sequence adds up its FP32 [1] INPUT0; up to 16 at a time."""
+    oldest = "oldest { max_candidate_sequences: 16 max_queue_delay_microseconds: 100 preferred_batch_size: [ 4 ] }"
+    for name, strategy in (("sequence_direct", "direct { }"), ("sequence_oldest", oldest)):
+        section = f"sequence_batching {{ max_sequence_idle_microseconds: 5000000 {strategy} {CONTROLS} }}"
+        add_python_model(repository, name, TOTALS, "max_batch_size: 16", *_from_input_to_output(1), section)
 
 
 def chain_by_hand(x: Array) -> Array:

@@ -303,7 +303,6 @@ def test_problems_stand_at_their_lines() -> None:
 
 
 REFUSED = {
-    "sequence_batching { }": ["sequence_batching"],
     'backend: "pytorch" model_transaction_policy { decoupled: true }': ["model_transaction_policy.decoupled"],
     'model_operations { op_library_filename: "x.so" }': ["model_operations.op_library_filename"],
     'runtime: "libtriton_other.so"': ["runtime"],

@@ -8,6 +8,7 @@ from naiad.config.batch_shapes import assembly, max_batch_bytes, splits_failed
 from naiad.config.ensemble import ensemble_of
 from naiad.config.messages import enum_name
 from naiad.config.rate_limiter import rate_limiter
+from naiad.config.sequence import sequence_spec
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueuePolicySpec, QueueSpec, TensorSpec
 from naiad.config.warmup import warmup_samples
 from naiad.tensor.dtypes import BY_CONFIG
@@ -30,6 +31,7 @@ def freeze(config: Any) -> ModelSpec:
         batching=_batching(config),
         queue=_queue(config),
         is_cached=config.response_cache.enable,
+        sequence=sequence_spec(config),
         default_model_filename=config.default_model_filename,
         graph_level=graph_level(config),
         decoupled=config.model_transaction_policy.decoupled,

@@ -14,9 +14,9 @@ from naiad.config.complete import PYTHON_RUNTIME
 from naiad.config.problems import Origin
 from naiad.errors import ConfigError
 
-ONE_RESPONSE = frozenset({"identity", "onnxruntime", "pytorch"})
+ONE_RESPONSE = frozenset({"dyna_sequence", "identity", "implicit_state", "onnxruntime", "pytorch", "sequence"})
 """The backends of Naiad whose models send one response for each request. Those of other names are Python-based."""
-OWN_BACKENDS = ONE_RESPONSE | {"python", "repeat", "square"}
+OWN_BACKENDS = ONE_RESPONSE | {"iterative_sequence", "python", "repeat", "square"}
 """All backends of Naiad itself."""
 
 
@@ -27,16 +27,6 @@ class Unsupported:
     feature: str
     advice: str
     paths: Callable[[Any], Iterator[str]]
-
-
-def _field(name: str) -> Callable[[Any], Iterator[str]]:
-    """Asked for when the singular message ``name`` is there."""
-
-    def paths(config: Any) -> Iterator[str]:
-        if config.HasField(name):
-            yield name
-
-    return paths
 
 
 def _decoupled(config: Any) -> Iterator[str]:
@@ -66,7 +56,6 @@ def _secondary_devices(config: Any) -> Iterator[str]:
 
 
 UNSUPPORTED = (
-    Unsupported("sequence batching", "remove it to serve the model without sequences", _field("sequence_batching")),
     Unsupported(
         "any number of responses for a request with a backend that sends one",
         "remove it if the model sends one response for each request",

@@ -37,6 +37,7 @@ from naiad.version import __version__
 SHARED_MEMORY = ("system_shared_memory", "cuda_shared_memory")
 EXTENSIONS = (
     "classification",
+    "sequence",
     "model_repository",
     "schedule_policy",
     "model_configuration",

@@ -103,6 +103,12 @@ class ModelAnswers:
         self.in_flight -= len(batch.requests)
         return count_batch(self.statistics, self.budget, batch, self.clock.wall_ms())
 
+    def count_execution(self, batch: Batch) -> None:
+        """Count a batch whose requests are counted one by one."""
+        self.statistics.count_execution(
+            batch.rows, batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
+        )
+
     def let_go(self, request: InferRequest) -> None:
         """A request is about to be answered for good."""
         self.in_flight -= 1

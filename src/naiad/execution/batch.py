@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from naiad.errors import NaiadError
 from naiad.request import Array, InferRequest
@@ -19,6 +20,7 @@ class Batch:
         results: the model's output arrays, valid when ``error`` is None.
         parts: what each request gets of them, where that is not its rows; else empty.
         gather_ns: how long gathering took when the loop did it, else 0.
+        splits: whether its requests are run one by one when it fails.
         start_ns, input_ns, infer_ns, end_ns: monotonic times, in the instance, of the start, of the inputs being
             gathered, of the model being done and of the hand-back.
     """
@@ -37,6 +39,7 @@ class Batch:
         "rows",
         "start_ns",
     )
+    splits: ClassVar[bool] = True
 
     def __init__(self, requests: list[InferRequest]) -> None:
         self.requests = requests

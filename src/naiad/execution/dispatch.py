@@ -19,6 +19,7 @@ from naiad.execution.batch import Batch
 from naiad.execution.batch_strategy import CustomBatching
 from naiad.execution.ensemble_step import tell_batch
 from naiad.execution.gather import gather, is_small
+from naiad.execution.held_back import dynamic_batcher_kind
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
 from naiad.execution.regrouping import Place
@@ -166,7 +167,7 @@ class Dispatcher:
     def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         """Hand a batch to an instance; gives what became of it when that is known at once."""
         if self.tells_batches:
-            tell_batch(batch)
+            tell_batch(batch, batch.requests)
         if isinstance(instance, ProcessInstance):
             return instance.run(batch)
         if isinstance(instance, SteppedInstance):
@@ -238,4 +239,4 @@ def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None, strategy: CustomBa
         limits.append(strategy)
     if limits:
         return LimitedBatcher(spec.batching, spec.max_batch_size, queue, limits)
-    return DynamicBatcher(spec.batching, spec.max_batch_size, queue)
+    return dynamic_batcher_kind()(spec.batching, spec.max_batch_size, queue)

@@ -88,6 +88,16 @@ class EnsembleModel:
         return self._answers.in_flight
 
     @property
+    def is_busy(self) -> bool:
+        """Somebody waits for an answer."""
+        return self._answers.in_flight > 0
+
+    @property
+    def is_drained(self) -> bool:
+        """No accepted request is left."""
+        return self._answers.in_flight == 0
+
+    @property
     def problem(self) -> str:
         """What keeps a member from working, "" when nothing does."""
         return self._members.problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Protocol
 
@@ -86,8 +86,8 @@ class StepRequest(InferRequest):
         return input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
 
 
-def tell_batch(batch: Batch) -> None:
-    """Let the steps of ensembles among the requests of a batch know it."""
-    for request in batch.requests:
+def tell_batch(batch: Batch, requests: Iterable[InferRequest]) -> None:
+    """Let the steps of ensembles among the requests that run in a batch know it."""
+    for request in requests:
         if request.__class__ is StepRequest:
             request.batch = batch

@@ -93,7 +93,7 @@ class HostedInstance(ProcessInstance):
         except Exception as error:
             # What was said about forms and segments holds.
             self._send_all(pieces)
-            if isinstance(error, NaiadError) and len(batch.requests) > 1:
+            if isinstance(error, NaiadError) and len(batch.requests) > 1 and batch.splits:
                 return self._run_singly(batch)
             return self._refuse(batch, error)
         self._sent[number] = batch

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from naiad.backends.base import Backend, Instance
 from naiad.backends.decoupled import DecoupledBackend, DecoupledInstance
+from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
 from naiad.execution.batch import Batch
 from naiad.execution.child_answers import Answers
@@ -71,6 +72,7 @@ class InstanceSet:
 
     def make_all(self, spec: ModelSpec, warmup: Warmup) -> None:
         """Make what the groups of ``spec`` ask for; nothing is started yet."""
+        spec = run_spec(spec)
         for group in spec.instance_groups:
             made = [self._make(Place(group, index), spec, warmup) for index in range(group.count)]
             if group.passive:
@@ -83,7 +85,7 @@ class InstanceSet:
             NaiadError: one could not be started; the caller ends them all.
         """
         try:
-            self._start(instances, spec, warmup)
+            self._start(instances, run_spec(spec), warmup)
         finally:
             warmup.forget()
 

@@ -92,15 +92,14 @@ class LoadedModel:
         # The responses of decoupled models wait for no other request.
         in_order = spec.batching is not None and spec.batching.preserve_ordering and not spec.decoupled
         ordered = OrderedRelease() if in_order else None
-        self._answers = ModelAnswers(spec.name, self._statistics, self.budget, self._clock, self._cache, ordered)
+        self._answers = self._make_answers(ordered)
         self._strategy = strategy
-        self._queue = _dispatcher(spec, loop, self._answers, limits, strategy)
+        self._queue, self._events = self._make_queue(limits)
         self._push = self._queue.batcher.push
         if isinstance(self._cache, RemoteModelCache):
             self._cache.serve(self._answers, self.submit_expected)
         # Decided once, as this is asked for every request.
         self._is_plain = cache is None and ordered is None and self._queue.policies is None
-        self._events = ChildEvents(spec, self._answers, self._queue)
         self._set = InstanceSet(backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics)
         self._events.instances = self._instances = self._set.all
         self._queue.passive = self._set.passive
@@ -108,6 +107,13 @@ class LoadedModel:
         self._direct: DirectRunner | None = None
         self._runs_in_processes = self._tells = False
         self.regions_from = NEVER
+
+    def _make_answers(self, ordered: OrderedRelease | None) -> ModelAnswers:
+        return ModelAnswers(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
+
+    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, ChildEvents]:
+        queue = _dispatcher(self.spec, self._loop, self._answers, limits, self._strategy)
+        return queue, ChildEvents(self.spec, self._answers, queue)
 
     @property
     def in_flight(self) -> int:
@@ -190,6 +196,16 @@ class LoadedModel:
         if self._direct is not None:
             self._direct.settle()
             self._direct = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Somebody waits for an answer, or goes on with what was begun here."""
+        return self._answers.in_flight > 0
+
+    @property
+    def is_drained(self) -> bool:
+        """No accepted request is left."""
+        return self._answers.in_flight == 0
 
     def when_drained(self, callback: Callable[[], object]) -> None:
         """Call back as soon as no accepted request is left, at once when there is none."""

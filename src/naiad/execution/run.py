@@ -55,7 +55,7 @@ def run_batch(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = 
 
 def may_split(batch: Batch, spec: ModelSpec) -> bool:
     """Whether a batch that has run is to be run again in parts."""
-    return batch.error is not None and len(batch.requests) > 1 and spec.splits_failed
+    return batch.error is not None and len(batch.requests) > 1 and spec.splits_failed and batch.splits
 
 
 def halves(batch: Batch) -> list[Batch]:

@@ -68,6 +68,14 @@ class LoadedVersion(ServingModel, Protocol):
         """Requests that were accepted, or are expected, and not answered for good."""
 
     @property
+    def is_busy(self) -> bool:
+        """As ``LoadedModel.is_busy``."""
+
+    @property
+    def is_drained(self) -> bool:
+        """No accepted request is left."""
+
+    @property
     def process_ids(self) -> list[int]:
         """The processes that it runs in beside the server's."""
 

@@ -44,6 +44,9 @@ def only_groups_differ(entry: ModelEntry, found: Candidate) -> bool:
     read, files = entry.read, entry.files
     if read is None or files is None or found.files is None or found.folder is not None:
         return False
+    if read.config.HasField("sequence_batching"):
+        # Sequences stay with their instances: those of another load take the new ones.
+        return False
     if {v.version for v in entry.ready()} != set(found.versions):
         return False
     if _without_config(files, read) != _without_config(found.files, found.read):

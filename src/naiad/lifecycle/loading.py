@@ -20,6 +20,7 @@ from naiad.config.backend_view import as_backend_sees
 from naiad.config.labels import with_labels
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import PreparedConfig, finish, prepare
+from naiad.config.sequence import run_spec, with_initial_states
 from naiad.config.source import ModelSource
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError, NaiadError
@@ -27,6 +28,7 @@ from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
 from naiad.execution.rate_limits import RateLimits
 from naiad.execution.remote_cache import SharedCache
+from naiad.execution.sequence_model import SequenceModel
 from naiad.execution.shared_process import SharedProcesses
 from naiad.execution.warmup import Warmup
 from naiad.lifecycle.batch_strategy import load_strategy
@@ -113,7 +115,8 @@ def load_version(
     except BaseException:
         backend.close()
         raise
-    model = LoadedModel(
+    kind = LoadedModel if spec.sequence is None else SequenceModel
+    model = kind(
         spec,
         version,
         backend,
@@ -194,8 +197,9 @@ def start_backend(
         if settings.auto_complete:
             backend.complete(prepared.config)
         spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
+        spec = with_initial_states(spec, source.folder(version), prepared.origin)
         backend.config = prepared.config
-        backend.start(as_backend_sees(spec))
+        backend.start(as_backend_sees(run_spec(spec)))
     except BaseException as error:
         backend.close()
         if isinstance(error, NaiadError):

@@ -31,6 +31,7 @@ from naiad.lifecycle.failures import (
     reason_of,
 )
 from naiad.lifecycle.in_place import InPlace, only_groups_differ
+from naiad.lifecycle.live_sequences import hand_over
 from naiad.lifecycle.loading import LoadSettings, load_version
 from naiad.lifecycle.measuring import LoadMeter
 from naiad.lifecycle.memory import MemorySettings, ModelMemory, TooLargeError
@@ -554,6 +555,7 @@ class ModelManager:
         _note((entry.versions[number] for number in kept), "")
         self.configure_routes(entry, found)
         self._show(entry, fresh)
+        hand_over(before, entry.ready())
         for version in before:
             self._retire(entry, version)
         entry.choose_serving()

@@ -358,6 +358,6 @@ def _resident(entry: ModelEntry, is_held: bool) -> Resident:
         entry.name,
         entry_bytes(entry),
         max([entry.loaded_ms, *(m.statistics.last_inference_ms for m in models)]),
-        any(m.in_flight for m in models),
+        any(m.is_busy for m in models),
         is_held or is_pinned(entry),
     )

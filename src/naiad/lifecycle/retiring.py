@@ -73,7 +73,7 @@ class Retirements:
 
     async def _drain(self, model: LoadedVersion) -> bool:
         """Wait until a model has answered all it accepted; False when the time of the server is over before."""
-        if model.in_flight == 0:
+        if model.is_drained:
             return True
         drained = asyncio.Event()
         model.when_drained(drained.set)
