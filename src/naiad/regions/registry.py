@@ -96,16 +96,18 @@ class RegionRegistry:
     # Looking up
 
     def system(self, name: str) -> list[SystemRegion]:
-        """The region of that name, or with "" all, by name.
+        """The region of that name, or with "" all, by name, with those that lost their name and are still used.
 
         Raises:
             NotFoundError: there is none of that name.
         """
-        return _find(self._system, name, "system")
+        used = {r.name: r for r in self._open if isinstance(r, SystemRegion)}
+        return _find(used | self._system, name, "system")
 
     def cuda(self, name: str) -> list[CudaRegion]:
         """``system`` for memory of devices."""
-        return _find(self._cuda, name, "cuda")
+        used = {r.name: r for r in self._open if isinstance(r, CudaRegion)}
+        return _find(used | self._cuda, name, "cuda")
 
     def part(self, ref: RegionRef) -> RegionPart:
         """The part that a request names.
