@@ -194,7 +194,7 @@ class Server:
         if self._stop.is_set():
             logger.error("%s again: exiting at once, requests in flight are lost", name)
             _exit_now(1)
-        logger.info("%s: waiting up to %d s for requests in flight", name, self._options.exit_timeout_secs)
+        logger.info("%s: Waiting for in-flight requests to complete, up to %d s", name, self._options.exit_timeout_secs)
         if self._options.shutdown_delay and self._manager.loaded:
             self._engine.leaving = True
         else:

@@ -104,7 +104,7 @@ def test_other_optional_inputs_do_not_go_together() -> None:
     ("model", "given", "text"),
     [
         (TWO, ["A", "B", "A"], LABEL + "input 'A' already exists in request"),
-        (TWO, ["B", "A", "A", "B"], LABEL + "input 'B' already exists in request"),
+        (TWO, ["B", "A", "A", "B"], LABEL + "input 'A' already exists in request"),
         (
             TWO,
             ["A"],

@@ -5,7 +5,6 @@ They run once for every distinct request header: the front ends keep the outcome
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -116,8 +115,12 @@ def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> N
 
 def _check_repeats(kind: str, names: Sequence[str], label: str) -> None:
     if len(set(names)) < len(names):
-        counts = Counter(names)
-        repeated = next(n for n in names if counts[n] > 1)
+        # The first name that was there before, as the reference takes them in one by one; a request may have thousands.
+        seen: set[str] = set()
+        for repeated in names:
+            if repeated in seen:
+                break
+            seen.add(repeated)
         raise InvalidArgumentError(f"{label}{kind} '{repeated}' already exists in request")
 
 

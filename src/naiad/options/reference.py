@@ -15,7 +15,6 @@ SWITCHES = frozenset(
 
 OTHERS = frozenset(
     {
-        "enable-peer-access",
         "sagemaker-port",
         "sagemaker-safe-port-range",
         "sagemaker-thread-count",
@@ -24,8 +23,6 @@ OTHERS = frozenset(
         "vertex-ai-default-model",
         "rate-limit",
         "rate-limit-resource",
-        "pinned-memory-pool-byte-size",
-        "cuda-memory-pool-byte-size",
         "cuda-virtual-address-size",
         "min-supported-compute-capability",
         "buffer-manager-thread-count",
