@@ -103,7 +103,7 @@ def test_binary_both_ways(repository: Path) -> None:
         ({"parameters": {"binary_data_output": True}}, True),
         ({"parameters": {"binary_data_output": True}, "outputs": []}, True),
         ({"outputs": [{"name": "OUTPUT0", "parameters": {"binary_data": True}}]}, True),
-        ({"outputs": [{"name": "OUTPUT0"}, {"name": "OUTPUT0"}]}, False),
+        ({"outputs": [{"name": "OUTPUT0"}]}, False),
     ],
 )
 @pytest.mark.parametrize("given_binary", [False, True])

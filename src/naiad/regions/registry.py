@@ -51,7 +51,8 @@ class RegionRegistry:
         self.check_allowed()
         if not name or len(name) > LONGEST_NAME:
             raise InvalidArgumentError(
-                f"a shared memory region needs a name of 1 to {LONGEST_NAME} characters, found one of {len(name)}"
+                f"failed to register shared memory region '{name[:40]}': invalid args, a region needs a name of 1 to "
+                f"{LONGEST_NAME} characters, found one of {len(name)}"
             )
         if name in self._system or name in self._cuda:
             raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
