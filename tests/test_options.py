@@ -225,7 +225,9 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--http-port"], 'Bad option: "--http-port". a value is missing. Expected: an integer'),
         (["--http-port", "--id=x"], 'Bad option: "--http-port". a value is missing.'),
         (["--htpp-port=1"], 'Bad option: "--htpp-port". unknown option; did you mean "--http-port"?'),
-        (["--model-repo", "x"], 'Bad option: "--model-repo". unknown option; did you mean "--model-repository"?'),
+        (["--modl-repository", "x"], '"--modl-repository". unknown option; did you mean "--model-repository"?'),
+        (["--log-=x"], 'Bad option: "--log-". unknown option'),
+        (["--sagemaker-po=1"], 'Bad option: "--sagemaker-po". unknown option'),
         (["--zzz"], 'Bad option: "--zzz". unknown option.'),
         (["-p"], 'Bad option: "-p". unknown option.'),
         (["--sagemaker-port=1"], 'Bad option: "--sagemaker-port". not supported by this version of naiad.'),
@@ -362,11 +364,19 @@ def test_the_environment_holds_several_values_and_flags() -> None:
     assert parse(["--model-store=c"], environ).model_repository == (Path("c"),)
 
 
+def test_names_may_be_cut_short() -> None:
+    assert not options("--log-warn=false").log_warning
+    assert options("--metrics-po", "8123").metrics_port == 8123
+    assert options("--model-control", "explicit", "--load-m=m").load_model == ("m",)
+    assert options("--id=x").id == "x", "a whole name is itself, whatever else begins with it"
+
+
 def test_options_without_effect_and_deprecated_ones_are_remarked_on() -> None:
     assert options("--http-thread-count=4").warnings == (
         "--http-thread-count has no effect: one event loop serves all HTTP connections",
     )
-    for name in ("--grpc-infer-thread-count=2", "--grpc-infer-allocation-pool-size=8"):
+    pools = ("--pinned-memory-pool-byte-size=1024", "--cuda-memory-pool-byte-size=0:0", "--enable-peer-access=FALSE")
+    for name in ("--grpc-infer-thread-count=2", "--grpc-infer-allocation-pool-size=8", *pools):
         assert "has no effect" in options(name).warnings[0]
     assert "no effect without --grpc-use-ssl=true" in options("--grpc-server-cert=c").warnings[0]
     assert "is deprecated: use --disable-auto-complete-config" in options("--strict-model-config=1").warnings[0]

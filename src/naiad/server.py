@@ -39,6 +39,7 @@ from naiad.options import ServerOptions, option_rows
 from naiad.regions.registry import MAX_REGIONS, RegionRegistry
 from naiad.repository.agents import AgentDirectory
 from naiad.repository.catalog import Outline, open_catalog
+from naiad.repository.layout import Listing
 from naiad.repository.watch import Watch
 from naiad.scheduling.budget import RequestBudget
 from naiad.scheduling.limiter import ResourceLimit
@@ -149,7 +150,7 @@ class Server:
         self._watch_signals()
         if not self._catalog.remote:
             # A folder that is not there is said before anything is opened; a store may take its time to answer.
-            self._outline = self._catalog.outline()
+            self._outline = self._first_outline()
             if self._watch is not None:
                 self._watch.begin(self._outline.models, self._outline.unavailable)
         try:
@@ -162,7 +163,8 @@ class Server:
                 return 1
             self._renewal.start()
             if not self._stop.is_set():
-                logger.info("Naiad %s is ready: %.2f s", __version__, monotonic() - begun)
+                if not self._engine.failure:
+                    logger.info("Naiad %s is ready: %.2f s", __version__, monotonic() - begun)
                 await self._serve_until_stopped()
             await self._leave()
             return await self._shut_down()
@@ -177,7 +179,7 @@ class Server:
                 self._cache.close()
 
     async def _serve_until_stopped(self) -> None:
-        if self._watch is None:
+        if self._watch is None or self._engine.failure:
             await self._stop.wait()
             return
         polling = Polling(self._manager, self._watch, self._options.repository_poll_secs)
@@ -198,7 +200,7 @@ class Server:
         if self._stop.is_set():
             logger.error("%s again: exiting at once, requests in flight are lost", name)
             _exit_now(1)
-        logger.info("%s: waiting up to %d s for requests in flight", name, self._options.exit_timeout_secs)
+        logger.info("%s: Waiting for in-flight requests to complete, up to %d s", name, self._options.exit_timeout_secs)
         if self._options.shutdown_delay and self._manager.loaded:
             self._engine.leaving = True
         else:
@@ -227,16 +229,27 @@ class Server:
         wanted = options.wanted_models(outline.names)
         for name in sorted(wanted - models.keys()):
             reason = outline.unavailable.get(
-                name, "failed to poll from model repository: there is no model of that name"
+                name, "failed to poll from model repository: model not found in any model repository"
             )
             self._manager.refuse(name, ModelLoadError(reason))
         return tuple(source for name, source in models.items() if name in wanted)
 
     def _outline_of_all(self, is_whole: bool) -> Outline:
-        outline = self._catalog.outline(is_whole)
+        outline = self._first_outline(is_whole)
         if self._watch is not None:
             self._watch.begin(outline.models, outline.unavailable)
         return outline
+
+    def _first_outline(self, is_whole: bool = False) -> Outline:
+        """What lies in the repositories; nothing when that cannot be told and ``--exit-on-error=false``."""
+        try:
+            return self._catalog.outline(is_whole)
+        except NaiadError as error:
+            if self._options.exit_on_error:
+                raise
+            logger.error("error: creating server: %s; it goes on without models, neither live nor ready", error)
+            self._engine.failure = f"the server could not be created: {error}"
+            return Outline(Listing({}), {}, {})
 
     async def _listen(self) -> None:
         options = self._options

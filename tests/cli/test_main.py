@@ -63,11 +63,11 @@ def test_a_command_explains_itself(command: str, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("command", ["serve", "check"])
 def test_bad_options_print_only_what_is_wrong_and_a_hint(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--model-config-nam=x", "--disable-auto-complete-config=1", "."]) == 1
+    assert main([command, "--model-config-nmae=x", "--disable-auto-complete-config=1", "."]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == (
-        'Bad option: "--model-config-nam". unknown option; did you mean "--model-config-name"?\n'
+        'Bad option: "--model-config-nmae". unknown option; did you mean "--model-config-name"?\n'
         'Bad option: "--disable-auto-complete-config". takes no value. Got 1\n'
         f"Run 'naiad {command} --help' for the options.\n"
     )

@@ -86,6 +86,12 @@ def test_the_shape_key_tells_which_requests_go_together() -> None:
     assert check_inputs(model, [Given("A", (1, 4)), Given("B", (1, 3))], "").shape_key != one
 
 
+def test_an_output_that_is_asked_for_twice() -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        check_request(ONE, [Given("A")], ["X", "X"], "7")
+    assert str(refused.value) == "[request id: 7] output 'X' already exists in request"
+
+
 def test_other_optional_inputs_do_not_go_together() -> None:
     keys = {check_inputs(OPTIONAL, g, "").shape_key for g in ([Given("A")], [Given("A"), Given("B")])}
     assert len(keys) == 2
@@ -98,7 +104,7 @@ def test_other_optional_inputs_do_not_go_together() -> None:
     ("model", "given", "text"),
     [
         (TWO, ["A", "B", "A"], LABEL + "input 'A' already exists in request"),
-        (TWO, ["B", "A", "A", "B"], LABEL + "input 'B' already exists in request"),
+        (TWO, ["B", "A", "A", "B"], LABEL + "input 'A' already exists in request"),
         (
             TWO,
             ["A"],

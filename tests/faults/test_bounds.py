@@ -115,7 +115,7 @@ def chunked(server: RunningServer, path: str, body: bytes) -> Answer:
 def test_a_million_chunks_of_one_byte(server: RunningServer) -> None:
     answer = chunked(server, "/v2/models/same/infer", b"1\r\n \r\n" * 1_000_000 + b"0\r\n\r\n")
     assert answer.status == 400
-    assert f"more than {MAX_CHUNKS} chunks" in answer.error
+    assert f"exceeds maximum of {MAX_CHUNKS} non-empty chunks" in answer.error
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,9 @@ def test_nothing_happens_when_nothing_changed(tmp_path: Path) -> None:
         assert found.engine.find("m", None) is before
         found.write("m")
         await found.manager.load_model("m")
+        assert found.engine.find("m", None) is before, "the same configuration, written again"
+        (found.repository / "m" / "notes.txt").write_text("another file")
+        await found.manager.load_model("m")
         assert found.engine.find("m", None) is not before
 
     play(tmp_path, scenario)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import textwrap
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.json_format import MessageToJson
 
 from execution import process_models
 from execution.hosted_models import WAYS, install, write_rowdy
@@ -280,3 +282,42 @@ def test_a_framework_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def parameter_of(way: str) -> str:
     return f'parameters {{ key: "execution" value {{ string_value: "{way}" }} }}\n'
+
+
+def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", CONFIG + groups(2))
+            await found.manager.load_model("m")
+            model = found.engine.find("m", None)
+            found.write("m", "# written again\n" + CONFIG + groups(2))
+            await found.manager.load_model("m")
+            assert found.engine.find("m", None) is model
+            # What callers are shown is the completed configuration; they change the count and send it back.
+            shown = json.loads(MessageToJson(found.engine.model_config("m", None), preserving_proto_field_name=True))
+            await found.manager.load_model("m", Overrides(json.dumps(shown), {}))
+            assert found.engine.find("m", None) is model
+            shown["instance_group"][0]["count"] = 3
+            await found.manager.load_model("m", Overrides(json.dumps(shown), {}))
+            assert found.engine.find("m", None) is model
+            assert len(names(model)) == 3
+            await found.manager.load_model("m", Overrides(json.dumps(shown), {}))
+            assert found.engine.find("m", None) is model
+            assert len(names(model)) == 3
+            shown["max_batch_size"] = 2
+            await found.manager.load_model("m", Overrides(json.dumps(shown), {}))
+            assert found.engine.find("m", None) is not model
+
+    run(test())
+
+
+def test_idle_instances_have_ended_when_the_load_is_answered(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with python_model(tmp_path, process_models.ECHO, "", 3) as (found, model):
+            assert len(children()) == 3
+            await again(found, "", 1)
+            assert found.engine.find("m", None) is model
+            assert len(names(model)) == 1
+            assert len(children()) == 1
+
+    run(test())

@@ -43,11 +43,20 @@ def test_tidy_repository(tmp_path: Path) -> None:
 
 
 def test_what_is_passed_over(tmp_path: Path) -> None:
-    make(tmp_path, "README.md", ".git/", "m/.cache/", "m/warmup/", "m/configs/", "m/0/", "m/01/", "m/1a/", "m/-1/")
-    make(tmp_path, "m/٣/", "m/4", "m/5/")
+    make(tmp_path, "README.md", ".git/", "m/.cache/", "m/warmup/", "m/configs/", "m/0/", "m/1a/", "m/-1/")
+    make(tmp_path, "m/٣/", "m/4", "m/04", "m/5/")
     listing = scan([tmp_path])
     assert list(listing.models["m"].versions) == [5]
     assert listing.problems == ()
+
+
+def test_a_version_that_begins_with_a_zero_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    make(tmp_path, "m/1/", "m/003/")
+    listing = scan([tmp_path])
+    assert list(listing.models["m"].versions) == [1]
+    (problem,) = listing.problems
+    assert not problem.fatal
+    assert problem.message == "ignore version directory '003' which contains leading zeros in its directory name"
 
 
 def test_config_file_by_precedence(tmp_path: Path) -> None:

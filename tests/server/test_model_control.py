@@ -242,7 +242,7 @@ def test_no_request_fails_while_its_model_is_loaded_anew(repository: Path, tmp_p
     ):
         for round in range(10):
             answered = traffic.answered
-            touch(folder)
+            (folder / "notes.txt").write_text("round" * round)
             assert server.post("/v2/repository/models/busy/load", {}).status == 200
             if round == 5:
                 before = (folder / "config.pbtxt").read_text()

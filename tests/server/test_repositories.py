@@ -10,9 +10,10 @@ from typing import Any
 
 import onnx.parser
 import pytest
+from tritonclient import grpc as grpcclient
 
 from server.models import SUM_AND_DIFFERENCE, identity, numbers, write_model
-from server.running import RunningServer, run_to_end, serving
+from server.running import RunningServer, run_to_end, serving, start
 
 LOAD_FAILED = "error: creating server: Internal - failed to load all models"
 BROKEN = {
@@ -206,6 +207,41 @@ def test_paths_that_cannot_be_served(tmp_path: Path, arguments: list[str], text:
     assert code == 1
     assert text in log
     assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("mode", ["none", "poll", "explicit"])
+def test_a_missing_repository_without_exit_on_error(tmp_path: Path, mode: str) -> None:
+    write_model(tmp_path / "models", "good", identity())
+    missing = tmp_path / "missing"
+    options = ("--model-repository", missing, "--exit-on-error=false", f"--model-control-mode={mode}")
+    server = start(tmp_path / "log", "--model-repository", tmp_path / "models", *options)
+    try:
+        server.wait_for("it goes on without models")
+        server.wait_listening()
+        assert server.get("/v2/health/live").status == 400
+        assert server.get("/v2/health/ready").status == 400
+        assert f"'{missing}' does not exist" in server.get("/v2/health/ready?verbose=true").error
+        assert server.get("/v2").json()["name"] == "triton"
+        with grpcclient.InferenceServerClient(server.grpc_url) as client:
+            assert not client.is_server_live()
+            assert not client.is_server_ready()
+            assert client.get_server_metadata().name == "triton"
+        assert " is ready: " not in server.log
+        assert server.stop() == 0
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("service", ["HTTP", "GRPC", "Metrics"])
+def test_a_port_that_is_in_use(tmp_path: Path, service: str) -> None:
+    (tmp_path / "models").mkdir()
+    option = f"--{service.lower()}-port"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, log = run_to_end(tmp_path / "log", "--model-repository", tmp_path / "models", option, port)
+    assert code == 1
+    assert f"failed to start {service} service: Unavailable - Socket '127.0.0.1:{port}' already in use" in log
+    assert option in log
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_requests_in_flight_are_answered(tmp_path: Path, number: signal.Signals)
         asked = [callers.submit(server.infer, "slow", numbers([i])) for i in range(3)]
         server.wait_pending("slow", 2)
         server.signal(number)
-        server.wait_for("waiting up to 30 s")
+        server.wait_for("Waiting for in-flight requests to complete, up to 30 s")
         assert not_ready(server)
         answers = [a.result(20) for a in asked]
         assert [a.json()["outputs"][0]["data"] for a in answers] == [[0], [1], [2]]
@@ -74,7 +74,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         peer.sendall(request_bytes("POST", SLOW, body(1)))
         server.wait_pending("slow", 0)
         server.signal()
-        server.wait_for("waiting up to")
+        server.wait_for("Waiting for in-flight")
         server.signal()
         assert server.wait_exit(5) == 1
         assert "again" in server.log

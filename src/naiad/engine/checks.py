@@ -5,7 +5,6 @@ They run once for every distinct request header: the front ends keep the outcome
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -45,9 +44,12 @@ def check_request(
     """Check a request as a whole; gives what ``check_inputs`` and ``check_outputs`` give.
 
     Raises:
-        InvalidArgumentError: as those. Outputs are looked at before inputs, but for an input that is there twice.
+        InvalidArgumentError: as those, or an output is asked for twice. Outputs are looked at before inputs, but for
+            an input that is there twice.
     """
-    _check_repeats([i.name for i in inputs], request_label(request_id))
+    label = request_label(request_id)
+    _check_repeats("input", [i.name for i in inputs], label)
+    _check_repeats("output", outputs, label)
     names = check_outputs(spec, outputs)
     return check_inputs(spec, inputs, request_id), names
 
@@ -99,7 +101,7 @@ def check_size(spec: ModelSpec, name: str, expected: int, found: int, request_id
 
 def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> None:
     given = [i.name for i in inputs]
-    _check_repeats(given, label)
+    _check_repeats("input", given, label)
     required = [t.name for t in spec.inputs.values() if not t.optional]
     if not len(required) <= len(given) <= len(spec.inputs):
         raise InvalidArgumentError(label + _count_text(spec, given, required))
@@ -113,11 +115,15 @@ def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> N
         )
 
 
-def _check_repeats(names: list[str], label: str) -> None:
+def _check_repeats(kind: str, names: Sequence[str], label: str) -> None:
     if len(set(names)) < len(names):
-        counts = Counter(names)
-        repeated = next(n for n in names if counts[n] > 1)
-        raise InvalidArgumentError(f"{label}input '{repeated}' already exists in request")
+        # The first name that was there before, as the reference takes them in one by one; a request may have thousands.
+        seen: set[str] = set()
+        for repeated in names:
+            if repeated in seen:
+                break
+            seen.add(repeated)
+        raise InvalidArgumentError(f"{label}{kind} '{repeated}' already exists in request")
 
 
 def _count_text(spec: ModelSpec, given: list[str], required: list[str]) -> str:

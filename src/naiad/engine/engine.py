@@ -75,6 +75,7 @@ class Engine:
         regions: the clients' shared memory; None for a server that allows none.
         leaving: the server goes on, and tells everybody that it is not ready (``--shutdown-delay``).
         exiting: it is on its way out.
+        failure: why it could not begin to serve, "" if it could; with it the server is neither live nor ready.
         routes: which versions of models answer.
         demand: loads models for requests; None when requests do not.
         memory: who has how much memory.
@@ -97,6 +98,7 @@ class Engine:
         self._strict_readiness = strict_readiness
         self._followers: WeakSet[Follower] = WeakSet()
         self.exiting = False
+        self.failure = ""
         self.budget = manager.budget
         self.leaving = False
         self.routes = RouteControl(manager)
@@ -240,14 +242,11 @@ class Engine:
 
     def _find_version(self, name: str, version: str | None) -> VersionEntry:
         entry = resolve(self._entries, name)
-        if entry is not None and isinstance(entry.problem, NoVersionError):
-            missing = f"version {_version_number(version)} is not found" if version else "has no available versions"
-            raise NotFoundError(f"Request for unknown model: '{name}' {missing}")
         return self._version_of(entry, name, version)
 
     def _version_of(self, entry: ModelEntry | None, name: str, version: str | None) -> VersionEntry:
         if entry is None or not entry.versions:
-            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+            raise NotFoundError(f"Request for unknown model: '{name}' {_missing(entry, version)}")
         if not version:
             return self._serving_version(entry)
         number = _version_number(version)
@@ -275,19 +274,20 @@ class Engine:
     # Health
 
     def is_live(self) -> bool:
-        """The process answers and is not on its way out."""
-        return not self.exiting
+        """The server began to serve and is not on its way out."""
+        return not self.exiting and not self.failure
 
     def is_ready(self) -> bool:
         """Requests can be served: with strict readiness, by every model of the repositories."""
-        if self.exiting or self.leaving or not self._manager.loaded:
+        if self.exiting or self.leaving or self.failure or not self._manager.loaded:
             return False
         return not self._strict_readiness or not self.not_ready()
 
     def not_ready(self) -> list[str]:
         """Each model or version that is not ready, as ``name[:version]: reason``."""
         models = self.loaded_models()
-        return self.not_loaded() + [f"{m.name}:{m.version}: {m.problem}" for m in models if m.problem]
+        failure = [self.failure] if self.failure else []
+        return failure + self.not_loaded() + [f"{m.name}:{m.version}: {m.problem}" for m in models if m.problem]
 
     def not_loaded(self) -> list[str]:
         """Each model or version that is not loaded, as ``name[:version]: reason``.
@@ -428,6 +428,13 @@ def _version_number(text: str) -> int:
             "integral value > 0"
         )
     return number
+
+
+def _missing(entry: ModelEntry | None, version: str | None) -> str:
+    """What is said of a model without versions: known, if the version policy found none; unknown otherwise."""
+    if entry is None or not isinstance(entry.problem, NoVersionError):
+        return "is not found"
+    return f"version {_version_number(version)} is not found" if version else "has no available versions"
 
 
 def _tensor_metadata(tensor: TensorSpec) -> dict[str, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 BACKLOG: Final = 2048
 SWEEP_SECONDS: Final = 1.0
 _NS_PER_S: Final = 1_000_000_000
+_SERVICES: Final = {"--http-port": "HTTP", "--grpc-port": "GRPC", "--metrics-port": "Metrics"}
 
 
 class Connection(Protocol):
@@ -253,8 +254,12 @@ class Listener:
 
     def _refusal(self, error: OSError) -> str:
         if error.errno == errno.EADDRINUSE:
-            advice = f"the port is in use; stop the program that uses it or choose another port with {self._option}"
-        elif error.errno == errno.EACCES:
+            service = _SERVICES.get(self._option, self._option)
+            return (
+                f"failed to start {service} service: Unavailable - Socket '{self.address}' already in use; stop the "
+                f"program that uses it or choose another port with {self._option}"
+            )
+        if error.errno == errno.EACCES:
             advice = f"ports below 1024 need privileges; choose another port with {self._option}"
         else:
             advice = f"{error.strerror or error}; correct {self._option} or its address option"

@@ -26,7 +26,6 @@ from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import LoadPermits, in_thread
 
 if TYPE_CHECKING:
-    from naiad.config.read import ReadConfig
     from naiad.lifecycle.candidate import Candidate
     from naiad.lifecycle.operations import Operation
     from naiad.repository.fingerprint import Fingerprint
@@ -35,12 +34,17 @@ logger = logging.getLogger("naiad")
 
 LOOK_S: Final = 0.05
 """How soon an instance that leaves is ended when nothing is open in it any more."""
+END_S: Final = 5.0
+"""The longest that the answer to a load waits for the end of instances that leave."""
 MAX_LEAVING: Final = 64
 """How many instances of a version may still finish their requests when others are to come or go."""
 
 
 def only_groups_differ(entry: ModelEntry, found: Candidate) -> bool:
-    """Whether nothing but ``instance_group`` tells ``found`` from what serves."""
+    """Whether nothing but ``instance_group`` tells ``found`` from what serves, or not even that.
+
+    A configuration that callers were shown, completed, is the same as the one it was made from.
+    """
     read, files = entry.read, entry.files
     if read is None or files is None or found.files is None or found.folder is not None:
         return False
@@ -49,22 +53,24 @@ def only_groups_differ(entry: ModelEntry, found: Candidate) -> bool:
         return False
     if {v.version for v in entry.ready()} != set(found.versions):
         return False
-    if _without_config(files, read) != _without_config(found.files, found.read):
+    configs = {str(read.origin.file), str(found.read.origin.file)}
+    if _without(files, configs) != _without(found.files, configs):
         return False
-    ours, theirs = _without_groups(read), _without_groups(found.read)
-    return bool(ours == theirs and read.config != found.read.config)
+    wanted = _without_groups(found.read.config)
+    if wanted == _without_groups(read.config):
+        return True
+    return all(wanted == _without_groups(version.config) for version in entry.ready())
 
 
-def _without_config(files: Fingerprint, read: ReadConfig) -> Fingerprint:
-    file = str(read.origin.file)
-    return frozenset(row for row in files if row[0] != file)
+def _without(files: Fingerprint, left_out: set[str]) -> Fingerprint:
+    return frozenset(row for row in files if row[0] not in left_out)
 
 
-def _without_groups(read: ReadConfig) -> Any:
-    config = type(read.config)()
-    config.CopyFrom(read.config)
-    config.ClearField("instance_group")
-    return config
+def _without_groups(config: Any) -> Any:
+    rest = type(config)()
+    rest.CopyFrom(config)
+    rest.ClearField("instance_group")
+    return rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +128,11 @@ class InPlace:
             for version in entry.ready():
                 version.reason = not_reloaded(problem)
             raise _failed(entry, problem) from error
-        for change in changes:
-            self._switch(entry, change)
+        ending = [task for change in changes for task in self._switch(entry, change)]
         entry.files, entry.read = found.files, found.read
+        if ending:
+            # Who asked for fewer instances may count on their memory; one that still works is not waited for.
+            await asyncio.wait(ending, timeout=END_S)
 
     async def _prepare(
         self, version: VersionEntry, found: Candidate, operation: Operation, changes: list[_Change]
@@ -159,18 +167,21 @@ class InPlace:
         change.model.let_go(coming)
         change.model.stay_with(change.before)
 
-    def _switch(self, entry: ModelEntry, change: _Change) -> None:
+    def _switch(self, entry: ModelEntry, change: _Change) -> list[asyncio.Task[None]]:
+        """Let a version serve by its new groups; gives the tasks that end what leaves."""
         regrouping = change.regrouping
         change.model.serve_by(change.spec, regrouping)
         change.version.config = change.config
         change.version.reason = ""
-        for instance in regrouping.leaving:
-            task = asyncio.get_running_loop().create_task(self._end(change.model, instance))
+        loop = asyncio.get_running_loop()
+        ending = [loop.create_task(self._end(change.model, instance)) for instance in regrouping.leaving]
+        for task in ending:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         counts = change.spec.instance_count, len(regrouping.coming), len(regrouping.leaving)
         logger.info("updated '%s' version %d in place: %d instance(s), %d new, %d leaving",
                     entry.name, change.version.version, *counts)  # fmt: skip
+        return ending
 
     async def _end(self, model: LoadedModel, instance: AnyInstance) -> None:
         """End an instance when it is done. One of a model that is unloaded meanwhile ends with that."""

@@ -131,6 +131,8 @@ def _split(argv: Sequence[str], known: Mapping[str, Option]) -> tuple[list[_Give
             positional.append(word)
             continue
         name, mark, value = word.removeprefix("--").partition("=")
+        if word.startswith("--"):
+            name = _completed(name, known)
         if mark:
             given.append(_Given(name, value))
         elif _takes_value(name, known) and words and not words[-1].startswith("--"):
@@ -138,6 +140,16 @@ def _split(argv: Sequence[str], known: Mapping[str, Option]) -> tuple[list[_Give
         else:
             given.append(_Given(name, None))
     return given, positional
+
+
+def _completed(name: str, known: Mapping[str, Option]) -> str:
+    """The one known name that begins with ``name``, as the reference's command line is read; else ``name`` itself."""
+    others = (*_by_name(OPTIONS), *NOT_SERVED_YET, *SWITCHES)
+    if not name or name in known or name in others:
+        return name
+    found = {option.field: full for full, option in known.items() if full.startswith(name)}
+    is_other = any(other.startswith(name) for other in others if other not in known)
+    return next(iter(found.values())) if len(found) == 1 and not is_other else name
 
 
 def _takes_value(name: str, known: Mapping[str, Option]) -> bool:

@@ -15,15 +15,12 @@ SWITCHES = frozenset(
 
 OTHERS = frozenset(
     {
-        "enable-peer-access",
         "sagemaker-port",
         "sagemaker-safe-port-range",
         "sagemaker-thread-count",
         "vertex-ai-port",
         "vertex-ai-thread-count",
         "vertex-ai-default-model",
-        "pinned-memory-pool-byte-size",
-        "cuda-memory-pool-byte-size",
         "cuda-virtual-address-size",
         "min-supported-compute-capability",
         "buffer-manager-thread-count",

@@ -58,6 +58,9 @@ _METRICS_SETTING = metrics_setting(
 
 _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
 
+_OF_GPUS = "Taken for compatibility, without effect: models run on the CPU."
+_NO_GPUS = "has no effect: models run on the CPU"
+
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
@@ -81,6 +84,12 @@ class ServerOptions:
         "Seconds that the server, told to stop, goes on serving while it says that it is not ready, so that whoever "
         "spreads the load stops sending before requests are refused.",
     )
+
+    pinned_memory_pool_byte_size: int = declare(Group.SERVER, integer(0, INT64_MAX), 1 << 28, _OF_GPUS, remark=_NO_GPUS)
+    cuda_memory_pool_byte_size: tuple[str, ...] = declare(
+        Group.SERVER, TEXT, (), _OF_GPUS, repeatable=True, remark=_NO_GPUS
+    )
+    enable_peer_access: bool = declare(Group.SERVER, BOOLEAN, True, _OF_GPUS, remark=_NO_GPUS)
 
     log_verbose: int = declare(
         Group.LOGGING,

@@ -133,7 +133,10 @@ class SystemRegion:
         self.descriptor = -1
         self.descriptor = _open(name, key)
         if byte_size < 1 or offset < 0 or offset + byte_size > os.fstat(self.descriptor).st_size:
-            raise InternalError(f"Invalid shared memory region: '{key}'")
+            raise InvalidArgumentError(
+                f"failed to register shared memory region '{name}': invalid args, expected bytes {offset} to "
+                f"{offset + byte_size} to lie in '{key}', which has {os.fstat(self.descriptor).st_size}"
+            )
 
     def __del__(self) -> None:
         descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
@@ -177,10 +180,15 @@ def _open(name: str, key: str) -> int:
     """The descriptor of the object that a key names, and of nothing else."""
     # As in the C library, any number of slashes may come first.
     file = key.lstrip("/")
+    if file.startswith(RESERVED):
+        raise InvalidArgumentError(
+            f"cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved prefix "
+            f"'{RESERVED}'"
+        )
+    if not file:
+        raise InvalidArgumentError(f"cannot register shared memory region '{name}' - invalid shm key '{key}'")
     if not _is_file_name(file):
         raise _unopened(key)
-    if file.startswith(RESERVED):
-        raise InvalidArgumentError(f"cannot register shared memory region '{name}' - invalid shm key '{key}'")
     try:
         # A pipe must not make this wait, nor a link lead elsewhere.
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY

@@ -51,7 +51,8 @@ class RegionRegistry:
         self.check_allowed()
         if not name or len(name) > LONGEST_NAME:
             raise InvalidArgumentError(
-                f"a shared memory region needs a name of 1 to {LONGEST_NAME} characters, found one of {len(name)}"
+                f"failed to register shared memory region '{name[:40]}': invalid args, a region needs a name of 1 to "
+                f"{LONGEST_NAME} characters, found one of {len(name)}"
             )
         if name in self._system or name in self._cuda:
             raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
@@ -96,16 +97,18 @@ class RegionRegistry:
     # Looking up
 
     def system(self, name: str) -> list[SystemRegion]:
-        """The region of that name, or with "" all, by name.
+        """The region of that name, or with "" all, by name, with those that lost their name and are still used.
 
         Raises:
             NotFoundError: there is none of that name.
         """
-        return _find(self._system, name, "system")
+        used = {r.name: r for r in self._open if isinstance(r, SystemRegion)}
+        return _find(used | self._system, name, "system")
 
     def cuda(self, name: str) -> list[CudaRegion]:
         """``system`` for memory of devices."""
-        return _find(self._cuda, name, "cuda")
+        used = {r.name: r for r in self._open if isinstance(r, CudaRegion)}
+        return _find(used | self._cuda, name, "cuda")
 
     def part(self, ref: RegionRef) -> RegionPart:
         """The part that a request names.

@@ -258,6 +258,9 @@ def _versions(
 ) -> Iterator[tuple[int, Path]]:
     for child in children:
         version = version_number(child.name)
+        if version is None and version_number(child.name.lstrip("0")) and _is_folder(child, model, problems):
+            message = f"ignore version directory '{child.name}' which contains leading zeros in its directory name"
+            problems.append(LayoutProblem(model, child, message, fatal=False))
         if version is None or not _is_folder(child, model, problems):
             continue
         if version > MAX_VERSION:

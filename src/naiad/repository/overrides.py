@@ -68,7 +68,7 @@ def write_files(model: str, files: Mapping[str, Content]) -> TemporaryFolder:
     check_model_name(model)
     if len(files) > MAX_FILES:
         raise UnusableFilesError(f"the request brings {len(files)} files, at most {MAX_FILES} are allowed")
-    paths = {name: _inside(name) for name in files}
+    paths = {name: _inside(model, name) for name in files}
     folder: TemporaryFolder | None = None
     try:
         remove_abandoned()
@@ -87,14 +87,14 @@ def write_files(model: str, files: Mapping[str, Content]) -> TemporaryFolder:
     return folder
 
 
-def _inside(name: str) -> PurePosixPath:
+def _inside(model: str, name: str) -> PurePosixPath:
     """The path that a parameter names, which must not leave the model's folder."""
     path = PurePosixPath(name.removeprefix(FILE))
     is_wrong = path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name or "\\" in name
     if is_wrong or not name.startswith(FILE):
         raise UnusableFilesError(
-            f"'{name}' names no file of the model, expected 'file:' and a path inside the model's folder, such as "
-            "'file:1/model.onnx'"
+            f"failed to load '{model}': '{name}' names no file of the model, expected 'file:' and a path inside the "
+            "model's folder, such as 'file:1/model.onnx'"
         )
     return path
 

@@ -8,6 +8,9 @@ from typing import Final
 from naiad.wire.http1 import HttpError
 
 MAX_CHUNKS: Final = 65_536
+_TOO_MANY: Final = (
+    f"Chunked request body exceeds maximum of {MAX_CHUNKS} non-empty chunks. Send fewer or larger HTTP chunks."
+)
 MAX_SIZE_LINE_BYTES: Final = 1024
 MAX_TRAILER_BYTES: Final = 8192
 
@@ -101,7 +104,7 @@ class ChunkedDecoder:
             return
         self._chunks += 1
         if self._chunks > MAX_CHUNKS:
-            raise HttpError(400, f"chunked body has more than {MAX_CHUNKS} chunks; send larger chunks")
+            raise HttpError(400, _TOO_MANY)
         total = len(self.body) + size
         if total > self._max_body_bytes:
             raise too_large(total, self._max_body_bytes)
@@ -123,6 +126,6 @@ def too_large(found_bytes: int, max_bytes: int) -> HttpError:
     """The error for a body over the server's limit."""
     return HttpError(
         413,
-        f"request body of at least {found_bytes} bytes exceeds the limit of {max_bytes} bytes; "
-        "raise --http-max-input-size to allow it",
+        f"request body of at least {found_bytes} bytes exceeds the maximum allowed input size of {max_bytes} bytes. "
+        "Use --http-max-input-size to increase the limit.",
     )

@@ -19,7 +19,9 @@ from naiad.tensor.strings import string_array
 from naiad.wire.infer_header import InputHeader, check_in_json
 
 MAX_NESTING = 100
+_DEEP = f"JSON nesting depth exceeds maximum allowed limit ({MAX_NESTING})"
 _EXPECTED = {"b": "true or false", "i": "integers", "u": "unsigned integers", "f": "numbers", "O": "strings"}
+_KINDS = {"b": "boolean", "i": "signed-integer", "u": "unsigned-integer", "f": "number", "O": "string"}
 _ALLOWED: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str}}
 
 
@@ -88,14 +90,14 @@ def _flatten_uneven(data: list[Any], name: str, depth: int) -> list[Any]:
 
 
 def _too_deep(name: str) -> MalformedRequestError:
-    return MalformedRequestError(f"Unable to parse 'data' of input '{name}': nested deeper than {MAX_NESTING} levels")
+    return MalformedRequestError(f"Unable to parse 'data' of input '{name}': {_DEEP}")
 
 
 def _wrong_kind(flat: list[Any], header: InputHeader, wanted: str) -> MalformedRequestError:
     index = next(i for i, e in enumerate(flat) if type(e) not in _ALLOWED[wanted])
     return MalformedRequestError(
-        f"Unable to parse 'data' of input '{header.name}': {header.dtype.wire} takes {_EXPECTED[wanted]}, "
-        f"found {_short(flat[index])} at element {index}"
+        f"Unable to parse 'data' of input '{header.name}': {header.dtype.wire} takes {_EXPECTED[wanted]}, found "
+        f"{_short(flat[index])} at element {index} (attempt to access JSON non-{_KINDS[wanted]} as {_KINDS[wanted]})"
     )
 
 

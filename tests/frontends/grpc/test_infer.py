@@ -84,7 +84,6 @@ def test_one_output_is_enough_and_the_order_is_the_models(tmp_path: Path) -> Non
         message.outputs.add(name="OUTPUT1")
         assert list(tensors(await services.answer(message))) == ["OUTPUT1"]
         message.outputs.add(name="OUTPUT0")
-        message.outputs.add(name="OUTPUT1")
         assert list(tensors(await services.answer(message))) == ["OUTPUT0", "OUTPUT1"]
 
     play(tmp_path, scenario)
