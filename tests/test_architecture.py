@@ -20,7 +20,7 @@ LAYERS = (
     ("telemetry",),
     ("scheduling",),
     ("cache",),
-    ("backends.base",),
+    ("backends.base", "backends.decoupled"),
     ("execution",),
     ("backends",),
     ("repository",),

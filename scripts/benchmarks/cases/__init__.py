@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..figures import Figure
 from ..settings import Settings
 from . import (
+    decoupled_streams,
     execution,
     growth,
     grpc_growth,
@@ -58,6 +59,8 @@ CASES: Mapping[str, Case] = {
     "python_start": python_start.python_start,
     "python_memory": python_start.python_memory,
     "python_spin": python_spin.python_spin,
+    "decoupled_python": decoupled_streams.python,
+    "decoupled_square": decoupled_streams.square,
     "execution": execution.measure,
     "reload": reload.measure,
     "load_beside": load_beside.measure,

@@ -17,7 +17,7 @@ from naiad.errors import ConfigError
 CUSTOM_BATCHER = "TRITON_BATCH_STRATEGY_PATH"
 ONE_RESPONSE = frozenset({"identity", "onnxruntime", "pytorch"})
 """The backends of Naiad whose models send one response for each request. Those of other names are Python-based."""
-OWN_BACKENDS = ONE_RESPONSE | {"python"}
+OWN_BACKENDS = ONE_RESPONSE | {"python", "repeat", "square"}
 """All backends of Naiad itself."""
 
 
@@ -91,7 +91,7 @@ UNSUPPORTED = (
     Unsupported("sequence batching", "remove it to serve the model without sequences", _field("sequence_batching")),
     Unsupported("ensemble models", "serve the steps as models of their own", _field("ensemble_scheduling")),
     Unsupported(
-        "any number of responses for a request with a backend other than python",
+        "any number of responses for a request with a backend that sends one",
         "remove it if the model sends one response for each request",
         _decoupled,
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -26,8 +27,10 @@ from naiad.lifecycle.states import ModelState
 from naiad.regions.registry import RegionRegistry
 from naiad.repository.namespaces import namespace_of, short_name
 from naiad.repository.overrides import Overrides
+from naiad.telemetry.duration import Duration
 from naiad.telemetry.logs import LogSettings, ServerLog
-from naiad.telemetry.statistics import Duration, ModelStatistics
+from naiad.telemetry.response_statistics import ResponseStatistics
+from naiad.telemetry.statistics import ModelStatistics
 from naiad.telemetry.trace_settings import read_changes
 from naiad.telemetry.tracing import Tracing
 from naiad.version import __version__
@@ -458,7 +461,10 @@ def _statistics(name: str, version: int, found: ModelStatistics) -> dict[str, An
             "cache_hit": _duration(found.cache_hit),
             "cache_miss": _duration(found.cache_miss),
         },
-        "response_stats": {},
+        "response_stats": {
+            str(place): {name: _duration(getattr(found, name)) for name in _RESPONSE_DURATIONS}
+            for place, found in enumerate(found.responses)
+        },
         "batch_stats": [
             {
                 "batch_size": rows,
@@ -470,6 +476,9 @@ def _statistics(name: str, version: int, found: ModelStatistics) -> dict[str, An
         ],
         "memory_usage": [{"type": DEVICE, "id": 0, "byte_size": found.memory_bytes}] if found.memory_bytes else [],
     }
+
+
+_RESPONSE_DURATIONS = tuple(field.name for field in fields(ResponseStatistics))
 
 
 def _duration(duration: Duration) -> dict[str, int]:

@@ -117,11 +117,16 @@ class ChildRequests:
 
     def give_up(self, request: InferRequest) -> int:
         """Note that the caller of a request gave up; its number, 0 when it is not open here."""
+        number = self.number_of(request)
+        if number:
+            self._given_up.add(number)
+        return number
+
+    def number_of(self, request: InferRequest) -> int:
+        """The number of a request; 0 when it is not open here."""
         number = self._left_numbers.get(request, 0)
         if not number and request in self._slots:
             number = self._first + self._slots.index(request)
-        if number:
-            self._given_up.add(number)
         return number
 
     def was_given_up(self, number: int) -> bool:

@@ -9,13 +9,14 @@ import asyncio
 from time import monotonic_ns
 
 from naiad.config.spec import ModelSpec
-from naiad.errors import InternalError, NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
+from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
 from naiad.execution.answers import ModelAnswers
 from naiad.execution.batch import Batch
 from naiad.execution.gather import gather, is_small
 from naiad.execution.hosted import HostedInstance
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
+from naiad.execution.stepped import SteppedInstance
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.execution.waiting_time import WaitingTime
@@ -120,8 +121,9 @@ class Dispatcher:
                 return
             self._answers.statistics.pending -= len(requests)
             batch = Batch(requests)
-            if isinstance(idle[-1], ProcessInstance):
-                self._run_in_child(idle.pop(), batch)
+            instance = idle.pop()
+            if isinstance(instance, (ProcessInstance, SteppedInstance)):
+                self._begin(instance, batch)
                 now_ns = monotonic_ns()
                 continue
             if is_small(batch):
@@ -132,15 +134,16 @@ class Dispatcher:
                     # The instance meets it again, and there it fails this batch alone.
                     batch.inputs = None
                 batch.gather_ns = monotonic_ns() - now_ns
-            instance = idle.pop()
             if finished := instance.run(batch):
                 idle.append(instance)
                 self._answers.settle(finished)
             now_ns = monotonic_ns()
 
-    def _run_in_child(self, instance: AnyInstance, batch: Batch) -> None:
-        if not isinstance(instance, ProcessInstance):
-            raise InternalError(f"instance '{instance.name}' is no process")
+    def _begin(self, instance: ProcessInstance | SteppedInstance, batch: Batch) -> None:
+        """Hand a batch over to an instance that takes the requests themselves."""
+        if isinstance(instance, SteppedInstance):
+            instance.begin(batch)
+            return
         if isinstance(instance, HostedInstance):
             if finished := instance.run(batch):
                 self.idle.append(instance)

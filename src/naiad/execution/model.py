@@ -33,6 +33,7 @@ from naiad.execution.instances import AnyInstance, InstanceSet
 from naiad.execution.process import ProcessInstance
 from naiad.execution.regrouping import Regrouping
 from naiad.execution.starting import end_all
+from naiad.execution.stepped import SteppedInstance
 from naiad.execution.thread import InstanceThread
 from naiad.execution.tracing import ModelTracer
 from naiad.execution.warmup import NO_WARMUP, Warmup
@@ -97,7 +98,7 @@ class LoadedModel:
         self._queue.passive = self._set.passive
         self._stopping = False
         self._direct: DirectRunner | None = None
-        self._runs_in_processes = False
+        self._runs_in_processes = self._tells = False
         self.regions_from = NEVER
 
     @property
@@ -139,6 +140,7 @@ class LoadedModel:
         self.regions_from = self._find_regions_from()
         # The processes of frameworks do not get to see the requests.
         self._runs_in_processes = any(type(i) is ProcessInstance for i in self._instances)
+        self._tells = any(type(i) in (ProcessInstance, SteppedInstance) for i in self._instances)
 
     def _make_direct(self) -> DirectRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
@@ -370,9 +372,21 @@ class LoadedModel:
             text = f"{request_label(request.id)}the request was cancelled by its caller"
             self._answers.fail(request, CancelledError(text))
             self._answers.tell_when_drained()
-        elif self._runs_in_processes:
+        elif self._tells:
             for instance in self._instances:
-                if isinstance(instance, ProcessInstance):
+                if isinstance(instance, (ProcessInstance, SteppedInstance)):
                     instance.cancel(request)
+
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """The caller does not take the responses to a request for now; see ``Recipient.hold``."""
+        for instance in self._instances:
+            if isinstance(instance, (ProcessInstance, SteppedInstance)):
+                instance.hold(request, patience_ms)
+
+    def go_on(self, request: InferRequest) -> None:
+        """The caller takes the responses to a request again."""
+        for instance in self._instances:
+            if isinstance(instance, (ProcessInstance, SteppedInstance)):
+                instance.go_on(request)
 
     # Instances that are processes

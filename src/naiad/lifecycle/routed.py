@@ -150,6 +150,12 @@ class RoutedModel:
     def cancel(self, request: InferRequest) -> None:
         """Nothing: requests know the version that they were handed to."""
 
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """Nothing: see ``cancel``."""
+
+    def go_on(self, request: InferRequest) -> None:
+        """Nothing: see ``cancel``."""
+
     def close(self) -> None:
         """It is replaced: take nothing more, and let go of the versions once all is here that was expected."""
         self._is_closed = True

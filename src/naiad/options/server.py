@@ -302,8 +302,8 @@ class ServerOptions:
         Group.GRPC,
         integer(1, INT32_MAX, below="Error: --grpc-max-response-pool-size must be greater than 0."),
         INT32_MAX,
-        "How many responses of decoupled models may wait on one call for a caller who does not take them, once they "
-        "are more than 1 MiB. A request that brings more is cancelled with an error.",
+        "How many responses of decoupled models may wait on one call for a caller who does not take them, before the "
+        "models are asked to pause; 256 by default. They are also asked once 1 MiB waits.",
     )
     grpc_header_forward_pattern: str = declare(
         Group.GRPC,

@@ -197,10 +197,12 @@ class GrpcioCall:
 
     def _written(self, size: int) -> None:
         self._queued_bytes -= size
-        if self.congested and self._queued_bytes <= DRAINED_BYTES:
+        was_congested = self.congested
+        if was_congested and self._queued_bytes <= DRAINED_BYTES:
             self.congested = False
-            if self.on_drained is not None and not self.ended:
-                self._guarded(self.on_drained)
+        is_drained = not self._queued_bytes or (was_congested and not self.congested)
+        if is_drained and self.on_drained is not None and not self.ended:
+            self._guarded(self.on_drained)
 
     def _give_up(self) -> None:
         """The caller is gone, unless the call was finished before."""

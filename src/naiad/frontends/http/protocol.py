@@ -189,6 +189,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.halted &= ~_CHOKED
         self._wait(self._patience())
         self._resume()
+        if self.pending and type(answer := self.pending[0].answer) is StreamedAnswer:
+            answer.look()
 
     def forget_head(self) -> None:
         """Ask the application anew for the next request."""
