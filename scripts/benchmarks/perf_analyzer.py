@@ -53,13 +53,15 @@ class Plan:
 class Question:
     """What to ask of a model that gives FP32 INPUT0 back in some form: ``values`` of them over ``protocol``.
 
-    ``in_regions``: both ways through system shared memory, which perf_analyzer alone can do.
+    ``in_regions``: both ways through system shared memory, which perf_analyzer alone can do. ``sequence``: each caller
+    sends sequences of about so many requests, which it alone can do as well; 0 for none.
     """
 
     model: str
     values: int
     protocol: Literal["http", "grpc"]
     in_regions: bool = False
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,8 @@ def observe(tool: Path, server: Server, question: Question, concurrency: int, se
         command += ["-p", str(seconds * 1000 // WINDOWS), *UNTIL_STEADY, "-f", str(table)]
         if question.in_regions:
             command += ["--shared-memory", "system", "--output-shared-memory-size", str(4 * question.values)]
+        if question.sequence:
+            command += ["--sequence-length", str(question.sequence), "--input-data", "zero"]
         if _run(command, limit_s, what) is not None:
             row = _last_row(table, what)
             return Window(float(row["Inferences/Second"]), float(row["p50 latency"]), float(row["p99 latency"]))

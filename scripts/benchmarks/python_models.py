@@ -46,6 +46,39 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", part)]) for part in parts]
 """
 
+TOTALS = """\
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.totals = {}
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        def one(name):
+            return pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+
+        value = one("INPUT0")
+        if one("READY")[0, 0]:
+            key = int(one("CORRID")[0, 0])
+            if not one("START")[0, 0]:
+                value = value + self.totals[key]
+            self.totals[key] = value
+            if one("END")[0, 0]:
+                del self.totals[key]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", value)])
+"""
+CONTROLS = """control_input [
+    { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
+    { name: "END" control [ { kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] } ] },
+    { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } ] },
+    { name: "CORRID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] }
+]"""
+
 SPINNER = """\
 import os
 import time
@@ -91,10 +124,10 @@ def add_python_model(repository: Path, name: str, code: str, *fields: str) -> No
     (version / "model.py").write_text(code)
 
 
-def add_python_identity(repository: Path, name: str = "python_identity") -> None:
-    """A model that gives FP32 [-1] INPUT0 back as OUTPUT0, batched dynamically up to 64."""
+def add_python_identity(repository: Path, name: str = "python_identity", more: str = "") -> None:
+    """A model that gives FP32 [-1] INPUT0 back as OUTPUT0, batched dynamically up to 64; ``more`` is configuration."""
     tensors = _from_input_to_output(-1)
-    add_python_model(repository, name, IDENTITY, "max_batch_size: 64", *tensors, "dynamic_batching { }")
+    add_python_model(repository, name, IDENTITY, "max_batch_size: 64", *tensors, f"dynamic_batching {{ }} {more}")
 
 
 def add_decoupled(repository: Path, name: str) -> None:
@@ -109,6 +142,21 @@ def add_square(repository: Path, name: str) -> None:
     add_model(repository, name, 'backend: "square"', *tensors, IS_DECOUPLED, ONE_INSTANCE)
 
 
+def add_python_ensemble(repository: Path, name: str) -> None:
+    """An ensemble of ``<name>_add`` and ``<name>_double``: FP32 [-1] INPUT0 to (INPUT0 + 1) * 2, batched up to 64."""
+    for part, change in (("add", "given + np.float32(1)"), ("double", "given * np.float32(2)")):
+        code = "import numpy as np\n" + IDENTITY.replace('"OUTPUT0", given', f'"OUTPUT0", {change}')
+        tensors = _from_input_to_output(-1)
+        add_python_model(repository, f"{name}_{part}", code, "max_batch_size: 64", *tensors, "dynamic_batching { }")
+    steps = ", ".join(
+        f'{{ model_name: "{name}_{part}" model_version: -1 input_map {{ key: "INPUT0" value: "{given}" }} '
+        f'output_map {{ key: "OUTPUT0" value: "{made}" }} }}'
+        for part, given, made in (("add", "INPUT0", "more"), ("double", "more", "OUTPUT0"))
+    )
+    fields = ("max_batch_size: 64", *_from_input_to_output(-1), f"ensemble_scheduling {{ step [ {steps} ] }}")
+    add_model(repository, name, 'platform: "ensemble"', *fields)
+
+
 def add_large(repository: Path, name: str) -> None:
     """A model that holds 200 MB, and gives FP32 [-1] INPUT0 back as OUTPUT0."""
     holds = "    def initialize(self, args):\n        self.held = np.ones(25_000_000)\n\n    def execute("
@@ -120,6 +168,14 @@ def add_python_chains(repository: Path) -> None:
     """``python_chain`` (batched dynamically up to 16) and ``python_unbatched``, the same 1000 small steps of numpy."""
     for name, scheduling in (("python_chain", CHAIN_BATCHING), ("python_unbatched", "")):
         add_python_model(repository, name, CHAIN, "max_batch_size: 16", *_from_input_to_output(1), scheduling)
+
+
+def add_totals(repository: Path) -> None:
+    """``sequence_direct`` and ``sequence_oldest``: each sequence adds up its FP32 [1] INPUT0; up to 16 at a time."""
+    oldest = "oldest { max_candidate_sequences: 16 max_queue_delay_microseconds: 100 preferred_batch_size: [ 4 ] }"
+    for name, strategy in (("sequence_direct", "direct { }"), ("sequence_oldest", oldest)):
+        section = f"sequence_batching {{ max_sequence_idle_microseconds: 5000000 {strategy} {CONTROLS} }}"
+        add_python_model(repository, name, TOTALS, "max_batch_size: 16", *_from_input_to_output(1), section)
 
 
 def chain_by_hand(x: Array) -> Array:

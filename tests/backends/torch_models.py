@@ -42,6 +42,11 @@ class Subtract(nn.Module):
         return left - right
 
 
+class Total(nn.Module):
+    def forward(self, INPUT: Tensor, TOTAL: Tensor) -> Tuple[Tensor, Tensor]:  # noqa: UP006
+        return INPUT + TOTAL, INPUT + TOTAL
+
+
 class Scaled(nn.Module):
     def forward(self, x: Tensor, factor: float = 2.0, y: Optional[Tensor] = None) -> Tensor:  # noqa: UP045
         return x * factor if y is None else x * factor + y

@@ -278,6 +278,20 @@ class AnyOrder(RuleBasedStateMachine):
         self.sent: dict[int, list[InferRequest]] = defaultdict(list)
         self.left: set[InferRequest] = set()
         self.running: dict[int, list[InferRequest]] = {}
+        self.suspended: set[int] = set()
+
+    @rule(instance=st.integers(0, 1))
+    def suspend(self, instance: int) -> None:
+        self.suspended.add(instance)
+        self.table.sequences.suspend(instance)
+
+    @rule(instance=st.integers(0, 1))
+    def resume(self, instance: int) -> None:
+        self.suspended.discard(instance)
+        for sequence in self.table.sequences.resume(instance):
+            assert sequence.slot is not None
+            assert sequence.slot.instance == instance
+            self.table.batcher.placed(sequence)
 
     @rule(name=st.integers(1, 6), start=st.booleans(), end=st.booleans(), timeout_us=st.sampled_from([0, 0, 300]))
     def send(self, name: int, start: bool, end: bool, timeout_us: int) -> None:
@@ -340,8 +354,13 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(sequences) == live
         placed = [s for instance in (0, 1) for s in sequences.row(instance) if s is not None]
         assert len(set(map(id, placed))) == len(placed)
-        assert len(placed) == 4 or sequences.backlog == 0, "nobody waits beside a free slot"
-        assert len(placed) + len(sequences._free) == 4
+        assert not sequences._free or sequences.backlog == 0, "nobody waits beside a free slot"
+        assert sequences._suspended.keys() == self.suspended
+        parked = [(index, instance) for instance, found in sequences._suspended.items() for index in found]
+        assert self.suspended.isdisjoint(instance for _, instance in sequences._free)
+        taken = [(s.slot.index, s.slot.instance) for s in placed if s.slot is not None]
+        everywhere = [(index, instance) for index in (0, 1) for instance in (0, 1)]
+        assert sorted([*taken, *sequences._free, *parked]) == everywhere, "each slot is in one place"
         due_ns = sequences.next_ns
         assert due_ns == NEVER or due_ns > self.table.now_us * US
 
@@ -349,6 +368,8 @@ class AnyOrder(RuleBasedStateMachine):
         for instance in list(self.running):
             for request in self.running.pop(instance):
                 self.table.done(request)
+        for instance in (0, 1):
+            self.resume(instance)
         for _ in range(1000):
             if any([self.table.run(0), self.table.run(1)]):
                 continue

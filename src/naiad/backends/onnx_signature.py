@@ -69,10 +69,19 @@ def complete(config: Any, graph: GraphSignature, default_max_batch_size: int) ->
     """
     _complete_batching(config, graph, default_max_batch_size)
     batching = config.max_batch_size > 0
+    hidden = _hidden(config)
     if not config.input:
-        _fill(config.name, "input", config.input, (t for t in graph.inputs if t.required), batching)
+        given = (t for t in graph.inputs if t.required and t.name not in hidden)
+        _fill(config.name, "input", config.input, given, batching)
     if not config.output:
-        _fill(config.name, "output", config.output, graph.outputs, batching)
+        _fill(config.name, "output", config.output, (t for t in graph.outputs if t.name not in hidden), batching)
+
+
+def _hidden(config: Any) -> frozenset[str]:
+    """Tensors that clients do not see: controls and states of sequences."""
+    section = config.sequence_batching
+    states = [name for state in section.state for name in (state.input_name, state.output_name)]
+    return frozenset(states).union(control.name for control in section.control_input)
 
 
 def _complete_batching(config: Any, graph: GraphSignature, default: int) -> None:

@@ -36,18 +36,25 @@ logger = logging.getLogger("naiad")
 PYTHON = "python"
 BACKEND_DIRECTORY = "backend-directory"
 BACKENDS = {
+    "dyna_sequence": Entry("naiad.backends.builtin.sequence:DynaSequenceBackend"),
     "identity": Entry("naiad.backends.builtin.identity:IdentityBackend"),
+    "implicit_state": Entry("naiad.backends.builtin.implicit_state:ImplicitStateBackend"),
+    "iterative_sequence": Entry("naiad.backends.builtin.iterative:IterativeSequenceBackend"),
     "onnxruntime": Entry("naiad.backends.onnxruntime:OnnxRuntimeBackend", "onnxruntime", "onnx"),
     PYTHON: Entry("naiad.backends.python.backend:PythonBackend"),
     "repeat": Entry("naiad.backends.builtin.repeat:RepeatBackend", stays=True),
     "square": Entry("naiad.backends.builtin.square:SquareBackend", stays=True),
     "pytorch": Entry("naiad.backends.pytorch:PyTorchBackend", "torch", "torch"),
+    "sequence": Entry("naiad.backends.builtin.sequence:SequenceBackend"),
 }
+
+# Those of them that are programs for the process of a Python model.
+_PYTHON_PROGRAMS = frozenset({"iterative_sequence"})
 
 # Backends of the reference server: a name from this list is right, only not served here.
 NOT_BUILT = frozenset(
     (
-        *("dali", "ensemble", "fil", "iterative_sequence", "openvino", "sequence"),
+        *("dali", "ensemble", "fil", "openvino"),
         *("tensorflow", "tensorrt", "tensorrtllm", "vllm"),
     )
 )
@@ -60,7 +67,7 @@ def known() -> tuple[str, ...]:
 
 def settings_name(backend: str) -> str:
     """The name whose ``--backend-config`` settings hold for ``backend``: those of ``python`` for a Python-based one."""
-    return backend if backend in BACKENDS else PYTHON
+    return PYTHON if backend in _PYTHON_PROGRAMS else backend if backend in BACKENDS else PYTHON
 
 
 def stays(backend: str) -> bool:

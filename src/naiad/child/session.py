@@ -125,7 +125,9 @@ class Session:
     def _start_model(self, orders: Mapping[str, Any]) -> None:
         self._model = model = _import(orders)()
         self.is_decoupled = orders["decoupled"]
-        self._executor = Executor(self, model, orders["model_py"], self.is_decoupled)
+        self._executor = Executor(
+            self, model, orders["model_py"], self.is_decoupled, orders.get("splits_failed", False)
+        )
         self._readiness = ReadinessCheck(self, model)
         if self._executor.is_async:
             from .looping import LoopRunner

@@ -8,9 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from naiad.config.rate_limiter import NO_LIMITS, RateLimiterSpec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from naiad.config.assembly import BatchAssembly
+    from naiad.config.ensemble import EnsembleSpec
     from naiad.config.warmup import WarmupSample
     from naiad.tensor.dtypes import DataType
 
@@ -110,11 +114,16 @@ class ControlSpec:
 class StateSpec:
     """A tensor that a model gives back with each request of a sequence, and gets with the next one.
 
-    ``initial`` is what it gets with the first one: the elements in memory order, None for zeros.
+    Attributes:
+        initial_dims: of what it gets with the first request of a sequence, without the batch dimension.
+        initial_file: where in the model's folder ``initial_state`` that lies; "" for zeros.
+        initial: the content of that file, None for zeros; BYTES in their serialised form.
     """
 
     input: TensorSpec
     output: TensorSpec
+    initial_dims: tuple[int, ...] = ()
+    initial_file: str = ""
     initial: bytes | None = None
 
 
@@ -152,6 +161,7 @@ class InstanceGroupSpec:
     count: int
     gpus: tuple[int, ...] = ()
     passive: bool = False
+    rate_limiter: RateLimiterSpec = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +169,11 @@ class ModelSpec:
     """A model configuration as the running server uses it. ``max_batch_size`` 0 means no batch dimension.
 
     ``queue`` is None where requests are served in the order of arrival, without any limit. ``is_cached`` says that
-    answers may come from the response cache. ``accelerators`` are the names under
-    ``optimization.execution_accelerators``, those for GPUs first.
+    answers may come from the response cache. ``sequence`` is None for a model without sequences; ``inputs`` and
+    ``outputs`` are those of clients, without controls and states. ``accelerators`` are the names under
+    ``optimization.execution_accelerators``, those for GPUs first. ``assembly`` is None where a batch is the rows of its
+    requests, one behind the other. ``max_batch_bytes`` is 0 for no limit. ``splits_failed`` says that a batch that
+    failed is run again in parts. ``ensemble`` is the graph of a model that is made of other models, None for the rest.
     """
 
     name: str
@@ -173,6 +186,7 @@ class ModelSpec:
     batching: BatchingSpec | None = None
     queue: QueueSpec | None = None
     is_cached: bool = False
+    sequence: SequenceSpec | None = None
     default_model_filename: str = ""
     graph_level: int | None = None
     decoupled: bool = False
@@ -180,6 +194,10 @@ class ModelSpec:
     parameters: Mapping[str, str] = field(default_factory=dict)
     metric_tags: Mapping[str, str] = field(default_factory=dict)
     warmup: tuple[WarmupSample, ...] = ()
+    assembly: BatchAssembly | None = None
+    max_batch_bytes: int = 0
+    splits_failed: bool = True
+    ensemble: EnsembleSpec | None = None
 
     @property
     def instance_count(self) -> int:

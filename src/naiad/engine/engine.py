@@ -13,8 +13,7 @@ from naiad.engine.checks import check_request
 from naiad.engine.routes import RouteControl
 from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledInput, Checked
-from naiad.execution.model import LoadedModel
-from naiad.execution.serving import ServingModel
+from naiad.execution.serving import LoadedVersion, ServingModel
 from naiad.lifecycle.asking import Done
 from naiad.lifecycle.candidate import NoVersionError
 from naiad.lifecycle.demand import ModelNotLoadedError
@@ -38,7 +37,9 @@ from naiad.version import __version__
 SHARED_MEMORY = ("system_shared_memory", "cuda_shared_memory")
 EXTENSIONS = (
     "classification",
+    "sequence",
     "model_repository",
+    "schedule_policy",
     "model_configuration",
     *SHARED_MEMORY,
     "binary_tensor_data",
@@ -143,7 +144,7 @@ class Engine:
         for model in self.loaded_models():
             self._trace(model)
 
-    def _trace(self, model: LoadedModel) -> None:
+    def _trace(self, model: LoadedVersion) -> None:
         model.trace_with(self._tracing.sampler(model.name))
 
     # Loading and unloading
@@ -397,11 +398,11 @@ class Engine:
             models = self._loaded_versions(name)
         return {"model_stats": [_statistics(m.name, m.version, m.statistics) for m in models]}
 
-    def loaded_models(self) -> list[LoadedModel]:
+    def loaded_models(self) -> list[LoadedVersion]:
         """Every loaded version of every model, by name and version."""
         return [m for name in sorted(self._entries) for m in self._versions_of(self._entries[name])]
 
-    def _loaded_versions(self, name: str) -> list[LoadedModel]:
+    def _loaded_versions(self, name: str) -> list[LoadedVersion]:
         entry = resolve(self._entries, name)
         models = self._versions_of(entry) if entry is not None else []
         if not models:
@@ -409,7 +410,7 @@ class Engine:
         return models
 
     @staticmethod
-    def _versions_of(entry: ModelEntry) -> list[LoadedModel]:
+    def _versions_of(entry: ModelEntry) -> list[LoadedVersion]:
         found = [v.model for _, v in sorted(entry.versions.items()) if v.state is ModelState.READY]
         return [m for m in found if m is not None]
 

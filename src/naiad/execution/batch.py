@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from naiad.errors import NaiadError
 from naiad.request import Array, InferRequest
@@ -17,7 +18,9 @@ class Batch:
         outputs: names of the outputs that any of them wants.
         inputs: the gathered inputs; None while they are still to be gathered, which the instance then does.
         results: the model's output arrays, valid when ``error`` is None.
+        parts: what each request gets of them, where that is not its rows; else empty.
         gather_ns: how long gathering took when the loop did it, else 0.
+        splits: whether its requests are run one by one when it fails.
         start_ns, input_ns, infer_ns, end_ns: monotonic times, in the instance, of the start, of the inputs being
             gathered, of the model being done and of the hand-back.
     """
@@ -30,11 +33,13 @@ class Batch:
         "input_ns",
         "inputs",
         "outputs",
+        "parts",
         "requests",
         "results",
         "rows",
         "start_ns",
     )
+    splits: ClassVar[bool] = True
 
     def __init__(self, requests: list[InferRequest]) -> None:
         self.requests = requests
@@ -50,6 +55,7 @@ class Batch:
         self.outputs: Sequence[str] = outputs
         self.inputs: Mapping[str, Array] | None = None
         self.results: Mapping[str, Array] = {}
+        self.parts: Sequence[Mapping[str, Array]] = ()
         self.error: NaiadError | None = None
         self.gather_ns = self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
 

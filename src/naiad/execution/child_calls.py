@@ -36,6 +36,7 @@ from naiad.errors import (
     UnsupportedError,
 )
 from naiad.execution.child_codec import BatchWriter, Piece, frame
+from naiad.execution.child_requests import ChildRequests
 from naiad.request import (
     NO_PARAMETERS,
     Array,
@@ -242,6 +243,15 @@ class ChildCalls:
         request = self._running.get(number)
         if request is not None:
             request.target.cancel(request)
+
+    def cancel_with(self, requests: ChildRequests) -> None:
+        """Cancel all calls if nobody waits for any of ``requests``, for which they are made.
+
+        Each is answered: with what came of it, or as cancelled.
+        """
+        if self._running and requests.nobody_waits:
+            for request in list(self._running.values()):
+                request.target.cancel(request)
 
     def close(self) -> None:
         """The child is gone: so is whoever waits for its calls."""

@@ -113,18 +113,13 @@ class ChildEvents:
 
     def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """An instance is free for the next batch."""
-        self._count_execution(batch)
+        self._answers.count_execution(batch)
         self.child_revived(instance)
 
     def step_finished(self, instance: SteppedInstance, batch: Batch) -> None:
         """An instance on the loop is free for the next batch."""
-        self._count_execution(batch)
+        self._answers.count_execution(batch)
         self._queue.freed(instance)
-
-    def _count_execution(self, batch: Batch) -> None:
-        self._answers.statistics.count_execution(
-            batch.rows, batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
-        )
 
     def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
         """Batches of a framework's process are done."""
@@ -150,4 +145,4 @@ class ChildEvents:
         """An instance can take a batch again."""
         if instance not in self._queue.passive:
             self._queue.outage = None
-            self._queue.freed(instance)
+        self._queue.freed(instance)

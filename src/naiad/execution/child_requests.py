@@ -129,6 +129,16 @@ class ChildRequests:
             number = self._first + self._slots.index(request)
         return number
 
+    @property
+    def nobody_waits(self) -> bool:
+        """Whether the caller of every request that is open here gave up."""
+        given_up = self._given_up
+        if len(given_up) < len(self._left):
+            # Thousands may leave one after another, and each asks.
+            return False
+        running = (number for number, request in enumerate(self._slots, self._first) if request is not None)
+        return all(number in given_up for number in running) and all(number in given_up for number in self._left)
+
     def was_given_up(self, number: int) -> bool:
         """Whether the caller of a request that is open no more gave up; forgets it."""
         if number not in self._given_up:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import monotonic_ns
 
 from naiad.execution.batch import Batch
@@ -10,15 +11,23 @@ from naiad.scheduling.budget import RequestBudget
 from naiad.telemetry.statistics import ModelStatistics
 
 
-def count_batch(statistics: ModelStatistics, budget: RequestBudget, batch: Batch, wall_ms: int) -> int:
+def count_batch(
+    statistics: ModelStatistics,
+    budget: RequestBudget,
+    batch: Batch,
+    wall_ms: int,
+    counted: Sequence[InferRequest] | None = None,
+) -> int:
     """Count a batch that succeeded, once for all its requests; gives back the time that was counted to.
 
-    Its requests leave the budget. ``wall_ms`` is the wall clock's time in milliseconds.
+    Its requests leave the budget. ``wall_ms`` is the wall clock's time in milliseconds. ``counted``: only these are
+    requests, each with one row.
     """
-    now_ns, count = monotonic_ns(), len(batch.requests)
+    requests = batch.requests if counted is None else counted
+    now_ns, count = monotonic_ns(), len(requests)
     received_ns = queued_ns = held_bytes = 0
     # One loop for all of it: this is done for every request.
-    for request in batch.requests:
+    for request in requests:
         received_ns += request.received_ns
         queued_ns += request.queued_ns
         held_bytes += request.held_bytes
@@ -29,7 +38,7 @@ def count_batch(statistics: ModelStatistics, budget: RequestBudget, batch: Batch
     statistics.count_execution(batch.rows, *times)
     statistics.count_success(
         count,
-        batch.rows,
+        batch.rows if counted is None else count,
         count * now_ns - received_ns,
         count * (batch.start_ns - batch.gather_ns) - queued_ns,
         *times,

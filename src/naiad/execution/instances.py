@@ -9,6 +9,7 @@ from typing import Protocol
 
 from naiad.backends.base import Backend, Instance
 from naiad.backends.decoupled import DecoupledBackend, DecoupledInstance
+from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
 from naiad.execution.batch import Batch
 from naiad.execution.child_answers import Answers
@@ -71,6 +72,7 @@ class InstanceSet:
 
     def make_all(self, spec: ModelSpec, warmup: Warmup) -> None:
         """Make what the groups of ``spec`` ask for; nothing is started yet."""
+        spec = run_spec(spec)
         for group in spec.instance_groups:
             made = [self._make(Place(group, index), spec, warmup) for index in range(group.count)]
             if group.passive:
@@ -83,7 +85,7 @@ class InstanceSet:
             NaiadError: one could not be started; the caller ends them all.
         """
         try:
-            self._start(instances, spec, warmup)
+            self._start(instances, run_spec(spec), warmup)
         finally:
             warmup.forget()
 
@@ -129,6 +131,11 @@ class InstanceSet:
 
         create = partial(backend.create_decoupled, place.group, place.index)
         return SteppedInstance(place.name, spec, create, warm, self._answers, self._loop)
+
+    def serving(self, instances: Sequence[AnyInstance]) -> dict[AnyInstance, Place]:
+        """Where those of ``instances`` belong that are not in passive groups."""
+        places = {instance: self._places[instance] for instance in instances}
+        return {instance: place for instance, place in places.items() if not place.group.passive}
 
     def clear(self) -> None:
         """Give the loop's own resources back and forget all; the last call."""

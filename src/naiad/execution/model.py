@@ -12,6 +12,7 @@ from naiad.backends.base import Backend
 from naiad.cache.local import LocalCache
 from naiad.child.protocol import SEGMENT_BYTES
 from naiad.clock import Clock, SystemClock
+from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
 from naiad.errors import (
     CancelledError,
@@ -21,7 +22,7 @@ from naiad.errors import (
     UnavailableError,
 )
 from naiad.execution.answers import ModelAnswers, not_sent
-from naiad.execution.caching import ModelCache
+from naiad.execution.batch_strategy import CustomBatching
 from naiad.execution.child_calls import Models
 from naiad.execution.child_events import ChildEvents
 from naiad.execution.direct import DirectRunner, may_run_directly
@@ -31,7 +32,9 @@ from naiad.execution.hosted import HostedInstance
 from naiad.execution.inline import InlineInstance
 from naiad.execution.instances import AnyInstance, InstanceSet
 from naiad.execution.process import ProcessInstance
+from naiad.execution.rate_limits import LimitedDispatcher, RateLimits
 from naiad.execution.regrouping import Regrouping
+from naiad.execution.remote_cache import RemoteModelCache, SharedCache, model_cache
 from naiad.execution.starting import end_all
 from naiad.execution.stepped import SteppedInstance
 from naiad.execution.thread import InstanceThread
@@ -70,15 +73,17 @@ class LoadedModel:
         clock: Clock | None = None,
         models: Models | None = None,
         metrics: CustomMetrics | None = None,
-        cache: LocalCache | None = None,
+        cache: LocalCache | SharedCache | None = None,
         budget: RequestBudget | None = None,
+        strategy: CustomBatching | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
         self.version = version
         self.namespace = ""
         self._statistics = ModelStatistics()
-        self._cache = ModelCache(cache, spec, version, self._statistics) if cache is not None else None
+        self._cache = model_cache(cache, spec, version, self._statistics, loop)
         self.budget = budget or RequestBudget()
         self._backend = backend
         self._loop = loop
@@ -87,12 +92,14 @@ class LoadedModel:
         # The responses of decoupled models wait for no other request.
         in_order = spec.batching is not None and spec.batching.preserve_ordering and not spec.decoupled
         ordered = OrderedRelease() if in_order else None
-        self._answers = ModelAnswers(spec.name, self._statistics, self.budget, self._clock, self._cache, ordered)
-        self._queue = Dispatcher(spec, loop, self._answers)
+        self._answers = self._make_answers(ordered)
+        self._strategy = strategy
+        self._queue, self._events = self._make_queue(limits)
         self._push = self._queue.batcher.push
+        if isinstance(self._cache, RemoteModelCache):
+            self._cache.serve(self._answers, self.submit_expected)
         # Decided once, as this is asked for every request.
         self._is_plain = cache is None and ordered is None and self._queue.policies is None
-        self._events = ChildEvents(spec, self._answers, self._queue)
         self._set = InstanceSet(backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics)
         self._events.instances = self._instances = self._set.all
         self._queue.passive = self._set.passive
@@ -100,6 +107,13 @@ class LoadedModel:
         self._direct: DirectRunner | None = None
         self._runs_in_processes = self._tells = False
         self.regions_from = NEVER
+
+    def _make_answers(self, ordered: OrderedRelease | None) -> ModelAnswers:
+        return ModelAnswers(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
+
+    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, ChildEvents]:
+        queue = _dispatcher(self.spec, self._loop, self._answers, limits, self._strategy)
+        return queue, ChildEvents(self.spec, self._answers, queue)
 
     @property
     def in_flight(self) -> int:
@@ -129,8 +143,7 @@ class LoadedModel:
         """
         try:
             self._set.make_all(self.spec, warmup)
-            # Before any starts: one that dies while others start leaves the list again.
-            self._queue.idle[:] = [i for i in self._instances if i not in self._set.passive]
+            self._queue.begin(self._set.serving(self._instances))
             self._set.start(self._instances, self.spec, warmup)
         except BaseException:
             self.close()
@@ -145,15 +158,20 @@ class LoadedModel:
     def _make_direct(self) -> DirectRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
         first = self._queue.idle[0] if self._queue.idle else None
-        is_plain = not self._queue.batches and self._answers.ordered is None and self._cache is None
+        is_plain = (
+            not self._queue.batches
+            and not self._queue.is_limited
+            and self._answers.ordered is None
+            and self._cache is None
+        )
         if not is_plain or not may_run_directly(self.spec):
             return None
         return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
 
     def _find_regions_from(self) -> int:
         """Threads and processes read what they need themselves; what is small travels at less cost."""
-        if self._cache is not None:
-            # Its inputs are part of the key.
+        if self._cache is not None or self.spec.assembly is not None:
+            # Its inputs are part of the key, or are put together in another way than row by row.
             return NEVER
         kinds = {type(instance) for instance in self._instances}
         if kinds and kinds <= {ProcessInstance, HostedInstance}:
@@ -164,6 +182,8 @@ class LoadedModel:
         """End every instance after what it runs and close the backend; False when one did not end in time."""
         ended = end_all(self._instances, timeout)
         if ended:
+            if self._strategy is not None:
+                self._strategy.close()
             try:
                 self._backend.close()
             except Exception:
@@ -177,6 +197,16 @@ class LoadedModel:
             self._direct.settle()
             self._direct = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Somebody waits for an answer, or goes on with what was begun here."""
+        return self._answers.in_flight > 0
+
+    @property
+    def is_drained(self) -> bool:
+        """No accepted request is left."""
+        return self._answers.in_flight == 0
+
     def when_drained(self, callback: Callable[[], object]) -> None:
         """Call back as soon as no accepted request is left, at once when there is none."""
         self._answers.when_drained(callback)
@@ -185,6 +215,8 @@ class LoadedModel:
         """Give the loop's own resources back; the last call on the loop."""
         self._queue.close()
         self._set.clear()
+        if self._cache is not None:
+            self._cache.close()
 
     @property
     def problem(self) -> str:
@@ -200,10 +232,16 @@ class LoadedModel:
         """
         before = self._backend.config
         try:
-            self._backend.regroup(spec, config)
-            return self._set.regroup(spec, warmup)
+            self._backend.regroup(as_backend_sees(spec), config)
+            change = self._set.regroup(spec, warmup)
+            try:
+                self._queue.join(self._set.serving(change.coming))
+            except BaseException:
+                self._set.let_go(change.coming)
+                raise
+            return change
         except BaseException:
-            self._backend.regroup(self.spec, before)
+            self._backend.regroup(as_backend_sees(self.spec), before)
             raise
 
     def start_more(self, change: Regrouping[AnyInstance], warmup: Warmup) -> None:
@@ -224,7 +262,7 @@ class LoadedModel:
 
     def stay_with(self, config: Any) -> None:
         """Give up what ``regroup`` began with; ``config`` is the completed message from before."""
-        self._backend.regroup(self.spec, config)
+        self._backend.regroup(as_backend_sees(self.spec), config)
 
     @property
     def leaving(self) -> int:
@@ -237,12 +275,17 @@ class LoadedModel:
 
     def let_go(self, instances: Sequence[AnyInstance]) -> None:
         """Forget instances that have ended."""
+        self._queue.leave(instances)
         self._set.let_go(instances)
 
     @property
     def process_ids(self) -> list[int]:
         """The processes that its instances run in, if they do not run in the server's."""
         return [i.pid for i in self._instances if isinstance(i, ProcessInstance) and i.pid]
+
+    def tell_batches(self) -> None:
+        """From now on tell requests that are steps of ensembles which batch they run in."""
+        self._queue.tells_batches = True
 
     # The way of a request
 
@@ -314,12 +357,14 @@ class LoadedModel:
 
     def _answered_from_cache(self, request: InferRequest) -> bool:
         cache = self._cache
+        if isinstance(cache, RemoteModelCache):
+            if not cache.may_take(request):
+                return False
+            self._check_room(request)
+            return cache.take(request)
         if cache is None or (outputs := cache.look_up(request)) is None:
             return False
-        self._statistics.last_inference_ms = self._clock.wall_ms()
-        if self._answers.ordered is not None:
-            self._answers.ordered.expect(request)
-        self._answers.respond(request, outputs, None)
+        self._answers.respond_kept(request, outputs)
         return True
 
     def _push_specially(self, request: InferRequest) -> None:
@@ -368,7 +413,7 @@ class LoadedModel:
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
-        if self._queue.discard(request):
+        if self._queue.discard(request) or (self._cache is not None and self._cache.give_up(request)):
             text = f"{request_label(request.id)}the request was cancelled by its caller"
             self._answers.fail(request, CancelledError(text))
             self._answers.tell_when_drained()
@@ -389,4 +434,14 @@ class LoadedModel:
             if isinstance(instance, (ProcessInstance, SteppedInstance)):
                 instance.go_on(request)
 
-    # Instances that are processes
+
+def _dispatcher(
+    spec: ModelSpec,
+    loop: asyncio.AbstractEventLoop,
+    answers: ModelAnswers,
+    limits: RateLimits | None,
+    strategy: CustomBatching | None,
+) -> Dispatcher:
+    if limits is None:
+        return Dispatcher(spec, loop, answers, strategy)
+    return LimitedDispatcher(spec, loop, answers, limits, strategy)

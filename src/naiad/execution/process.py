@@ -313,6 +313,7 @@ class ProcessInstance:
         """Tell the model that the caller of a request gave up, if the request is here."""
         if number := self._requests.give_up(request):
             self._send(frame(CANCEL, number))
+            self._calls.cancel_with(self._requests)
 
     def hold(self, request: InferRequest, patience_ms: int) -> None:
         """Tell the child that the caller of a request does not take its responses, if the request is here."""
@@ -369,8 +370,7 @@ class ProcessInstance:
         elif kind == DONE:
             self._done(number, orjson.loads(bytes(payload)) if payload else {})
         elif kind == FORM:
-            raw = bytes(payload)
-            if not self._calls.learn(number, raw):
+            if not self._calls.learn(number, raw := bytes(payload)):
                 self._reader.learn(number, raw)
         elif kind == FORGET_FORMS:
             self._reader.forget()

@@ -15,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
+from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.config.warmup import DataSource, WarmupInput, WarmupSample
 from naiad.errors import InternalError, ModelLoadError
@@ -42,7 +43,7 @@ def samples_of(spec: ModelSpec, folder: Path, check: Check | None, is_automatic:
     Errors as ``configured_samples``.
     """
     if not spec.warmup and is_automatic:
-        return automatic_samples(spec)
+        return automatic_samples(run_spec(spec))
     return configured_samples(spec, folder, check)
 
 
@@ -66,6 +67,10 @@ def _configured(spec: ModelSpec, sample: WarmupSample, folder: Path, check: Chec
             raise ModelLoadError(_no_datatype(spec, given.name))
         inputs[given.name] = _data(spec, given, dtype, folder).reshape((*lead, *given.dims))
     _check_size(spec, sample)
+    for tensor in run_spec(spec).inputs.values():
+        if tensor.name not in spec.inputs and tensor.name not in inputs:
+            # A control or a state.
+            inputs[tensor.name] = _zeros(tensor.dtype, math.prod(_fixed(tensor))).reshape((*lead, *_fixed(tensor)))
     named = [CalledInput(i.name, i.dtype, inputs[i.name].shape) for i in sample.inputs if i.dtype and not i.is_control]
     outputs = tuple(spec.outputs)
     if check is not None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from naiad.errors import InvalidArgumentError
-from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, request_label
+from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 
 NEVER: Final = 0
 _SPARE_DEADLINES: Final = 64
@@ -34,6 +34,7 @@ class Sequence:
     """One sequence.
 
     Attributes:
+        memory: what its owner keeps with it.
         correlation_id: its id.
         slot: where it stands, None while it waits for a slot.
         waiting: requests that have not been handed out yet, in the order of arrival.
@@ -44,7 +45,17 @@ class Sequence:
         deadline_ns: by when it is to have a slot, ``NEVER`` for no such time.
     """
 
-    __slots__ = ("correlation_id", "deadline_ns", "ended", "idle_since_ns", "running", "slot", "steps", "waiting")
+    __slots__ = (
+        "correlation_id",
+        "deadline_ns",
+        "ended",
+        "idle_since_ns",
+        "memory",
+        "running",
+        "slot",
+        "steps",
+        "waiting",
+    )
 
     def __init__(self, correlation_id: int | str) -> None:
         self.correlation_id = correlation_id
@@ -55,6 +66,7 @@ class Sequence:
         self.steps = 0
         self.idle_since_ns = 0
         self.deadline_ns = NEVER
+        self.memory: Any = None
 
 
 class Sequences:
@@ -74,6 +86,7 @@ class Sequences:
         "_order",
         "_rows",
         "_starting",
+        "_suspended",
         "_waiting_for_slot",
     )
 
@@ -87,6 +100,8 @@ class Sequences:
         self._idle: OrderedDict[Sequence, None] = OrderedDict()
         self._idle_ns = idle_ns
         self._starting = starting
+        # Of instances that get no sequence for now, the slots that are free.
+        self._suspended: dict[int, list[int]] = {}
         # Of sequences in the backlog; the number in the middle keeps equal deadlines in order.
         self._deadlines: list[tuple[int, int, Sequence]] = []
         self._order = count()
@@ -100,6 +115,15 @@ class Sequences:
     def of(self, request: InferRequest) -> Sequence | None:
         """The sequence of a request that waits or runs."""
         return self._by_request.get(request)
+
+    def is_live(self, correlation_id: int | str) -> bool:
+        """Whether a request that does not start a sequence has one to go on with."""
+        return correlation_id in self._by_id
+
+    @property
+    def live(self) -> int:
+        """How many sequences have not ended, or are not done with their last requests."""
+        return len({*self._by_id.values(), *self._by_request.values()})
 
     def __iter__(self) -> Iterator[InferRequest]:
         """The requests that wait, with those of the backlog; not those that were handed out."""
@@ -138,7 +162,7 @@ class Sequences:
         if sequence is None:
             if not (terms.flags & SEQUENCE_START or self._starting):
                 raise InvalidArgumentError(
-                    f"{request_label(request.id)}inference request for sequence {terms.correlation_id} to model "
+                    f"inference request for sequence {terms.correlation_id} to model "
                     f"'{model}' must specify the START flag on the first request of the sequence"
                 )
             sequence = self._begin(terms.correlation_id)
@@ -212,12 +236,37 @@ class Sequences:
             return None
         slot, sequence.slot = sequence.slot, None
         self._rows[slot.instance][slot.index] = None
+        if (parked := self._suspended.get(slot.instance)) is not None:
+            parked.append(slot.index)
+            return None
         heappush(self._free, (slot.index, slot.instance))
-        if not self._waiting_for_slot:
+        return self._follow()
+
+    def _follow(self) -> Sequence | None:
+        """Give a free slot to the sequence that has waited longest; None when none waits."""
+        if not self._waiting_for_slot or not self._free:
             return None
         following, _ = self._waiting_for_slot.popitem(last=False)
         self._place(following)
         return following
+
+    # Instances that cannot run anything for a while
+
+    def suspend(self, instance: int) -> None:
+        """Give out no slot of ``instance`` until ``resume``; sequences that stand there stay."""
+        if instance not in self._suspended:
+            self._suspended[instance] = [index for index, of in self._free if of == instance]
+            self._free = [slot for slot in self._free if slot[1] != instance]
+            heapify(self._free)
+
+    def resume(self, instance: int) -> list[Sequence]:
+        """Give the slots of ``instance`` out again; the sequences that got one at once."""
+        for index in self._suspended.pop(instance, ()):
+            heappush(self._free, (index, instance))
+        placed = []
+        while (following := self._follow()) is not None:
+            placed.append(following)
+        return placed
 
     def settle(self, now_ns: int) -> tuple[list[InferRequest], list[Sequence]]:
         """Do what is due at ``now_ns``.

@@ -1,0 +1,33 @@
+"""A Python model with sequences, direct and oldest: what it costs that each request finds its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import python_models
+from ..figures import Bound, Figure
+from ..perf_analyzer import Question, find_tool
+from ..python_contest import contenders, figures
+from ..python_load import PerfAnalyzer, compare
+from ..settings import Settings
+
+LENGTH = 20
+CALLERS = (1, 8)
+WANTED = 1.5
+
+
+def measure(settings: Settings) -> Iterator[Figure]:
+    """Sequences of 20 requests, one after the other from each caller.
+
+    Raises:
+        CaseSkippedError: there is no perf_analyzer, which sends them.
+    """
+    tool = PerfAnalyzer(find_tool(settings), settings.work)
+    repository = settings.work / "python_sequences"
+    python_models.add_totals(repository)
+    with contenders(settings, repository) as servers:
+        for model in ("sequence_direct", "sequence_oldest"):
+            question = Question(model, 1, "http", sequence=LENGTH)
+            for callers in CALLERS:
+                samples = compare(settings, tool, servers, question, callers)
+                yield from figures(f"{model}_http_{callers}", tool.name, samples, Bound(">=", WANTED))

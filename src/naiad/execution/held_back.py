@@ -1,0 +1,82 @@
+"""Schedulers that wait for a number of requests before they run the first one, for tests that need full queues.
+
+Source: the environment variables of the reference server's own tests. Read when a model is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from naiad.request import InferRequest
+from naiad.scheduling.batch import Decision, DynamicBatcher
+from naiad.scheduling.sequence_batch import NOTHING, SequenceBatcher, SequenceDecision
+from naiad.scheduling.sequences import Sequence
+
+DELAY: Final = "TRITONSERVER_DELAY_SCHEDULER"
+"""How many requests wait before a dynamic batcher, or an instance of a model with sequences, begins."""
+BACKLOG_DELAY: Final = "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"
+"""How many sequences wait for a slot before the instances of their model begin."""
+_NOTHING: Final = Decision([])
+
+
+def _count(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def dynamic_batcher_kind() -> type[DynamicBatcher]:
+    """The class of dynamic batchers."""
+    return HeldDynamicBatcher if _count(DELAY) else DynamicBatcher
+
+
+def held_back(batcher: SequenceBatcher) -> SequenceBatcher:
+    """``batcher``, held back if the environment says so."""
+    requests, backlog = _count(DELAY), _count(BACKLOG_DELAY)
+    return HeldSequenceBatcher(batcher, requests, backlog) if requests or backlog else batcher
+
+
+class HeldDynamicBatcher(DynamicBatcher):
+    """Runs nothing until its queue has had so many requests."""
+
+    _is_open = False
+
+    def take(self, now_ns: int) -> Decision:
+        """As ``DynamicBatcher.take``."""
+        if not self._is_open:
+            if len(self) < _count(DELAY):
+                return _NOTHING
+            self._is_open = True
+        return super().take(now_ns)
+
+
+class HeldSequenceBatcher:
+    """Lets each instance run nothing until so many requests of its sequences, and sequences without a slot, wait."""
+
+    def __init__(self, batcher: SequenceBatcher, requests: int, backlog: int) -> None:
+        self.sequences = batcher.sequences
+        self._batcher = batcher
+        self._requests = requests
+        self._backlog = backlog
+        self._open: set[int] = set()
+
+    def placed(self, sequence: Sequence) -> None:
+        """As ``SequenceBatcher.placed``."""
+        self._batcher.placed(sequence)
+
+    def take(self, instance: int, now_ns: int) -> SequenceDecision:
+        """As ``SequenceBatcher.take``."""
+        if instance not in self._open:
+            waiting = sum(len(s.waiting) + (s.running is not None) for s in self.sequences.row(instance) if s)
+            if waiting < self._requests or self.sequences.backlog < self._backlog:
+                return NOTHING
+            self._open.add(instance)
+        return self._batcher.take(instance, now_ns)
+
+    def drain(self) -> list[InferRequest]:
+        """As ``SequenceBatcher.drain``."""
+        return self._batcher.drain()
+
+    def discard(self, sequence: Sequence) -> None:
+        """As ``SequenceBatcher.discard``."""
+        self._batcher.discard(sequence)

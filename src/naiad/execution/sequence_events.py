@@ -1,0 +1,134 @@
+"""What differs for a model with sequences when its requests are answered, and when its processes tell something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from naiad.child.protocol import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_RESCHEDULE
+from naiad.config.spec import ModelSpec
+from naiad.errors import NaiadError
+from naiad.execution.answers import ModelAnswers
+from naiad.execution.batch import Batch
+from naiad.execution.child_codec import Response
+from naiad.execution.child_events import ChildEvents
+from naiad.execution.counting import count_batch
+from naiad.execution.hosted import HostedInstance
+from naiad.execution.process import ProcessInstance
+from naiad.execution.sequence_dispatch import SequenceDispatcher
+from naiad.execution.stepped import SteppedInstance
+from naiad.execution.steps import EmptyStep, Step
+from naiad.request import Array, InferRequest
+
+
+class SequenceAnswers(ModelAnswers):
+    """Answers the requests behind steps; rows without a request are neither answered nor counted.
+
+    Attributes:
+        has_live: whether sequences are under way for whose end the model is to wait.
+    """
+
+    __slots__ = ("has_live",)
+    has_live: Callable[[], bool]
+
+    def count(self, batch: Batch) -> int:
+        """As ``ModelAnswers.count``."""
+        steps = [request for request in batch.requests if isinstance(request, Step)]
+        if len(steps) == len(batch.requests):
+            return super().count(batch)
+        self.in_flight -= len(steps)
+        return count_batch(self.statistics, self.budget, batch, self.clock.wall_ms(), steps)
+
+    def fail(self, request: InferRequest, error: NaiadError) -> None:
+        """As ``ModelAnswers.fail``; nothing for an empty row."""
+        if not isinstance(request, EmptyStep):
+            super().fail(request, error)
+
+    @property
+    def is_drained(self) -> bool:
+        """Nothing is left to be waited for."""
+        return self.in_flight == 0 and not self.has_live()
+
+    def when_drained(self, callback: Callable[[], object]) -> None:
+        """As ``ModelAnswers.when_drained``."""
+        if self.is_drained:
+            callback()
+        else:
+            self._drained.append(callback)
+
+    def tell_when_drained(self) -> None:
+        """As ``ModelAnswers.tell_when_drained``."""
+        if self._drained and self.is_drained:
+            super().tell_when_drained()
+
+
+class SequenceEvents(ChildEvents):
+    """Ends the steps that processes have run before it answers them, so that the next ones can be part of the batch
+    that the instance gets before the callers get their answers."""
+
+    def __init__(self, spec: ModelSpec, answers: ModelAnswers, queue: SequenceDispatcher) -> None:
+        super().__init__(spec, answers, queue)
+        self._sequences = queue
+
+    def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+        """As ``ChildEvents.child_answered``."""
+        queue = self._sequences
+        for request, arrays in zip(batch.requests, outputs, strict=True):
+            if isinstance(request, Step):
+                if queue.is_stateful:
+                    request.failure = queue.keep_states(request, arrays)
+                queue.end(request)
+        super().child_answered(instance, batch, outputs)
+
+    def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
+        """As ``ChildEvents.child_responded``."""
+        queue = self._sequences
+        if not isinstance(request, Step):
+            return
+        if queue.is_stateful and response.outputs is not None:
+            wrong = queue.keep_states(request, response.outputs)
+            if wrong is not None:
+                response = Response(response.request, None, wrong, response.flags | FLAG_ERROR | FLAG_EMPTY)
+        if response.flags & FLAG_FINAL and not response.flags & FLAG_RESCHEDULE:
+            queue.end(request)
+            queue.wake_later()
+        super().child_responded(request, response, batch)
+
+    def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
+        """As ``ChildEvents.child_finished``, but the instance gets its next batch at the end of the loop's turn.
+
+        The responses that came with this are taken by then, so that the next requests can be part of it.
+        """
+        self._answers.count_execution(batch)
+        if instance not in self._sequences.passive:
+            self._sequences.found(instance)
+            self._sequences.outage = None
+            self._sequences.freed_soon(instance)
+
+    def step_finished(self, instance: SteppedInstance, batch: Batch) -> None:
+        """As ``ChildEvents.step_finished``, at the end of the loop's turn."""
+        self._answers.count_execution(batch)
+        if instance not in self._sequences.passive:
+            self._sequences.freed_soon(instance)
+
+    def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
+        """As ``ChildEvents.hosted_finished``."""
+        self._sequences.end_batches(batches)
+        super().hosted_finished(instance, batches, is_free)
+        self._sequences.wake_later()
+
+    def child_died(self, instance: ProcessInstance) -> None:
+        """As ``ChildEvents.child_died``; what a Python model knew of its sequences is gone with its process."""
+        super().child_died(instance)
+        if instance not in self._sequences.passive:
+            self._sequences.lost(instance, forgets=not isinstance(instance, HostedInstance))
+
+    def child_down(self, instance: ProcessInstance) -> None:
+        """As ``ChildEvents.child_down``; nobody waits for this instance, even when others are left."""
+        if instance not in self._sequences.passive:
+            self._sequences.lost(instance, forgets=True)
+        super().child_down(instance)
+
+    def child_revived(self, instance: ProcessInstance) -> None:
+        """As ``ChildEvents.child_revived``."""
+        self._sequences.found(instance)
+        super().child_revived(instance)
