@@ -1,4 +1,4 @@
-"""A full server says so on every way in which a request can come, with the status that ``--overload-status`` chooses."""
+"""A full server says so on every way in which a request can come, with the status of ``--overload-status``."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_many_requests_at_once_over_http_aio(server: RunningServer) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"channel_args": [OWN_CONNECTION, ("grpc.max_send_message_length", MEGABYTE), ("grpc.keepalive_time_ms", 10_000)]},
+        {"channel_args": [OWN_CONNECTION, ("grpc.max_send_message_length", MEGABYTE), ("grpc.minimal_stack", 0)]},
         {"channel_args": [OWN_CONNECTION, ("grpc.default_compression_algorithm", 2), ("grpc.enable_retries", 0)]},
         {"channel_args": [("grpc.primary_user_agent", "mine/1.0"), ("grpc.lb_policy_name", "round_robin")]},
         {
@@ -242,7 +242,9 @@ def test_typed_contents(server: RunningServer, datatype: str) -> None:
     ],
     ids=["wrong field", "no field for it", "INT8", "UINT16", "too few", "too many"],
 )
-def test_typed_contents_that_are_wrong(server: RunningServer, datatype: str, field: str, values: Any, text: str) -> None:
+def test_typed_contents_that_are_wrong(
+    server: RunningServer, datatype: str, field: str, values: Any, text: str
+) -> None:
     request = pb.ModelInferRequest(model_name=f"id_{datatype}")
     given = request.inputs.add(name="INPUT0", datatype=datatype, shape=[1, 2])
     getattr(given.contents, field).extend(values)
@@ -361,7 +363,9 @@ def test_classes_of_images_by_callbacks_and_streams(server: RunningServer) -> No
     with flavour_of(server, "http") as flavour:
         outputs = [flavour.output("scores", class_count=2)]
         pending = [
-            flavour.client.async_infer("images", [flavour.input("pixels", image(colour)[None], "FP32")], outputs=outputs)
+            flavour.client.async_infer(
+                "images", [flavour.input("pixels", image(colour)[None], "FP32")], outputs=outputs
+            )
             for colour in range(4)
         ]
         assert [top(one.get_result(timeout=CALL_S)) for one in pending] == [[wanted] for wanted in WANTED]

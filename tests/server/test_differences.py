@@ -1,4 +1,4 @@
-"""Rows of "Differences on purpose" about single requests, over real sockets and, where both have it, over both protocols.
+"""Rows of "Differences on purpose" about single requests, over real sockets and both protocols where both have it.
 
 Each request is one that the reference refuses in another way, takes, or ends by.
 """
@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import ml_dtypes
 import numpy as np
 import pytest
@@ -20,7 +21,6 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-import grpc
 from backends.python_models import write_python_model
 from server.grpc_peers import CALL_S
 from server.models import SUM_AND_DIFFERENCE, identity, numbers, tensor, write_model
@@ -28,7 +28,8 @@ from server.running import Answer, RunningServer, read_answer, request_bytes, se
 from server.shared_regions import PROTOCOLS, Caller, memory
 
 OPTIONAL = """
-input [ { name: "A" data_type: TYPE_INT32 dims: [ 1 ] }, { name: "B" data_type: TYPE_INT32 dims: [ 1 ] optional: true } ]
+input [ { name: "A" data_type: TYPE_INT32 dims: [ 1 ] } ]
+input [ { name: "B" data_type: TYPE_INT32 dims: [ 1 ] optional: true } ]
 output [ { name: "Y" data_type: TYPE_INT32 dims: [ 1 ] } ]
 """
 GIVES_A = """
@@ -45,7 +46,13 @@ class TritonPythonModel:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("differences")
     models = folder / "models"
-    for name, kind in (("halves", "FP16"), ("brains", "BF16"), ("floats", "FP32"), ("texts", "STRING"), ("ints", "INT32")):
+    for name, kind in (
+        ("halves", "FP16"),
+        ("brains", "BF16"),
+        ("floats", "FP32"),
+        ("texts", "STRING"),
+        ("ints", "INT32"),
+    ):
         write_model(models, name, identity(f"TYPE_{kind}", "-1", max_batch_size=4))
     write_model(models, "sum", "max_batch_size: 8", graph=SUM_AND_DIFFERENCE)
     # The dims have the full rank of the graph, and there is no max_batch_size.
@@ -91,7 +98,9 @@ def binary(server: RunningServer, model: str, datatype: str, shape: list[int], r
 # Classification
 
 
-@pytest.mark.parametrize(("model", "wire", "dtype"), [("halves", "FP16", np.float16), ("brains", "BF16", ml_dtypes.bfloat16)])
+@pytest.mark.parametrize(
+    ("model", "wire", "dtype"), [("halves", "FP16", np.float16), ("brains", "BF16", ml_dtypes.bfloat16)]
+)
 @pytest.mark.parametrize("library", [triton_http, triton_grpc], ids=["http", "grpc"])
 def test_classes_of_half_precision(server: RunningServer, library: Any, model: str, wire: str, dtype: Any) -> None:
     values = np.array([[1, 3.5, 2]], dtype)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -140,7 +139,7 @@ def test_what_the_cache_counts(server: RunningServer, client: Any) -> None:
 
 
 def test_what_failures_count(server: RunningServer, client: Any) -> None:
-    """A run that fails counts as one, though it is no inference. Source: what the reference counts for Python models."""
+    """A run that fails counts as one, though it is no inference. Source: the reference's Python models."""
     given = triton.InferInput("X", [1, 1], "FP32")
     given.set_data_from_numpy(np.ones((1, 1), np.float32))
     for _ in range(2):

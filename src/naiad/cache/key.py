@@ -17,8 +17,8 @@ from naiad.tensor.strings import encode_bytes
 MOST_INPUT_BYTES: Final = 1 << 20
 """Requests with larger inputs are not looked up: to read them takes the event loop as long as many small requests.
 
-An element of BYTES counts ``OBJECT_BYTES`` more than its text, as it does for the bytes in flight: many short texts take
-long to read as well.
+An element of BYTES counts ``OBJECT_BYTES`` and its place more than its text, as it does for the bytes in flight: many
+short texts take long to read as well.
 """
 MOST_OUTPUT_BYTES: Final = 1 << 24
 """Answers with larger outputs are not kept: the event loop copies them. Counted likewise."""
