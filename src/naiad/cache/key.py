@@ -46,7 +46,7 @@ class RequestKeys:
             # The rest is the one input: nothing has to say where it ends.
             return described + inputs[names[0]].tobytes()
         # Before anything is read of them.
-        if memory_within(inputs, MOST_INPUT_BYTES) is None:
+        if not self._are_small(names, inputs):
             return None
         parts: list[bytes] = [described]
         for name in names:
@@ -55,6 +55,19 @@ class RequestKeys:
             parts += (len(data).to_bytes(8, "little"), data)
         whole = b"".join(parts)
         return whole if len(whole) <= _WHOLE_BYTES else sha256(whole).digest()
+
+    def _are_small(self, names: list[str], inputs: Mapping[str, Array]) -> bool:
+        """``memory_within`` for the inputs of a request, in a fraction of its time for small ones."""
+        size, texts = 0, 0
+        for name in names:
+            array = inputs[name]
+            size += array.nbytes
+            if self._inputs[name]:
+                texts += 1
+                size += OBJECT_BYTES * array.size
+        if not texts or size > MOST_INPUT_BYTES:
+            return size <= MOST_INPUT_BYTES
+        return memory_of(inputs) <= MOST_INPUT_BYTES
 
     def _data(self, name: str, array: Array) -> bytes:
         return encode_bytes(array) if self._inputs[name] else array.tobytes()
