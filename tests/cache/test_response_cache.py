@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from execution.models import spec, tensor
-from naiad.cache.key import MOST_INPUT_BYTES, RequestKeys
+from naiad.cache.key import MOST_INPUT_BYTES, MOST_OUTPUT_BYTES, RequestKeys
 from naiad.cache.local import LocalCache
 from naiad.request import Array, InferRequest, Outputs, RequestTerms
 
@@ -125,3 +125,32 @@ def test_it_is_a_cache_of_the_least_recently_used(actions: list[tuple[bool, int,
                 simple.move_to_end(name)
         assert cache.figures.used == sum(s for _, s in simple.values()) <= capacity
         assert cache.figures.entries == len(simple) == len(cache)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param(np.full((1, MOST_INPUT_BYTES // 56 + 1), b"", np.object_), id="very many, each empty"),
+        pytest.param(np.array([[b"x" * MOST_INPUT_BYTES]], np.object_), id="a long one"),
+        pytest.param(np.full((1, 1 << 16), 0, np.object_), id="that are not looked at"),
+    ],
+)
+def test_texts_that_would_take_long_to_read_have_no_key(texts: Array) -> None:
+    """Elements that are no texts show that they were not read: the last case would raise."""
+    given = request(row(1))
+    given.inputs = {**given.inputs, "s": texts}
+    assert RequestKeys(SPEC, "m").key(given) is None
+
+
+def test_texts_up_to_the_limit_have_a_key() -> None:
+    most = (MOST_INPUT_BYTES - row(1).nbytes) // 56
+    assert RequestKeys(SPEC, "m").key(request(row(1), [b""] * most)) is not None
+    assert RequestKeys(SPEC, "m").key(request(row(1), [b""] * most + [b"x"])) is None
+
+
+def test_answers_that_would_take_long_to_copy_are_not_kept() -> None:
+    cache = LocalCache(1 << 30)
+    assert cache.insert(b"k", {"y": np.zeros(MOST_OUTPUT_BYTES, np.uint8)})
+    assert not cache.insert(b"l", {"y": np.zeros(MOST_OUTPUT_BYTES + 1, np.uint8)})
+    assert not cache.insert(b"m", {"y": np.full(1 << 20, 0, np.object_)})
+    assert len(cache) == 1

@@ -403,8 +403,12 @@ class TestFaults:
         with pytest.raises(OptionError, match=r"TRITON_AWS_MOUNT_DIRECTORY names .*which is no folder"):
             catalog(s3.uri(), mirror)
         (tmp_path / "mount").mkdir()
-        assert mirror_all(s3.uri(), mirror)["m"].is_relative_to(tmp_path / "mount")
+        first = mirror_all(s3.uri(), mirror)
+        assert first["m"].is_relative_to(tmp_path / "mount")
         assert not mirror.exists()
+        s3.forget()
+        assert mirror_all(s3.uri(), mirror) == first
+        assert s3.asked == [], "the folder may hold an earlier mirror"
 
 
 def test_the_command_that_checks(s3: S3, mirror: Path, capsys: pytest.CaptureFixture[str]) -> None:

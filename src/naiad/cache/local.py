@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from time import monotonic_ns
 from typing import Final
 
-from naiad.cache.key import size_of
+from naiad.cache.key import MOST_OUTPUT_BYTES, memory_within
 from naiad.request import Array, Outputs
 from naiad.telemetry.cache_figures import CacheFigures
 
@@ -35,11 +35,14 @@ class LocalCache:
         return None if found is None else found[0]
 
     def insert(self, key: bytes, outputs: Mapping[str, Array]) -> bool:
-        """Keep a copy of ``outputs``; False when it is there already, or larger than the whole cache."""
+        """Keep a copy of ``outputs``; False when it is there already, too large to copy, or larger than all."""
         begun_ns = monotonic_ns()
-        size = len(key) + _ENTRY_BYTES + sum(size_of(array) for array in outputs.values())
         figures = self.figures
-        if key in self._entries or size > figures.capacity:
+        held = None if key in self._entries else memory_within(outputs, MOST_OUTPUT_BYTES)
+        if held is None:
+            return False
+        size = len(key) + _ENTRY_BYTES + held
+        if size > figures.capacity:
             return False
         while figures.used + size > figures.capacity:
             _, (_, freed) = self._entries.popitem(last=False)

@@ -15,7 +15,7 @@ from hashlib import sha256
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from naiad.cache.key import RequestKeys
+from naiad.cache.key import RequestKeys, memory_within
 from naiad.cache.local import LocalCache
 from naiad.cache.packed import MAX_VALUE, pack, unpack
 from naiad.cache.redis import Insertion, LookUp, RedisCache
@@ -23,7 +23,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
 from naiad.execution.caching import ModelCache
 from naiad.execution.timer import LoopTimer
-from naiad.request import Array, InferRequest, Outputs, memory_of, request_label
+from naiad.request import Array, InferRequest, Outputs, request_label
 from naiad.telemetry.statistics import ModelStatistics
 
 if TYPE_CHECKING:
@@ -232,8 +232,8 @@ class RemoteModelCache(ModelCache):
         if not key or outputs is None:
             return
         begun_ns = monotonic_ns()
-        size = memory_of(outputs)
-        if size > MAX_VALUE:
+        size = memory_within(outputs, MAX_VALUE)
+        if size is None:
             return
         # The outputs are often views of a whole batch, or of memory that is only lent.
         copies: Mapping[str, Array] = {name: array.copy() for name, array in outputs.items()}

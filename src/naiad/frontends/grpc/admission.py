@@ -38,7 +38,7 @@ def _limited_unary(method: Unary, key: KnownKey) -> Unary:
         else:
             inner(call, message)
 
-    return Unary(handle, method.compressed)
+    return Unary(handle, method.compressed, method.check_room)
 
 
 def _limited_stream(method: Streaming, key: KnownKey) -> Streaming:

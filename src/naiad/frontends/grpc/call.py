@@ -82,11 +82,13 @@ class Call(Protocol):
 class Unary:
     """A method with one request message. ``handle`` answers with ``reply``, or ``send`` and ``finish``, now or later.
 
-    ``compressed``: its answers are compressed when the server is told to compress.
+    ``compressed``: its answers are compressed when the server is told to compress. ``check_room`` is asked before a
+    large message of so many bytes is received, and raises what the call is then refused with.
     """
 
     handle: Callable[[Call, Body], None]
     compressed: bool = False
+    check_room: Callable[[int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

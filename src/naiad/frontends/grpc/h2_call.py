@@ -174,7 +174,9 @@ class H2Call(Stream):
     def _read_piecemeal(self) -> Incoming:
         incoming = self._incoming
         if incoming is None:
-            incoming = self._incoming = Incoming(self, self.peer.service, self._route.head.encoding)
+            method = self._route.method
+            check_room = method.check_room if isinstance(method, Unary) else None
+            incoming = self._incoming = Incoming(self, self.peer.service, self._route.head.encoding, check_room)
             self.flags |= _PIECEMEAL
         return incoming
 

@@ -14,6 +14,8 @@ from naiad.wire.grpc.status import STOPPING, Status
 from naiad.wire.http2.stream import BUSY, PAUSED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from naiad.frontends.grpc.call import Body
     from naiad.frontends.grpc.h2_call import H2Call
     from naiad.frontends.grpc.service import GrpcService
@@ -24,15 +26,17 @@ _ANY_BYTES: Final = 1 << 31
 
 
 class Incoming:
-    """Reads for ``call``, which gets each message by ``deliver``."""
+    """Reads for ``call``, which gets each message by ``deliver``; ``check_room`` is as ``MessageReader`` takes it."""
 
     __slots__ = ("_busy_bytes", "_call", "_encoding", "_held_bytes", "_reader", "_service", "_unread", "_unread_at")
 
-    def __init__(self, call: H2Call, service: GrpcService, encoding: str) -> None:
+    def __init__(
+        self, call: H2Call, service: GrpcService, encoding: str, check_room: Callable[[int], None] | None = None
+    ) -> None:
         self._call = call
         self._service = service
         self._encoding = encoding
-        self._reader = MessageReader(service.pool, service.limits.max_message_bytes)
+        self._reader = MessageReader(service.pool, service.limits.max_message_bytes, check_room)
         # What came while the call took no messages; used up to ``_unread_at``.
         self._unread = bytearray()
         self._unread_at = 0

@@ -39,7 +39,7 @@ def make_methods(
         infer = ForwardingInferHandler(engine, forwarding)
         streams = ForwardingStreamService(engine, max_waiting, forwarding)
     methods: dict[str, Method] = {
-        path(INFERENCE, "ModelInfer"): Unary(infer, compressed=True),
+        path(INFERENCE, "ModelInfer"): Unary(infer, compressed=True, check_room=engine.budget.check),
         path(INFERENCE, "ModelStreamInfer"): Streaming(streams.open, compressed=True),
     }
     for name, answer in _described(Description(engine)).items():

@@ -58,7 +58,8 @@ class ContentCoding:
     def _decompressing(self, handler: Handler, coding: str) -> Handler:
         def handle(exchange: Exchange, body: Body) -> None:
             if not body:
-                handler(exchange, bytearray())
+                # The reference's text.
+                send_error(exchange, MalformedRequestError("nothing to be decompressed"), JSON)
                 return
             deliver = partial(self._deliver, handler, exchange)
             fail = partial(send_error, exchange, content_type=JSON)

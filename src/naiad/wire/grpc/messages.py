@@ -6,6 +6,7 @@ Source: gRPC's "gRPC over HTTP/2", section Length-Prefixed-Message.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from naiad.errors import InternalError
@@ -14,6 +15,8 @@ from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.sized_body import SizedBody
 
 PREFIX_BYTES: Final = 5
+SMALL_MESSAGE_BYTES: Final = 1 << 14
+"""Smaller ones are received whole, whether there will be room for them or not."""
 prefix = struct.Struct(">BI")
 
 
@@ -24,6 +27,11 @@ class BadPrefixError(InternalError):
 class MessageReader:
     """Cuts the data of one call into messages, one at a time.
 
+    Args:
+        pool: where the memory of long messages comes from.
+        limit: bytes of a message.
+        check_room: asked before memory is taken for a message of so many bytes; what it raises goes to the caller.
+
     A message that does not lie in one piece gets memory of its own, into which the rest may be received directly. Its
     end is aligned there: in inference requests the last tensor lies at the end.
 
@@ -32,10 +40,11 @@ class MessageReader:
         waiting_bytes: what has come of a message that is not whole.
     """
 
-    __slots__ = ("_body", "_limit", "_pool", "_prefix", "compressed", "waiting_bytes")
+    __slots__ = ("_body", "_check_room", "_limit", "_pool", "_prefix", "compressed", "waiting_bytes")
 
-    def __init__(self, pool: BufferPool, limit: int) -> None:
+    def __init__(self, pool: BufferPool, limit: int, check_room: Callable[[int], None] | None = None) -> None:
         self._pool = pool
+        self._check_room = check_room
         self._limit = limit
         self._prefix = bytearray()
         self._body: SizedBody | None = None
@@ -54,6 +63,7 @@ class MessageReader:
             BadPrefixError: the data do not begin as a message does.
             MessageTooLargeError: the message is longer than the limit.
             MemoryError: there is no room for it.
+            NaiadError: ``check_room`` refuses it.
         """
         if self._body is not None:
             return self._fill(self._body, data)
@@ -73,6 +83,8 @@ class MessageReader:
         if len(rest) == length:
             self._prefix.clear()
             return used + length, bytearray(rest)
+        if self._check_room is not None and length > SMALL_MESSAGE_BYTES:
+            self._check_room(length)
         self._body = SizedBody(self._pool, length, rest, length)
         self.waiting_bytes = len(rest)
         return used + len(rest), None
