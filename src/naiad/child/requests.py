@@ -107,6 +107,8 @@ class InferenceRequest:
         trace: InferenceTrace | None = None,
         parameters: Any | None = None,
     ) -> None:
+        if correlation_id is None:
+            raise TypeError("InferenceRequest: correlation_id must be an int or a str, found None")
         if not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
         request_id = as_text(request_id, "InferenceRequest: request_id")
