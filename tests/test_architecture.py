@@ -20,7 +20,7 @@ LAYERS = (
     ("telemetry",),
     ("scheduling",),
     ("cache",),
-    ("backends.base",),
+    ("backends.base", "backends.decoupled"),
     ("execution",),
     ("backends",),
     ("repository",),
@@ -36,7 +36,7 @@ HEIGHTS = {name: height for height, names in enumerate(LAYERS) for name in names
 ROOT_MODULE = PACKAGE
 
 # asyncio itself is no entry: loops and timers are used from execution/ upwards. Its network side is NETWORK_CALLS.
-NETWORK = ("uvloop", "httptools", "socket", "socketserver", "ssl", "http", "urllib")
+NETWORK = ("uvloop", "httptools", "socket", "socketserver", "ssl", "http", "urllib", "redis")
 MAY_USE_NETWORK = {
     "uvloop": ("frontends", "server", "cli"),
     # Processes of models are talked to over pairs of local sockets.
@@ -46,6 +46,8 @@ MAY_USE_NETWORK = {
     # Loading threads fetch what lies elsewhere.
     "urllib": ("repository.remote",),
     "http": ("repository.remote.web",),
+    # Answers are kept there by threads of its own.
+    "redis": ("cache.redis",),
 }
 NETWORK_CALLS = re.compile(
     r"open_connection|open_unix_connection|start_server|start_unix_server|StreamReader|StreamWriter|BufferedProtocol"

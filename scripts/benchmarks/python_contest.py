@@ -40,12 +40,17 @@ class Contest:
 
 
 @contextmanager
-def contenders(settings: Settings, repository: Path, options: Sequence[str] = ()) -> Iterator[dict[str, Server]]:
-    """Naiad with ``options`` and the reference server, if the run has it, both on ``repository``; nothing is pinned."""
+def contenders(
+    settings: Settings, repository: Path, options: Sequence[str] = (), theirs: Sequence[str] = ()
+) -> Iterator[dict[str, Server]]:
+    """Naiad with ``options`` and the reference server with ``theirs``, if the run has it, both on ``repository``.
+
+    Nothing is pinned.
+    """
     with ExitStack() as stack:
         servers = {OURS: stack.enter_context(naiad(repository, settings.work, options=options, service=GRPC))}
         if settings.reference is not None:
-            servers[THEIRS] = stack.enter_context(reference(settings.reference, repository, settings.work))
+            servers[THEIRS] = stack.enter_context(reference(settings.reference, repository, settings.work, theirs))
         yield servers
 
 

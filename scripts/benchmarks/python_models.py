@@ -67,16 +67,61 @@ class TritonPythonModel:
 """
 
 
+DECOUPLED = """\
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            count = int(pb_utils.get_input_tensor_by_name(request, "COUNT").as_numpy()[0])
+            sender = request.get_response_sender()
+            for number in range(count):
+                output = pb_utils.Tensor("NUMBER", np.array([number], np.int32))
+                sender.send(pb_utils.InferenceResponse([output]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+IS_DECOUPLED = "model_transaction_policy { decoupled: true }"
+
+
 def add_python_model(repository: Path, name: str, code: str, *fields: str) -> None:
     """Write one Python model with one instance."""
     version = add_model(repository, name, 'backend: "python"', *fields, ONE_INSTANCE)
     (version / "model.py").write_text(code)
 
 
-def add_python_identity(repository: Path, name: str = "python_identity") -> None:
-    """A model that gives FP32 [-1] INPUT0 back as OUTPUT0, batched dynamically up to 64."""
+def add_python_identity(repository: Path, name: str = "python_identity", more: str = "") -> None:
+    """A model that gives FP32 [-1] INPUT0 back as OUTPUT0, batched dynamically up to 64; ``more`` is configuration."""
     tensors = _from_input_to_output(-1)
-    add_python_model(repository, name, IDENTITY, "max_batch_size: 64", *tensors, "dynamic_batching { }")
+    add_python_model(repository, name, IDENTITY, "max_batch_size: 64", *tensors, f"dynamic_batching {{ }} {more}")
+
+
+def add_decoupled(repository: Path, name: str) -> None:
+    """A model that answers COUNT, an INT32, so many times with NUMBER, counting from 0."""
+    tensors = tensor_field("input", "COUNT", "TYPE_INT32", [1]), tensor_field("output", "NUMBER", "TYPE_INT32", [1])
+    add_python_model(repository, name, DECOUPLED, *tensors, IS_DECOUPLED)
+
+
+def add_square(repository: Path, name: str) -> None:
+    """A model of the built-in backend ``square``, which answers IN so many times with OUT."""
+    tensors = tensor_field("input", "IN", "TYPE_INT32", [1]), tensor_field("output", "OUT", "TYPE_INT32", [1])
+    add_model(repository, name, 'backend: "square"', *tensors, IS_DECOUPLED, ONE_INSTANCE)
+
+
+def add_python_ensemble(repository: Path, name: str) -> None:
+    """An ensemble of ``<name>_add`` and ``<name>_double``: FP32 [-1] INPUT0 to (INPUT0 + 1) * 2, batched up to 64."""
+    for part, change in (("add", "given + np.float32(1)"), ("double", "given * np.float32(2)")):
+        code = "import numpy as np\n" + IDENTITY.replace('"OUTPUT0", given', f'"OUTPUT0", {change}')
+        tensors = _from_input_to_output(-1)
+        add_python_model(repository, f"{name}_{part}", code, "max_batch_size: 64", *tensors, "dynamic_batching { }")
+    steps = ", ".join(
+        f'{{ model_name: "{name}_{part}" model_version: -1 input_map {{ key: "INPUT0" value: "{given}" }} '
+        f'output_map {{ key: "OUTPUT0" value: "{made}" }} }}'
+        for part, given, made in (("add", "INPUT0", "more"), ("double", "more", "OUTPUT0"))
+    )
+    fields = ("max_batch_size: 64", *_from_input_to_output(-1), f"ensemble_scheduling {{ step [ {steps} ] }}")
+    add_model(repository, name, 'platform: "ensemble"', *fields)
 
 
 def add_large(repository: Path, name: str) -> None:

@@ -71,14 +71,14 @@ def naiad(
 
 
 @contextmanager
-def reference(executable: Path, repository: Path, work: Path) -> Iterator[Server]:
-    """The reference server on the same ``repository``, ready for requests; ``port`` is that of HTTP.
+def reference(executable: Path, repository: Path, work: Path, options: Sequence[str] = ()) -> Iterator[Server]:
+    """The reference server with ``options`` on the same ``repository``, ready; ``port`` is that of HTTP.
 
     Raises:
         CaseError: it ended or did not become ready; the text carries the end of its log.
     """
     ports = {service: machine.free_port() for service in (HTTP, GRPC, METRICS)}
-    command = [str(executable), "--model-repository", str(repository)]
+    command = [str(executable), "--model-repository", str(repository), *options]
     for name, port in zip(("http", "grpc", "metrics"), ports.values(), strict=True):
         command += [f"--{name}-address", "127.0.0.1", f"--{name}-port", str(port)]
     log = work / f"reference-{time.monotonic_ns()}.log"

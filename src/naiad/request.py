@@ -119,6 +119,16 @@ class Recipient(Protocol):
     def cancel(self, request: InferRequest) -> None:
         """Give a request up."""
 
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """The caller does not take the responses to a request: no further ones should be made for now.
+
+        Those that are under way come still. A model that cannot stop without holding others up stops for at most
+        ``patience_ms`` milliseconds.
+        """
+
+    def go_on(self, request: InferRequest) -> None:
+        """The caller takes the responses to a request again."""
+
 
 class InferRequest:
     """One inference request, checked against its model.

@@ -15,9 +15,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from naiad.cache.local import LocalCache
+from naiad.cache.redis import RedisCache
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError, QueueFullError, TooManyRequestsError
+from naiad.execution.rate_limits import RateLimits
 from naiad.frontends.access.settings import gates
 from naiad.frontends.forwarding import HeaderForwarding
 from naiad.frontends.http.access import guarded
@@ -39,6 +41,7 @@ from naiad.repository.agents import AgentDirectory
 from naiad.repository.catalog import Outline, open_catalog
 from naiad.repository.watch import Watch
 from naiad.scheduling.budget import RequestBudget
+from naiad.scheduling.limiter import ResourceLimit
 from naiad.telemetry.host import usable_memory_bytes
 from naiad.telemetry.logs import LogSettings, ServerLog, table_log
 from naiad.telemetry.tables import format_table
@@ -96,7 +99,7 @@ class Server:
     def __init__(self, options: ServerOptions, log: ServerLog) -> None:
         self._options = options
         self._log = log
-        self._cache = LocalCache(options.local_cache_bytes) if options.local_cache_bytes else None
+        self._cache = _cache(options)
         self._budget = _budget(options)
         settings = LoadSettings(
             options.settings_of,
@@ -104,6 +107,7 @@ class Server:
             options.model_config_name,
             cache=self._cache,
             budget=self._budget,
+            limits=_rate_limits(options),
             auto_warmup=options.auto_warmup,
             retries=options.model_load_retry_count,
             agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
@@ -169,6 +173,8 @@ class Server:
             self._regions.close()
             self._catalog.close()
             self._tracing.close(TRACE_FILE_S)
+            if isinstance(self._cache, RedisCache):
+                self._cache.close()
 
     async def _serve_until_stopped(self) -> None:
         if self._watch is None:
@@ -253,12 +259,12 @@ class Server:
         gate = None if self._gates.grpc.is_open else self._gates.grpc
         by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
         if by_grpcio:
-            transport = grpcio_transport(options, methods, gate)
+            transport = grpcio_transport(options, methods, gate, self._budget.cancelled)
             await self._start(transport, "GRPCInferenceService")
             renew_grpc_tls(self._renewal, options, transport)
             if not options.http_port_serves_grpc:
                 return None
-        listener = grpc_listener(options, methods, gate)
+        listener = grpc_listener(options, methods, gate, self._budget.cancelled)
         has_port = options.allow_grpc and not by_grpcio
         await self._start(listener, "GRPCInferenceService" if has_port else "")
         if has_port:
@@ -358,6 +364,19 @@ def _budget(options: ServerOptions) -> RequestBudget:
         options.max_in_flight_requests_per_model,
         TooManyRequestsError if options.overload_status == "429" else QueueFullError,
     )
+
+
+def _cache(options: ServerOptions) -> LocalCache | RedisCache | None:
+    redis = options.redis_cache(os.environ)
+    if redis is not None:
+        return RedisCache(redis)
+    return LocalCache(options.local_cache_bytes) if options.local_cache_bytes else None
+
+
+def _rate_limits(options: ServerOptions) -> RateLimits | None:
+    if not options.limits_rate:
+        return None
+    return RateLimits([ResourceLimit(r.name, r.count, r.device) for r in options.rate_limit_resource])
 
 
 def _forwarding(pattern: str) -> HeaderForwarding | None:

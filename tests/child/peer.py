@@ -107,6 +107,8 @@ class Child:
         self.released: list[int] = []
         self.dropped: list[int] = []
         self.aside: list[Frame] = []
+        # How often the child waited until all was taken in.
+        self.caught_up = 0
         # Beside what every model is told.
         self.more_orders: dict[str, Any] = {}
 
@@ -140,6 +142,9 @@ class Child:
                 self.dropped.append(frame.number)
             elif frame.kind == p.RELEASE:
                 self.released += [n for (n,) in p.NUMBERS.iter_unpack(frame.payload)]
+            elif frame.kind == p.ASK and frame.json.get("what") == p.CATCH_UP:
+                self.caught_up += 1
+                self.send_json(p.ANSWER, frame.number, {"value": None})
             else:
                 return frame
 

@@ -111,7 +111,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
 def test_an_ensemble_is_refused_before_any_backend(tmp_path: Path) -> None:
     with pytest.raises(ConfigProblemsError, match="must specify 'step' for ensemble") as caught:
         prepare(source(tmp_path, 'platform: "ensemble"\nensemble_scheduling { }'), 1)
-    assert "asks for ensemble models" in str(caught.value.problems[-1])
+    assert len(caught.value.problems) == 1
 
 
 def test_gpus(tmp_path: Path) -> None:

@@ -196,8 +196,32 @@ CASES = {
     + 'output_map { key: "P" value: "B" } } }': [
         "must specify 'model_name' in step 0 of ensemble 'm'",
         "ensemble tensor 't' can appear in an output map only once for ensemble 'm' step 1",
+        "output 'B' for ensemble 'm' is not written: at least one of its depending tensors, 'u', is not connected",
         "ensemble tensor 't' is unused in ensemble 'm'",
-        "ensemble tensor 'u' of ensemble 'm' is read by a step, but neither an input nor the output of a step",
+    ],
+    # A circle
+    ENSEMBLE
+    + 'ensemble_scheduling { step { model_name: "x" '
+    + 'input_map { key: "I" value: "A" } input_map { key: "J" value: "t" } '
+    + 'output_map { key: "O" value: "u" } output_map { key: "P" value: "B" } } '
+    + 'step { model_name: "y" input_map { key: "I" value: "u" } output_map { key: "O" value: "t" } } }': [
+        "output 'B' for ensemble 'm' is not written: at least one of its depending tensors, 'u', is not connected",
+    ],
+    # Two writers, the second one of an input, too
+    ENSEMBLE
+    + 'ensemble_scheduling { step { model_name: "x" '
+    + 'input_map { key: "I" value: "A" } output_map { key: "O" value: "B" } } '
+    + 'step { model_name: "y" input_map { key: "I" value: "A" } output_map { key: "O" value: "B" } '
+    + 'output_map { key: "P" value: "A" } } }': [
+        "ensemble tensor 'A' can appear in an output map only once for ensemble 'm' step 1",
+        "ensemble tensor 'B' can appear in an output map only once for ensemble 'm' step 1",
+    ],
+    # Two writers with the same condition
+    ENSEMBLE
+    + 'ensemble_scheduling { step { model_name: "x" '
+    + 'input_map { key: "when" value: "A" } output_map { key: "O" value: "B" } } '
+    + 'step { model_name: "y" input_map { key: "when" value: "A" } output_map { key: "O" value: "B" } } }': [
+        "ensemble tensor 'B' can appear in an output map only once for ensemble 'm' step 1",
     ],
     # Metrics
     BASE + "model_metrics { metric_control { } metric_control { metric_identifier { } histogram_options { } } }": [
@@ -233,6 +257,22 @@ def test_violations(text: str) -> None:
     assert found(text) == CASES[text]
 
 
+def test_one_of_two_steps_may_write_the_same() -> None:
+    text = (
+        ENSEMBLE
+        + 'ensemble_scheduling { step { model_name: "x" input_map { key: "when" value: "A" } '
+        + 'output_map { key: "O" value: "B" } } step { model_name: "y" input_map { key: "unless" value: "A" } '
+        + 'output_map { key: "O" value: "B" } } }'
+    )
+    assert found(text) == []
+
+
+def test_the_steps_of_an_ensemble_are_bounded() -> None:
+    step = 'step { model_name: "x" input_map { key: "I" value: "A" } output_map { key: "O" value: "B" } } '
+    text = ENSEMBLE + "ensemble_scheduling { " + step * 1025 + "}"
+    assert "ensemble 'm' has 1025 steps, more than 1024: divide it into several" in found(text)
+
+
 def test_gpu_numbers() -> None:
     assert found(BASE + "instance_group { kind: KIND_GPU gpus: [ 0, 2 ] }", gpu_count=2) == [
         "instance group m_0 of model m specifies invalid or unsupported gpu id 2. GPUs with at least the minimum "
@@ -264,14 +304,7 @@ def test_problems_stand_at_their_lines() -> None:
 
 REFUSED = {
     "sequence_batching { }": ["sequence_batching"],
-    'platform: "ensemble" ensemble_scheduling { }': ["ensemble_scheduling"],
     'backend: "pytorch" model_transaction_policy { decoupled: true }': ["model_transaction_policy.decoupled"],
-    "batch_input { }": ["batch_input"],
-    "batch_output { }": ["batch_output"],
-    "input { } input { allow_ragged_batch: true }": ["input[1].allow_ragged_batch"],
-    'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x" } }': [
-        'parameters["TRITON_BATCH_STRATEGY_PATH"]'
-    ],
     'model_operations { op_library_filename: "x.so" }': ["model_operations.op_library_filename"],
     'runtime: "libtriton_other.so"': ["runtime"],
     'backend: "pytorch" runtime: "model.py"': ["runtime"],

@@ -102,7 +102,7 @@ def test_a_poisoned_request_fails_alone() -> None:
             assert (found.success.count, found.failure.count, found.execution_count) == (3, 1, 5)
 
     run(test())
-    assert notes.rows == [4, 1, 1, 1, 1]
+    assert notes.rows == [4, 2, 2, 1, 1]
 
 
 def test_a_request_made_while_one_is_answered_is_not_forgotten() -> None:

@@ -15,6 +15,7 @@ class PlayedModel:
     Attributes:
         requests: those submitted, in their order.
         cancelled: those given up.
+        held: those whose callers take nothing for now, each with the patience in milliseconds.
     """
 
     def __init__(self, house: House, name: str, decoupled: bool = False, backend: str = "python") -> None:
@@ -24,6 +25,9 @@ class PlayedModel:
         self.model.spec = replace(self.model.spec, decoupled=decoupled, backend=backend)
         self.model.submit = self.requests.append
         self.model.cancel = self.cancelled.append
+        self.held: dict[InferRequest, int] = {}
+        self.model.hold = self.held.__setitem__
+        self.model.go_on = self.held.pop
 
     @property
     def last(self) -> InferRequest:

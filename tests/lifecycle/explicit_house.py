@@ -41,9 +41,11 @@ class House:
         threads: int = 2,
         is_explicit: bool = True,
         memory: MemorySettings = NO_LIMITS,
+        **more: Any,
     ) -> None:
+        """``more`` is of ``LoadSettings``."""
         repository.mkdir(exist_ok=True)
-        settings = LoadSettings(lambda backend: {}, cores=1)
+        settings = LoadSettings(lambda backend: {}, cores=1, **more)
         self.repository = repository
         self.manager = ModelManager(settings, threads, Catalog((repository,)), is_explicit, memory)
         self.engine = Engine(self.manager, "test", True)

@@ -14,6 +14,7 @@ import pytest
 from execution.models import until
 from frontends.http_application import run
 from lifecycle.explicit_house import AS_JSON, CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter, play
+from naiad.cache.redis import RedisCache
 from naiad.errors import (
     InternalError,
     ModelLoadError,
@@ -23,6 +24,8 @@ from naiad.errors import (
     UnavailableError,
 )
 from naiad.execution.model import LoadedModel
+from naiad.execution.rate_limits import RateLimits
+from naiad.options.redis_config import RedisSettings
 from naiad.repository.catalog import Catalog
 from naiad.repository.overrides import NO_OVERRIDES, Overrides, UnusableFilesError
 
@@ -481,11 +484,15 @@ def test_nobody_holds_a_model_that_was_unloaded(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_a_model_that_was_unloaded_needs_no_collector(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["plain", "limited", "cached"])
+def test_a_model_that_was_unloaded_needs_no_collector(tmp_path: Path, what: str) -> None:
     """What is loaded at the start is kept from the collector, so that circles would stay for good."""
+    # Nobody listens there, which makes no difference to who knows whom.
+    cache = RedisCache(RedisSettings("127.0.0.1", 9)) if what == "cached" else None
+    limits = RateLimits() if what == "limited" else None
 
     async def scenario(found: House) -> None:
-        found.write("m", SLOW)
+        found.write("m", SLOW + ("response_cache { enable: true }" if cache else ""))
         await found.manager.load_model("m")
         model = weakref.ref(found.engine.find("m", None))
         gc.collect()
@@ -497,4 +504,8 @@ def test_a_model_that_was_unloaded_needs_no_collector(tmp_path: Path) -> None:
         finally:
             gc.enable()
 
-    play(tmp_path, scenario)
+    try:
+        play(tmp_path, scenario, cache=cache, limits=limits)
+    finally:
+        if cache is not None:
+            cache.close()

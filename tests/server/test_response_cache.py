@@ -114,7 +114,6 @@ def test_a_server_without_a_cache_says_so_and_serves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--cache-config", "redis,host=localhost"], "the cache 'redis' is not supported"),
         (["--cache-config", "local,size=10"], "out of bound"),
         (["--cache-config", "local,sise=5000"], "has no setting 'sise'"),
         (["--cache-config", "local"], "Got local"),

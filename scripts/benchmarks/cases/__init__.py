@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from ..figures import Figure
 from ..settings import Settings
 from . import (
+    cache_hit,
+    decoupled_streams,
+    ensemble,
     execution,
     growth,
     grpc_growth,
@@ -26,6 +29,7 @@ from . import (
     python_round_trip,
     python_spin,
     python_start,
+    queue_curve,
     reload,
     start,
     tail,
@@ -58,7 +62,12 @@ CASES: Mapping[str, Case] = {
     "python_start": python_start.python_start,
     "python_memory": python_start.python_memory,
     "python_spin": python_spin.python_spin,
+    "decoupled_python": decoupled_streams.python,
+    "decoupled_square": decoupled_streams.square,
+    "ensemble": ensemble.measure,
     "execution": execution.measure,
+    "cache_hit": cache_hit.measure_hits,
+    "queue_curve": queue_curve.measure,
     "reload": reload.measure,
     "load_beside": load_beside.measure,
     "load_rounds": load_rounds.measure,

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a backend's class lies, which framework it imports and which extra installs that."""
+    """Where a backend's class lies, which framework it imports and which extra installs that.
+
+    ``stays``: its instances run on the server's own loop, never in another process.
+    """
 
     target: str
     framework: str = ""
     extra: str = ""
+    stays: bool = False
 
 
 logger = logging.getLogger("naiad")
@@ -35,13 +39,15 @@ BACKENDS = {
     "identity": Entry("naiad.backends.builtin.identity:IdentityBackend"),
     "onnxruntime": Entry("naiad.backends.onnxruntime:OnnxRuntimeBackend", "onnxruntime", "onnx"),
     PYTHON: Entry("naiad.backends.python.backend:PythonBackend"),
+    "repeat": Entry("naiad.backends.builtin.repeat:RepeatBackend", stays=True),
+    "square": Entry("naiad.backends.builtin.square:SquareBackend", stays=True),
     "pytorch": Entry("naiad.backends.pytorch:PyTorchBackend", "torch", "torch"),
 }
 
 # Backends of the reference server: a name from this list is right, only not served here.
 NOT_BUILT = frozenset(
     (
-        *("dali", "ensemble", "fil", "iterative_sequence", "openvino", "repeat", "sequence", "square"),
+        *("dali", "ensemble", "fil", "iterative_sequence", "openvino", "sequence"),
         *("tensorflow", "tensorrt", "tensorrtllm", "vllm"),
     )
 )
@@ -55,6 +61,11 @@ def known() -> tuple[str, ...]:
 def settings_name(backend: str) -> str:
     """The name whose ``--backend-config`` settings hold for ``backend``: those of ``python`` for a Python-based one."""
     return backend if backend in BACKENDS else PYTHON
+
+
+def stays(backend: str) -> bool:
+    """Whether the models of a backend never run in a process of their own."""
+    return backend in BACKENDS and BACKENDS[backend].stays
 
 
 def create(backend: str, context: BackendContext) -> Backend:

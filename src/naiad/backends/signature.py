@@ -88,7 +88,11 @@ def _tensors(role: str, spec: ModelSpec, tensors: Iterable[TensorSpec], declared
         own = by_name.get(tensor.name)
         if own is None:
             continue
-        found = _dtype_problem(tensor, own) or _batch_problem(spec, own) or _shape_problem(spec, tensor, own)
+        found = _dtype_problem(tensor, own)
+        if not found and tensor.allow_ragged_batch:
+            found = _ragged_problem(tensor, own) if role == "input" else None
+        elif not found:
+            found = _batch_problem(spec, own) or _shape_problem(spec, tensor, own)
         if found:
             problems.append(f"{role} '{tensor.name}': {found}")
     return problems
@@ -128,6 +132,16 @@ def _shape_problem(spec: ModelSpec, tensor: TensorSpec, own: ModelTensor) -> str
     return (
         f"the configuration says {shape_text(shape)}{_batch_note(spec)}, the model has {shape_text(own.shape)}: "
         f"{difference}; write {field} {_dims_text(spec, own.shape)}{end}"
+    )
+
+
+def _ragged_problem(tensor: TensorSpec, own: ModelTensor) -> str | None:
+    """For an input that holds a whole batch without being a row for each item."""
+    if own.shape is None or _difference(tensor.shape, own.shape) is None:
+        return None
+    return (
+        f"it holds a batch as a tensor of shape {shape_text(tensor.shape)} (ragged, or made by 'batch_input'), the "
+        f"model has {shape_text(own.shape)}: export it with that shape, or remove what asks for it"
     )
 
 

@@ -30,14 +30,21 @@ class RequestKeys:
         """``model`` tells the loaded model from all others that share the cache, also from others of the same name."""
         self._inputs = {name: tensor.dtype.is_bytes for name, tensor in spec.inputs.items()}
         self._model = model
-        self._known: dict[RequestTerms, bytes] = {}
+        # What requests with the same terms share: their description, and the names of their inputs.
+        self._known: dict[RequestTerms, tuple[bytes, list[str]]] = {}
 
     def key(self, request: InferRequest) -> bytes | None:
         """The key of a request, None when it cannot have one: its inputs are too large."""
         inputs = request.inputs
-        parts: list[bytes] = [self._described(request)]
+        described, names = self._known.get(request.terms) or self._describe(request)
+        if len(names) == 1:
+            data = self._data(names[0], inputs[names[0]])
+            if len(data) <= _WHOLE_BYTES:
+                # The rest is the one input: nothing has to say where it ends.
+                return described + data
+        parts: list[bytes] = [described]
         size = 0
-        for name in sorted(inputs):
+        for name in names:
             data = self._data(name, inputs[name])
             size += len(data)
             if size > MOST_INPUT_BYTES:
@@ -53,18 +60,16 @@ class RequestKeys:
         # What would be too large anyway is not copied.
         return array.tobytes() if array.nbytes <= MOST_INPUT_BYTES else bytes(MOST_INPUT_BYTES + 1)
 
-    def _described(self, request: InferRequest) -> bytes:
-        """All but the data. The inputs of requests with the same terms have the same shapes."""
-        terms = request.terms
-        found = self._known.get(terms)
-        if found is None:
-            shapes = [(name, request.inputs[name].shape) for name in sorted(request.inputs)]
-            parameters = sorted(terms.parameters.items())
-            sequence = terms.correlation_id, terms.flags
-            found = repr((self._model, shapes, terms.outputs, parameters, sequence)).encode()
-            if len(self._known) >= _MOST_TERMS:
-                self._known.clear()
-            self._known[terms] = found
+    def _describe(self, request: InferRequest) -> tuple[bytes, list[str]]:
+        """All but the data, and the inputs in order. Those of requests with the same terms have the same shapes."""
+        terms, names = request.terms, sorted(request.inputs)
+        shapes = [(name, request.inputs[name].shape) for name in names]
+        parameters = sorted(terms.parameters.items())
+        sequence = terms.correlation_id, terms.flags
+        text = repr((self._model, shapes, terms.outputs, parameters, sequence)).encode()
+        if len(self._known) >= _MOST_TERMS:
+            self._known.clear()
+        found = self._known[terms] = text, names
         return found
 
 

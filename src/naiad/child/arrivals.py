@@ -11,6 +11,7 @@ from .arrays import Place
 from .asks import Question
 from .calls import Call, read_response
 from .forms import Forms, read_form
+from .holds import Holds
 from .regions import Regions
 from .segments import ServerSegments
 
@@ -31,6 +32,7 @@ class Arrivals:
         inbox: frames for the main thread.
         cancelled: numbers of requests whose callers gave up; the oldest are forgotten when there are many.
         calls, questions: those under way, by number.
+        holds: requests whose responses nobody takes for now.
     """
 
     def __init__(
@@ -40,12 +42,14 @@ class Arrivals:
         work_arrived: Callable[[], object],
         check_ready: Callable[[int], object],
         regions: Regions | None = None,
+        look: Callable[[], object] = lambda: None,
     ) -> None:
         self.forms: Forms = {}
         self.inbox: deque[Work] = deque()
         self.cancelled: dict[int, None] = {}
         self.calls: dict[int, Call] = {}
         self.questions: dict[int, Question] = {}
+        self.holds = Holds(look, self.cancelled.__contains__)
         self._channel = channel
         self._out = out
         self._segments = ServerSegments(out.release)
@@ -54,6 +58,8 @@ class Arrivals:
         self._check_ready = check_ready
         self._handlers: dict[int, Callable[[int, bytearray], object]] = {
             protocol.CANCEL: self._cancel,
+            protocol.HOLD: self._hold,
+            protocol.GO_ON: self._go_on,
             protocol.PING: self._ping,
             protocol.FORM: self._form,
             protocol.FORGET_FORMS: self._forget_forms,
@@ -91,6 +97,13 @@ class Arrivals:
         if len(self.cancelled) >= MAX_CANCELLED:
             self.cancelled.pop(next(iter(self.cancelled)))
         self.cancelled[number] = None
+        self.holds.go_on(number)
+
+    def _hold(self, number: int, payload: bytearray) -> None:
+        self.holds.hold(number, int.from_bytes(payload[:4], "little") / 1000)
+
+    def _go_on(self, number: int, payload: bytearray) -> None:
+        self.holds.go_on(number)
 
     def _ping(self, number: int, payload: bytearray) -> None:
         self._out.post(protocol.FRAME.pack(protocol.PONG, 0, number))

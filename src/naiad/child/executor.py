@@ -22,10 +22,16 @@ class WrongResultError(Exception):
 
 
 class Executor:
-    """Runs the batches of one model instance and answers their requests."""
+    """Runs the batches of one model instance and answers their requests.
 
-    def __init__(self, session: Session, model: Any, model_py: str, decoupled: bool) -> None:
+    ``splits_failed``: a batch that failed is run again request by request, unless some of it has been answered.
+    """
+
+    def __init__(
+        self, session: Session, model: Any, model_py: str, decoupled: bool, splits_failed: bool = False
+    ) -> None:
         self.decoupled = decoupled
+        self._splits_failed = splits_failed and not decoupled
         self._session = session
         self._out = session.out
         self._model = model
@@ -43,13 +49,16 @@ class Executor:
             self._end(batch)
             return
         try:
-            batch.result = self._execute(batch)
+            batch.result = self._execute(batch.given)
             if inspect.iscoroutine(batch.result):
                 self._run_beside(batch)
             if not batch.ended:
                 self._finish(batch)
         except BaseException as error:
-            self._fail(batch, error)
+            if self._may_split(batch):
+                self._run_singly(batch)
+            else:
+                self._fail(batch, error)
 
     async def run_async(self, batch: Batch) -> None:
         """Execute a batch with a coroutine and answer it. In a decoupled model the next may begin meanwhile."""
@@ -59,18 +68,67 @@ class Executor:
         try:
             if self.decoupled:
                 self._end(batch)
-            batch.result = await self._execute(batch)
+            batch.result = await self._execute(batch.given)
             self._finish(batch)
         except GeneratorExit:
             raise
         except BaseException as error:
-            self._fail(batch, error)
+            if self._may_split(batch):
+                await self._run_singly_async(batch)
+            else:
+                self._fail(batch, error)
 
-    def _execute(self, batch: Batch) -> Any:
+    def _execute(self, requests: list[InferenceRequest]) -> Any:
         execute = getattr(self._model, "execute", None)
         if execute is None:
             raise WrongResultError(f"Python model {self._model_py} does not implement `execute` method.")
-        return execute(batch.given)
+        return execute(requests)
+
+    # A batch that failed, request by request
+
+    def _may_split(self, batch: Batch) -> bool:
+        """What was answered, or given back, has left: that must not run again."""
+        if not self._splits_failed or batch.ended or len(batch.requests) < 2:
+            return False
+        return all(r._sender is None and not _is_rescheduled(r) for r in batch.requests)
+
+    def _run_singly(self, batch: Batch) -> None:
+        answers: list[Answer] = []
+        for request in batch.requests:
+            try:
+                result = self._execute([request])
+                if inspect.iscoroutine(result):
+                    import asyncio
+
+                    result = asyncio.run_coroutine_threadsafe(result, self._session.loop()).result()
+                answers += self._answers([request], result)
+            except BaseException as error:
+                self._add_failed(answers, request, error)
+        self._answer_singly(batch, answers)
+
+    async def _run_singly_async(self, batch: Batch) -> None:
+        answers: list[Answer] = []
+        for request in batch.requests:
+            try:
+                answers += self._answers([request], await self._execute([request]))
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                self._add_failed(answers, request, error)
+        self._answer_singly(batch, answers)
+
+    def _add_failed(self, answers: list[Answer], request: InferenceRequest, error: BaseException) -> None:
+        # Who finds the sender closed has been told by it.
+        if request._sender is None or not request._sender.close():
+            text = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
+            answers.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
+
+    def _answer_singly(self, batch: Batch, answers: list[Answer]) -> None:
+        try:
+            self._out.answer_batch(batch.number, answers, batch.forget)
+            batch.ended = True
+        except BaseException as error:
+            self._fail(batch, error)
 
     def _run_beside(self, batch: Batch) -> None:
         """Run the coroutine of a plain function in the loop of another thread. Only default mode waits for it."""

@@ -109,6 +109,7 @@ class Outbound:
         self._posted: deque[bytes] = deque()
         self._released: deque[int] = deque()
         self._segments_fail = False
+        self.sent_bytes = 0
 
     # Frames without tensors
 
@@ -292,6 +293,7 @@ class Outbound:
         if segment.descriptor >= 0:
             self._introduce(segment)
         segment.write(data, size)
+        self.sent_bytes += size
         return PLACE.pack(segment.number, 0, 0, size)
 
     def _introduce(self, segment: Segment) -> None:
@@ -353,6 +355,7 @@ class Outbound:
             if self._fresh or self._posted or self._released:
                 frame = self._with_due(frame)
             self._connection.sendall(frame)
+            self.sent_bytes += len(frame)
         except OSError as error:
             raise ServerGoneError(f"The connection to the server failed: {error}") from error
         if len(self._forms) > MAX_FORMS or self._form_bytes > MAX_FORM_BYTES:

@@ -125,6 +125,11 @@ REGION = 11
 """number: the region. Payload: its name. The descriptor comes along."""
 DROP_REGION = 12
 """number: the region."""
+HOLD = 13
+"""number: the request whose caller does not take its responses. Payload: u32 milliseconds for which a thread may wait
+that other requests need. Nothing may be sent for it, by threads that can wait, until ``GO_ON`` or ``CANCEL``."""
+GO_ON = 14
+"""number: the request whose caller takes its responses again."""
 
 # From the child.
 READY = 33
@@ -157,6 +162,9 @@ ASK = 44
 TELL = 45
 """Like ``ASK`` without an answer."""
 RESPONSES_ALIKE = 46
+
+CATCH_UP = "catch_up"
+"""What ``ASK`` says when its answer is all that is wanted: the server has taken in what was sent before."""
 
 # From both sides.
 FORM = 65

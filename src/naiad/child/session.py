@@ -19,6 +19,7 @@ from .calls import Call
 from .channel import Channel, Waiter
 from .errors import ServerGoneError, TritonError, TritonModelException, describe, full_traceback
 from .executor import Executor
+from .holds import is_in_loop
 from .limits import memory_limit
 from .loading import load_model_class
 from .model_config import ModelConfig
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 TICK_S = 0.25
 """How often somebody looks at the connection while the model keeps the main thread busy."""
+AHEAD_BYTES = 1 << 20
+"""So many bytes of responses are sent before the server has to have taken in those before."""
 LAST_S = 3.0
 """How long a process whose server is gone may take for its last steps."""
 
@@ -53,7 +56,9 @@ class Session:
         self._strays = Strays(self.log)
         self.regions = Regions()
         self.out = Outbound(connection, self._look, self._strays.look_at, self.regions)
-        self._arrivals = Arrivals(self.channel, self.out, self._work_arrived, self._check_ready, self.regions)
+        self._arrivals = Arrivals(
+            self.channel, self.out, self._work_arrived, self._check_ready, self.regions, self._look
+        )
         self.inbox = self._arrivals.inbox
         self.locate = self._arrivals.locate
         self._main = Waiter()
@@ -66,6 +71,7 @@ class Session:
         self._numbers = itertools.count(1)
         self._is_running = False
         self._is_over = False
+        self._caught_up_bytes = 0
 
     # The life of the model
 
@@ -119,7 +125,9 @@ class Session:
     def _start_model(self, orders: Mapping[str, Any]) -> None:
         self._model = model = _import(orders)()
         self.is_decoupled = orders["decoupled"]
-        self._executor = Executor(self, model, orders["model_py"], self.is_decoupled)
+        self._executor = Executor(
+            self, model, orders["model_py"], self.is_decoupled, orders.get("splits_failed", False)
+        )
         self._readiness = ReadinessCheck(self, model)
         if self._executor.is_async:
             from .looping import LoopRunner
@@ -230,7 +238,20 @@ class Session:
         self, number: int, response: InferenceResponse | None, wanted: Any, final: bool, parts: Parts | None = None
     ) -> None:
         """Send a response, or the end of the responses."""
+        holds = self._arrivals.holds
+        if self.out.sent_bytes - self._caught_up_bytes > AHEAD_BYTES:
+            self._catch_up()
+        holds.wait(number)
         self.out.respond(number, response, wanted, protocol.FLAG_FINAL if final else 0, parts)
+        if final:
+            holds.go_on(number)
+
+    def _catch_up(self) -> None:
+        """Wait until the server has taken in what was sent: it may want to say that nobody takes the responses."""
+        self._caught_up_bytes = self.out.sent_bytes
+        if not is_in_loop():
+            with contextlib.suppress(TritonModelException):
+                self.ask({"what": protocol.CATCH_UP})
 
     def abandoned(self, number: int, answered: bool) -> None:
         """The model let go of a request without a final response."""

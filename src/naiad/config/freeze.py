@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from naiad.config.batch_shapes import assembly, max_batch_bytes, splits_failed
+from naiad.config.ensemble import ensemble_of
 from naiad.config.messages import enum_name
+from naiad.config.rate_limiter import rate_limiter
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueuePolicySpec, QueueSpec, TensorSpec
 from naiad.config.warmup import warmup_samples
 from naiad.tensor.dtypes import BY_CONFIG
@@ -34,6 +37,10 @@ def freeze(config: Any) -> ModelSpec:
         parameters=parameters(config),
         metric_tags={key: config.metric_tags[key] for key in sorted(config.metric_tags)},
         warmup=warmup_samples(config),
+        assembly=assembly(config),
+        max_batch_bytes=max_batch_bytes(config),
+        splits_failed=splits_failed(config),
+        ensemble=ensemble_of(config),
     )
 
 
@@ -84,7 +91,8 @@ def _tensor(tensor: Any, max_batch_size: int) -> TensorSpec:
 
 def instance_group(group: Any) -> InstanceGroupSpec:
     """The frozen view of one instance group."""
-    return InstanceGroupSpec(group.name, enum_name(group, "kind"), group.count, tuple(group.gpus), group.passive)
+    kind, limits = enum_name(group, "kind"), rate_limiter(group)
+    return InstanceGroupSpec(group.name, kind, group.count, tuple(group.gpus), group.passive, limits)
 
 
 def _batching(config: Any) -> BatchingSpec | None:

@@ -8,9 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from naiad.config.rate_limiter import NO_LIMITS, RateLimiterSpec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from naiad.config.assembly import BatchAssembly
+    from naiad.config.ensemble import EnsembleSpec
     from naiad.config.warmup import WarmupSample
     from naiad.tensor.dtypes import DataType
 
@@ -152,6 +156,7 @@ class InstanceGroupSpec:
     count: int
     gpus: tuple[int, ...] = ()
     passive: bool = False
+    rate_limiter: RateLimiterSpec = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,9 @@ class ModelSpec:
 
     ``queue`` is None where requests are served in the order of arrival, without any limit. ``is_cached`` says that
     answers may come from the response cache. ``accelerators`` are the names under
-    ``optimization.execution_accelerators``, those for GPUs first.
+    ``optimization.execution_accelerators``, those for GPUs first. ``assembly`` is None where a batch is the rows of its
+    requests, one behind the other. ``max_batch_bytes`` is 0 for no limit. ``splits_failed`` says that a batch that
+    failed is run again in parts. ``ensemble`` is the graph of a model that is made of other models, None for the rest.
     """
 
     name: str
@@ -180,6 +187,10 @@ class ModelSpec:
     parameters: Mapping[str, str] = field(default_factory=dict)
     metric_tags: Mapping[str, str] = field(default_factory=dict)
     warmup: tuple[WarmupSample, ...] = ()
+    assembly: BatchAssembly | None = None
+    max_batch_bytes: int = 0
+    splits_failed: bool = True
+    ensemble: EnsembleSpec | None = None
 
     @property
     def instance_count(self) -> int:

@@ -1,7 +1,7 @@
 """What the protocol can express and this version cannot do yet, in one table.
 
 A model that asks for any of it is refused when it is loaded: without it the answers would differ from what was asked
-for. What only tunes GPUs, TensorRT, the rate limiter or the first-response histogram (all off) changes none and passes.
+for. What only tunes GPUs, TensorRT or the first-response histogram (all off) changes none and passes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from naiad.config.complete import PYTHON_RUNTIME
 from naiad.config.problems import Origin
 from naiad.errors import ConfigError
 
-CUSTOM_BATCHER = "TRITON_BATCH_STRATEGY_PATH"
 ONE_RESPONSE = frozenset({"identity", "onnxruntime", "pytorch"})
 """The backends of Naiad whose models send one response for each request. Those of other names are Python-based."""
-OWN_BACKENDS = ONE_RESPONSE | {"python"}
+OWN_BACKENDS = ONE_RESPONSE | {"python", "repeat", "square"}
 """All backends of Naiad itself."""
 
 
@@ -40,30 +39,9 @@ def _field(name: str) -> Callable[[Any], Iterator[str]]:
     return paths
 
 
-def _repeated(name: str) -> Callable[[Any], Iterator[str]]:
-    """Asked for when the list ``name`` has an element."""
-
-    def paths(config: Any) -> Iterator[str]:
-        if getattr(config, name):
-            yield name
-
-    return paths
-
-
 def _decoupled(config: Any) -> Iterator[str]:
     if config.model_transaction_policy.decoupled and config.backend in ONE_RESPONSE:
         yield "model_transaction_policy.decoupled"
-
-
-def _ragged(config: Any) -> Iterator[str]:
-    for index, tensor in enumerate(config.input):
-        if tensor.allow_ragged_batch:
-            yield f"input[{index}].allow_ragged_batch"
-
-
-def _custom_batcher(config: Any) -> Iterator[str]:
-    if CUSTOM_BATCHER in config.parameters:
-        yield f'parameters["{CUSTOM_BATCHER}"]'
 
 
 def _custom_operators(config: Any) -> Iterator[str]:
@@ -89,16 +67,11 @@ def _secondary_devices(config: Any) -> Iterator[str]:
 
 UNSUPPORTED = (
     Unsupported("sequence batching", "remove it to serve the model without sequences", _field("sequence_batching")),
-    Unsupported("ensemble models", "serve the steps as models of their own", _field("ensemble_scheduling")),
     Unsupported(
-        "any number of responses for a request with a backend other than python",
+        "any number of responses for a request with a backend that sends one",
         "remove it if the model sends one response for each request",
         _decoupled,
     ),
-    Unsupported("batch inputs", "remove it if the model does not need them", _repeated("batch_input")),
-    Unsupported("batch outputs", "remove it if the model does not need them", _repeated("batch_output")),
-    Unsupported("ragged batches", "remove it to batch requests of equal shape only", _ragged),
-    Unsupported("custom batchers", "remove it to use the built-in dynamic batcher", _custom_batcher),
     Unsupported("custom operator libraries", "remove it if the model does not need them", _custom_operators),
     Unsupported("backends from shared libraries", "remove it and set 'backend'", _runtime),
     Unsupported(

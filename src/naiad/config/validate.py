@@ -6,6 +6,7 @@ from typing import Any
 
 from naiad.config.problems import LoadingConfigError, Origin
 from naiad.config.rules import (
+    batch_shapes,
     batch_tensors,
     batching,
     ensemble,
@@ -42,6 +43,7 @@ def validate(
     ]
     version = [
         *batch_tensors.violations(config),
+        *batch_shapes.violations(config),
         *instances.violations(config, gpu_count),
         *tensors.violations(config),
         *routes.violations(config),

@@ -66,7 +66,7 @@ def check_inputs(spec: ModelSpec, inputs: Sequence[NamedShape], request_id: str)
     for given in backwards:
         _check_tensor(spec, spec.inputs[given.name], given, label)
     lead = 1 if spec.max_batch_size else 0
-    return Fit(rows, tuple(sorted((given.name, given.shape[lead:]) for given in inputs)))
+    return Fit(rows, tuple(sorted((given.name, _key(spec, given.name, given.shape[lead:], label)) for given in inputs)))
 
 
 def check_outputs(spec: ModelSpec, names: Sequence[str]) -> tuple[str, ...]:
@@ -79,7 +79,9 @@ def check_outputs(spec: ModelSpec, names: Sequence[str]) -> tuple[str, ...]:
         if name not in spec.outputs:
             raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{spec.name}'")
     wanted = frozenset(names)
-    return tuple(name for name in spec.outputs if not wanted or name in wanted)
+    # Those of an ensemble come by name, as in the reference.
+    ordered = spec.outputs if spec.ensemble is None else sorted(spec.outputs)
+    return tuple(name for name in ordered if not wanted or name in wanted)
 
 
 def check_size(spec: ModelSpec, name: str, expected: int, found: int, request_id: str) -> None:
@@ -172,6 +174,22 @@ def _check_tensor(spec: ModelSpec, tensor: TensorSpec, given: NamedShape, label:
             f"{label}unexpected shape for input '{given.name}' for model '{spec.name}'. Expected {_dims(expected)}, "
             f"got {_dims(found)}. {note}"
         )
+
+
+def _key(spec: ModelSpec, name: str, item: tuple[int, ...], label: str) -> tuple[int, ...]:
+    """What of the shape of an item must be equal in a batch: nothing of a ragged input, and no padded dim (-1)."""
+    if spec.max_batch_size and spec.inputs[name].allow_ragged_batch:
+        return ()
+    pad = None if spec.assembly is None else spec.assembly.pads.get(name)
+    if pad is None:
+        return item
+    for dim in pad.dims:
+        if pad.buckets and item[dim] > pad.buckets[-1]:
+            raise InvalidArgumentError(
+                f"{label}input '{name}' for model '{spec.name}' has {item[dim]} in dim {dim}, which is padded to one "
+                f"of {list(pad.buckets)}: nothing larger is taken"
+            )
+    return tuple(-1 if dim in pad.dims else size for dim, size in enumerate(item))
 
 
 def _names(names: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -12,8 +13,7 @@ from naiad.engine.checks import check_request
 from naiad.engine.routes import RouteControl
 from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledInput, Checked
-from naiad.execution.model import LoadedModel
-from naiad.execution.serving import ServingModel
+from naiad.execution.serving import LoadedVersion, ServingModel
 from naiad.lifecycle.asking import Done
 from naiad.lifecycle.candidate import NoVersionError
 from naiad.lifecycle.demand import ModelNotLoadedError
@@ -26,8 +26,10 @@ from naiad.lifecycle.states import ModelState
 from naiad.regions.registry import RegionRegistry
 from naiad.repository.namespaces import namespace_of, short_name
 from naiad.repository.overrides import Overrides
+from naiad.telemetry.duration import Duration
 from naiad.telemetry.logs import LogSettings, ServerLog
-from naiad.telemetry.statistics import Duration, ModelStatistics
+from naiad.telemetry.response_statistics import ResponseStatistics
+from naiad.telemetry.statistics import ModelStatistics
 from naiad.telemetry.trace_settings import read_changes
 from naiad.telemetry.tracing import Tracing
 from naiad.version import __version__
@@ -36,6 +38,7 @@ SHARED_MEMORY = ("system_shared_memory", "cuda_shared_memory")
 EXTENSIONS = (
     "classification",
     "model_repository",
+    "schedule_policy",
     "model_configuration",
     *SHARED_MEMORY,
     "binary_tensor_data",
@@ -140,7 +143,7 @@ class Engine:
         for model in self.loaded_models():
             self._trace(model)
 
-    def _trace(self, model: LoadedModel) -> None:
+    def _trace(self, model: LoadedVersion) -> None:
         model.trace_with(self._tracing.sampler(model.name))
 
     # Loading and unloading
@@ -394,11 +397,11 @@ class Engine:
             models = self._loaded_versions(name)
         return {"model_stats": [_statistics(m.name, m.version, m.statistics) for m in models]}
 
-    def loaded_models(self) -> list[LoadedModel]:
+    def loaded_models(self) -> list[LoadedVersion]:
         """Every loaded version of every model, by name and version."""
         return [m for name in sorted(self._entries) for m in self._versions_of(self._entries[name])]
 
-    def _loaded_versions(self, name: str) -> list[LoadedModel]:
+    def _loaded_versions(self, name: str) -> list[LoadedVersion]:
         entry = resolve(self._entries, name)
         models = self._versions_of(entry) if entry is not None else []
         if not models:
@@ -406,7 +409,7 @@ class Engine:
         return models
 
     @staticmethod
-    def _versions_of(entry: ModelEntry) -> list[LoadedModel]:
+    def _versions_of(entry: ModelEntry) -> list[LoadedVersion]:
         found = [v.model for _, v in sorted(entry.versions.items()) if v.state is ModelState.READY]
         return [m for m in found if m is not None]
 
@@ -458,7 +461,10 @@ def _statistics(name: str, version: int, found: ModelStatistics) -> dict[str, An
             "cache_hit": _duration(found.cache_hit),
             "cache_miss": _duration(found.cache_miss),
         },
-        "response_stats": {},
+        "response_stats": {
+            str(place): {name: _duration(getattr(found, name)) for name in _RESPONSE_DURATIONS}
+            for place, found in enumerate(found.responses)
+        },
         "batch_stats": [
             {
                 "batch_size": rows,
@@ -470,6 +476,9 @@ def _statistics(name: str, version: int, found: ModelStatistics) -> dict[str, An
         ],
         "memory_usage": [{"type": DEVICE, "id": 0, "byte_size": found.memory_bytes}] if found.memory_bytes else [],
     }
+
+
+_RESPONSE_DURATIONS = tuple(field.name for field in fields(ResponseStatistics))
 
 
 def _duration(duration: Duration) -> dict[str, int]:

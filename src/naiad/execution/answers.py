@@ -77,6 +77,10 @@ class ModelAnswers:
         if len(requests) == 1:
             self.respond(requests[0], results, None)
             return
+        if batch.parts:
+            for request, part in zip(requests, batch.parts, strict=True):
+                self.respond(request, part, None)
+            return
         row = 0
         is_special = self.ordered is not None or self._cache is not None
         items = tuple(results.items())
@@ -128,6 +132,13 @@ class ModelAnswers:
             self.ordered.release(request, partial(self._send_in_order, request, outputs, error, size))
         else:
             _send(request, outputs, error)
+
+    def respond_kept(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
+        """Answer a request from the cache, after those that came before it where that counts."""
+        self.statistics.last_inference_ms = self.clock.wall_ms()
+        if self.ordered is not None:
+            self.ordered.expect(request)
+        self.respond(request, outputs, None)
 
     def _send_in_order(
         self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None, size: int

@@ -17,6 +17,7 @@ class Batch:
         outputs: names of the outputs that any of them wants.
         inputs: the gathered inputs; None while they are still to be gathered, which the instance then does.
         results: the model's output arrays, valid when ``error`` is None.
+        parts: what each request gets of them, where that is not its rows; else empty.
         gather_ns: how long gathering took when the loop did it, else 0.
         start_ns, input_ns, infer_ns, end_ns: monotonic times, in the instance, of the start, of the inputs being
             gathered, of the model being done and of the hand-back.
@@ -30,6 +31,7 @@ class Batch:
         "input_ns",
         "inputs",
         "outputs",
+        "parts",
         "requests",
         "results",
         "rows",
@@ -50,6 +52,7 @@ class Batch:
         self.outputs: Sequence[str] = outputs
         self.inputs: Mapping[str, Array] | None = None
         self.results: Mapping[str, Array] = {}
+        self.parts: Sequence[Mapping[str, Array]] = ()
         self.error: NaiadError | None = None
         self.gather_ns = self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
 

@@ -47,6 +47,13 @@ class ModelCache:
             )
         return found
 
+    def give_up(self, request: InferRequest) -> bool:
+        """Let a request go whose look-up is under way; False when there is none."""
+        return False
+
+    def close(self) -> None:
+        """Nobody is looked up any more."""
+
     def keep(self, request: InferRequest, outputs: Mapping[str, Array] | None) -> None:
         """Take the answer to ``request``, None when it was an error; nothing happens for one that was not looked up."""
         key, lookup_ns = self._waiting.pop(request, (None, 0))

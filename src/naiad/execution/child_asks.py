@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from naiad.child.protocol import CATCH_UP
 from naiad.errors import InternalError, NaiadError, UnsupportedError
 from naiad.execution.child_metrics import ChildMetrics
 from naiad.execution.child_models import ModelQuestions
@@ -51,6 +52,10 @@ class ChildAsks:
         def answer(value: Any) -> None:
             reply({"value": value})
 
+        if content.get("what") == CATCH_UP:
+            # All that the child said before has been taken in.
+            reply({"value": None})
+            return
         try:
             if not any(topic.ask(content, answer, fail) for topic in self._topics):
                 fail(not_known(content))

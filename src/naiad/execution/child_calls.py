@@ -36,6 +36,7 @@ from naiad.errors import (
     UnsupportedError,
 )
 from naiad.execution.child_codec import BatchWriter, Piece, frame
+from naiad.execution.child_requests import ChildRequests
 from naiad.request import (
     NO_PARAMETERS,
     Array,
@@ -46,6 +47,7 @@ from naiad.request import (
     RequestTerms,
     request_label,
 )
+from naiad.scheduling.patience import PATIENCE_MS
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, DataType
 from naiad.tensor.strings import decode_bytes, encode_bytes
 
@@ -53,8 +55,10 @@ logger = logging.getLogger("naiad")
 
 MAX_CALLS: Final = 4096
 """How many calls one child may have open."""
+HOLD_WAITING: Final = 64
+"""When so many frames wait for a child, the decoupled models that it called are asked to pause."""
 MAX_WAITING: Final = 1024
-"""Frames that may wait for a child before a decoupled model that it called is cut off."""
+"""When so many wait all the same, such a model is cut off."""
 
 
 class Target(Recipient, Protocol):
@@ -200,6 +204,7 @@ class ChildCalls:
         self._waiting = waiting
         self._forms: dict[int, CallForm] = {}
         self._running: dict[int, CalledRequest] = {}
+        self._held: set[CalledRequest] = set()
 
     # Forms
 
@@ -239,9 +244,19 @@ class ChildCalls:
         if request is not None:
             request.target.cancel(request)
 
+    def cancel_with(self, requests: ChildRequests) -> None:
+        """Cancel all calls if nobody waits for any of ``requests``, for which they are made.
+
+        Each is answered: with what came of it, or as cancelled.
+        """
+        if self._running and requests.nobody_waits:
+            for request in list(self._running.values()):
+                request.target.cancel(request)
+
     def close(self) -> None:
         """The child is gone: so is whoever waits for its calls."""
         running, self._running = self._running, {}
+        self._held.clear()
         for request in running.values():
             request.target.cancel(request)
 
@@ -254,12 +269,17 @@ class ChildCalls:
             return
         if final:
             del self._running[number]
-        elif self._waiting() > MAX_WAITING:
+            self._held.discard(request)
+        elif (waiting := self._waiting()) > MAX_WAITING:
             del self._running[number]
+            self._held.discard(request)
             request.target.cancel(request)
             text = "the responses come faster than the calling model takes them: the call was cancelled"
             self._send_error(number, ResponseBacklogError(request_label(request.id) + text), FLAG_FINAL)
             return
+        elif waiting > HOLD_WAITING and request not in self._held:
+            self._held.add(request)
+            request.target.hold(request, PATIENCE_MS)
         end = FLAG_FINAL if final else 0
         if error is not None:
             self._send_error(number, error, end)
@@ -267,6 +287,12 @@ class ChildCalls:
             self._send([(frame(CALL_RESPONSE, number, RESPONSE_HEAD.pack(number, 0, end | FLAG_EMPTY, 0, 0)), -1)])
         else:
             self._send_outputs(request, outputs, end)
+
+    def drained(self) -> None:
+        """The child has taken all that waited for it."""
+        held, self._held = self._held, set()
+        for request in held:
+            request.target.go_on(request)
 
     # Reading
 

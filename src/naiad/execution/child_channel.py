@@ -36,6 +36,7 @@ class ChildChannel:
 
     Attributes:
         problem: what is wrong with what it said, "" for nothing.
+        on_drained: called when the child has taken all that waited for it.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class ChildChannel:
         lost: Callable[[], object],
     ) -> None:
         self.problem = ""
+        self.on_drained: Callable[[], object] | None = None
         self._name = name
         self._connection = connection
         self._loop = loop
@@ -64,6 +66,7 @@ class ChildChannel:
         if not self._is_open:
             return
         self._is_open = False
+        self.on_drained = None
         self._loop.remove_reader(self._connection.fileno())
         self._loop.remove_writer(self._connection.fileno())
         for descriptor in (*self._descriptors, *(d for _, d in self._unsent)):
@@ -125,6 +128,8 @@ class ChildChannel:
                 return
             self._unsent.popleft()
         self._loop.remove_writer(self._connection.fileno())
+        if self.on_drained is not None:
+            self.on_drained()
 
     # Receiving
 

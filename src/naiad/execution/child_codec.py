@@ -227,12 +227,18 @@ class ResponseForm(NamedTuple):
 
 
 class Response(NamedTuple):
-    """One response of a child. ``outputs`` None: there is none, only the end or an error."""
+    """One response of a child. ``outputs`` None: there is none, only the end or an error.
+
+    ``output_ns`` is when its outputs were begun to be made, on this side; 0 where it has none. ``is_cancelled``: the
+    model ended a request that its caller had given up.
+    """
 
     request: int
     outputs: Mapping[str, Array] | None
     error: NaiadError | None
     flags: int
+    output_ns: int = 0
+    is_cancelled: bool = False
 
     @property
     def final(self) -> bool:
@@ -281,14 +287,14 @@ class ResponseReader:
         """All forms are void."""
         self._forms = {0: self._forms[0]}
 
-    def read(self, payload: bytearray) -> list[Response]:
-        """The responses of a ``RESPONSES`` frame."""
+    def read(self, payload: bytearray, came_ns: int = 0) -> list[Response]:
+        """The responses of a ``RESPONSES`` frame, which came at ``came_ns``."""
         count, _ = COUNT.unpack_from(payload)
-        return self._read(payload, count, COUNT.size)
+        return self._read(payload, count, COUNT.size, came_ns)
 
-    def read_one(self, payload: bytearray) -> Response:
+    def read_one(self, payload: bytearray, came_ns: int = 0) -> Response:
         """The response of a ``RESPONSE`` frame."""
-        return self._read(payload, 1, 0)[0]
+        return self._read(payload, 1, 0, came_ns)[0]
 
     def read_alike(self, payload: bytearray) -> list[Mapping[str, Array]]:
         """The outputs of each request of the batch that a ``RESPONSES_ALIKE`` frame answers."""
@@ -312,7 +318,7 @@ class ResponseReader:
             found = [{name: arrays[i] for name, arrays in columns} for i in range(count)]
         return found if form.fits else [Outputs(arrays, form.parameters) for arrays in found]
 
-    def _read(self, payload: bytearray, count: int, at: int) -> list[Response]:
+    def _read(self, payload: bytearray, count: int, at: int, came_ns: int) -> list[Response]:
         found: list[_Described] = []
         for _ in range(count):
             request, form_number, flags, error_bytes, _ = RESPONSE_HEAD.unpack_from(payload, at)
@@ -323,9 +329,9 @@ class ResponseReader:
             found.append(_Described(request, form, flags, places, payload[at : at + error_bytes]))
             at += error_bytes
         data = -(-at // ALIGNMENT) * ALIGNMENT
-        return [self._make(payload, one, data) for one in found]
+        return [self._make(payload, one, data, came_ns) for one in found]
 
-    def _make(self, payload: bytearray, described: _Described, data: int) -> Response:
+    def _make(self, payload: bytearray, described: _Described, data: int, came_ns: int) -> Response:
         request, form, flags, places, said = described
         arrays: dict[str, Array] = {}
         error: NaiadError | None = None
@@ -345,7 +351,7 @@ class ResponseReader:
             error = error_of_code(int(told.get("code", 13)), str(told["message"]))
         if error is not None or flags & FLAG_EMPTY:
             return Response(request, None, error, flags)
-        return Response(request, arrays if form.fits else Outputs(arrays, form.parameters), None, flags)
+        return Response(request, arrays if form.fits else Outputs(arrays, form.parameters), None, flags, came_ns)
 
 
 class _Described(NamedTuple):

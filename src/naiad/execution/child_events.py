@@ -17,6 +17,8 @@ from naiad.execution.dispatch import Dispatcher
 from naiad.execution.hosted import HostedInstance
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
+from naiad.execution.response_times import ResponseTimes
+from naiad.execution.stepped import SteppedInstance
 from naiad.request import Array, InferRequest, request_label
 
 logger = logging.getLogger("naiad")
@@ -35,6 +37,7 @@ class ChildEvents:
         self._decoupled = spec.decoupled
         self._answers = answers
         self._queue = queue
+        self._times = ResponseTimes(answers.statistics)
         self.held: dict[InferRequest, Response] = {}
         self.instances: Sequence[AnyInstance] = ()
 
@@ -56,7 +59,8 @@ class ChildEvents:
             return
         answers = self._answers
         if not response.final:
-            self.held[request] = response
+            # What comes until the last one is the model's time.
+            self.held[request] = response._replace(output_ns=0)
             return
         held = self.held.pop(request, None) if self.held else None
         if held is not None and response.outputs is None and response.error is None:
@@ -72,7 +76,8 @@ class ChildEvents:
             answers.fail(request, BackendError(text))
         else:
             # An error that the model chose as its answer counts as a success: it did what it was asked for.
-            answered_ns = count_one(answers.statistics, request, batch, answers.clock.wall_ms())
+            output_ns = monotonic_ns() - response.output_ns if response.output_ns else 0
+            answered_ns = count_one(answers.statistics, request, batch, answers.clock.wall_ms(), output_ns)
             answers.let_go(request)
             if response.error is not None:
                 answers.log_error(request, response.error)
@@ -83,15 +88,20 @@ class ChildEvents:
 
     def _respond_part(self, request: InferRequest, response: Response, batch: Batch) -> None:
         answers = self._answers
+        if response.final and response.flags & FLAG_RESCHEDULE:
+            self._times.forget(request)
+            self._queue.push_again(request)
+            return
+        output_ns = self._times.count(request, response, batch)
         if response.final:
-            if response.flags & FLAG_RESCHEDULE:
-                self._queue.push_again(request)
-                return
             answers.let_go(request)
             if response.error is None or response.flags & FLAG_OWN:
-                count_one(answers.statistics, request, batch, answers.clock.wall_ms())
+                count_one(answers.statistics, request, batch, answers.clock.wall_ms(), output_ns)
             else:
                 answers.statistics.count_failure(response.error.reason, monotonic_ns() - request.received_ns)
+        elif response.outputs is None and response.error is None:
+            # It is empty: nothing is sent.
+            return
         try:
             request.respond_part(response.outputs, response.error, response.final)
         except Exception:
@@ -103,10 +113,18 @@ class ChildEvents:
 
     def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """An instance is free for the next batch."""
+        self._count_execution(batch)
+        self.child_revived(instance)
+
+    def step_finished(self, instance: SteppedInstance, batch: Batch) -> None:
+        """An instance on the loop is free for the next batch."""
+        self._count_execution(batch)
+        self._queue.freed(instance)
+
+    def _count_execution(self, batch: Batch) -> None:
         self._answers.statistics.count_execution(
             batch.rows, batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
         )
-        self.child_revived(instance)
 
     def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
         """Batches of a framework's process are done."""
@@ -132,4 +150,4 @@ class ChildEvents:
         """An instance can take a batch again."""
         if instance not in self._queue.passive:
             self._queue.outage = None
-            self._queue.freed(instance)
+        self._queue.freed(instance)

@@ -117,12 +117,27 @@ class ChildRequests:
 
     def give_up(self, request: InferRequest) -> int:
         """Note that the caller of a request gave up; its number, 0 when it is not open here."""
-        number = self._left_numbers.get(request, 0)
-        if not number and request in self._slots:
-            number = self._first + self._slots.index(request)
+        number = self.number_of(request)
         if number:
             self._given_up.add(number)
         return number
+
+    def number_of(self, request: InferRequest) -> int:
+        """The number of a request; 0 when it is not open here."""
+        number = self._left_numbers.get(request, 0)
+        if not number and request in self._slots:
+            number = self._first + self._slots.index(request)
+        return number
+
+    @property
+    def nobody_waits(self) -> bool:
+        """Whether the caller of every request that is open here gave up."""
+        given_up = self._given_up
+        if len(given_up) < len(self._left):
+            # Thousands may leave one after another, and each asks.
+            return False
+        running = (number for number, request in enumerate(self._slots, self._first) if request is not None)
+        return all(number in given_up for number in running) and all(number in given_up for number in self._left)
 
     def was_given_up(self, number: int) -> bool:
         """Whether the caller of a request that is open no more gave up; forgets it."""

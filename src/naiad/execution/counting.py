@@ -38,8 +38,13 @@ def count_batch(statistics: ModelStatistics, budget: RequestBudget, batch: Batch
     return now_ns
 
 
-def count_one(statistics: ModelStatistics, request: InferRequest, batch: Batch, wall_ms: int) -> int:
-    """Count one request of a batch, which succeeded; gives back the time that was counted to."""
+def count_one(
+    statistics: ModelStatistics, request: InferRequest, batch: Batch, wall_ms: int, output_ns: int = 0
+) -> int:
+    """Count one request of a batch, which succeeded; gives back the time that was counted to.
+
+    ``output_ns`` is how long making its outputs took.
+    """
     now_ns = monotonic_ns()
     input_ns = batch.input_ns - batch.start_ns
     statistics.count_success(
@@ -48,8 +53,8 @@ def count_one(statistics: ModelStatistics, request: InferRequest, batch: Batch, 
         now_ns - request.received_ns,
         max(0, batch.start_ns - request.queued_ns),
         input_ns,
-        now_ns - batch.input_ns,
-        0,
+        now_ns - batch.input_ns - output_ns,
+        output_ns,
     )
     statistics.last_inference_ms = wall_ms
     return now_ns

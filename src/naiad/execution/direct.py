@@ -21,6 +21,8 @@ _NS_PER_MS = 1_000_000
 
 def may_run_directly(spec: ModelSpec) -> bool:
     """Whether nothing has to be done to the tensors of a model on their way in or out."""
+    if spec.assembly is not None:
+        return False
     return not any(t.reshape for tensors in (spec.inputs, spec.outputs) for t in tensors.values())
 
 

@@ -6,21 +6,29 @@ The event loop alone uses it, where it is not said otherwise.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
 from time import monotonic_ns
+from typing import ClassVar
 
 from naiad.config.spec import ModelSpec
-from naiad.errors import InternalError, NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
+from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
 from naiad.execution.answers import ModelAnswers
+from naiad.execution.assembly import assemble, is_small_assembly
 from naiad.execution.batch import Batch
+from naiad.execution.batch_strategy import CustomBatching
+from naiad.execution.ensemble_step import tell_batch
 from naiad.execution.gather import gather, is_small
-from naiad.execution.hosted import HostedInstance
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
+from naiad.execution.regrouping import Place
+from naiad.execution.stepped import SteppedInstance
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
 from naiad.execution.waiting_time import WaitingTime
 from naiad.request import InferRequest
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
+from naiad.scheduling.limited_batch import BatchLimit, ByteLimit, LimitedBatcher
 from naiad.scheduling.policy_queue import PolicyQueue
 
 
@@ -34,9 +42,19 @@ class Dispatcher:
         passive: those that get none, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
+        is_limited: whether an idle instance may have to wait for its turn.
+        tells_batches: steps of ensembles among the requests are told the batch that they run in.
     """
 
-    def __init__(self, spec: ModelSpec, loop: asyncio.AbstractEventLoop, answers: ModelAnswers) -> None:
+    is_limited: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        loop: asyncio.AbstractEventLoop,
+        answers: ModelAnswers,
+        strategy: CustomBatching | None = None,
+    ) -> None:
         self._spec = spec
         self._loop = loop
         self._answers = answers
@@ -44,13 +62,33 @@ class Dispatcher:
         self._waiting_time: WaitingTime | None = None
         if self.policies is not None:
             self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late)
-        self.batcher = _make_batcher(spec, self.policies)
+        self.batcher = _make_batcher(spec, self.policies, strategy)
         self.batches = isinstance(self.batcher, DynamicBatcher)
+        self._gather = gather if spec.assembly is None else assemble
+        self._is_small = is_small if spec.assembly is None else partial(is_small_assembly, spec=spec)
         self.idle: list[AnyInstance] = []
         self.passive: set[AnyInstance] = set()
         self.turn_is_set = False
         self.outage: UnavailableError | None = None
+        self.tells_batches = False
         self._timer: LoopTimer | None = None
+
+    # Instances that come and go
+
+    def begin(self, places: Mapping[AnyInstance, Place]) -> None:
+        """Take in the first instances, those that are to serve; called in a loading thread, before any starts.
+
+        Raises:
+            NaiadError: one could never run.
+        """
+        # One that dies while others start leaves the list again.
+        self.idle[:] = places
+
+    def join(self, places: Mapping[AnyInstance, Place]) -> None:
+        """Further instances are about to come, to serve from ``serve_by`` on; errors as ``begin``."""
+
+    def leave(self, instances: Sequence[AnyInstance]) -> None:
+        """Instances have ended, or never began."""
 
     # Requests
 
@@ -119,36 +157,30 @@ class Dispatcher:
                     self._wake_at(wake_ns)
                 return
             self._answers.statistics.pending -= len(requests)
-            batch = Batch(requests)
-            if isinstance(idle[-1], ProcessInstance):
-                self._run_in_child(idle.pop(), batch)
-                now_ns = monotonic_ns()
-                continue
-            if is_small(batch):
-                # Done here without a fight for the interpreter, which would cost the instance's thread far more.
-                try:
-                    batch.inputs = gather(batch, self._spec)
-                except Exception:
-                    # The instance meets it again, and there it fails this batch alone.
-                    batch.inputs = None
-                batch.gather_ns = monotonic_ns() - now_ns
             instance = idle.pop()
-            if finished := instance.run(batch):
+            if finished := self._run(instance, Batch(requests), now_ns):
                 idle.append(instance)
                 self._answers.settle(finished)
             now_ns = monotonic_ns()
 
-    def _run_in_child(self, instance: AnyInstance, batch: Batch) -> None:
-        if not isinstance(instance, ProcessInstance):
-            raise InternalError(f"instance '{instance.name}' is no process")
-        if isinstance(instance, HostedInstance):
-            if finished := instance.run(batch):
-                self.idle.append(instance)
-                self._answers.settle(finished)
-            return
-        if refused := instance.run(batch):
-            self.idle.append(instance)
-            self._answers.settle(refused)
+    def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
+        """Hand a batch to an instance; gives what became of it when that is known at once."""
+        if self.tells_batches:
+            tell_batch(batch)
+        if isinstance(instance, ProcessInstance):
+            return instance.run(batch)
+        if isinstance(instance, SteppedInstance):
+            instance.begin(batch)
+            return None
+        if self._is_small(batch):
+            # Done here without a fight for the interpreter, which would cost the instance's thread far more.
+            try:
+                batch.inputs = self._gather(batch, self._spec)
+            except Exception:
+                # The instance meets it again, and there it fails this batch alone.
+                batch.inputs = None
+            batch.gather_ns = monotonic_ns() - now_ns
+        return instance.run(batch)
 
     def finished_in_thread(self, instance: InstanceThread, batches: list[Batch]) -> None:
         """Batches are done; called in the thread of an instance."""
@@ -196,7 +228,14 @@ class Dispatcher:
         self.idle.clear()
 
 
-def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None) -> Batcher:
+def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None, strategy: CustomBatching | None) -> Batcher:
     if spec.batching is None or spec.max_batch_size < 1:
         return SingleBatcher(queue)
+    limits: list[BatchLimit] = []
+    if spec.max_batch_bytes:
+        limits.append(ByteLimit(spec.max_batch_bytes, {} if spec.assembly is None else spec.assembly.pads))
+    if strategy is not None:
+        limits.append(strategy)
+    if limits:
+        return LimitedBatcher(spec.batching, spec.max_batch_size, queue, limits)
     return DynamicBatcher(spec.batching, spec.max_batch_size, queue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -34,7 +34,7 @@ def gather(batch: Batch, spec: ModelSpec, names: Collection[str] | None = None) 
     wanted = requests[0].inputs if names is None else names
     if len(requests) == 1:
         given = requests[0].inputs
-        inputs = {name: _aligned(given[name]) for name in wanted}
+        inputs = {name: aligned(given[name]) for name in wanted}
     else:
         inputs = {name: _joined([r.inputs[name] for r in requests]) for name in wanted}
     return reshaped(inputs, spec)
@@ -60,19 +60,24 @@ def _joined(arrays: list[Array]) -> Array:
     return np.ndarray((len(memory) // row_bytes, *first.shape[1:]), first.dtype, memory)
 
 
-def _aligned(array: Array) -> Array:
+def aligned(array: Array) -> Array:
+    """The array at an address that is a multiple of its element size, a copy if need be."""
     # A tensor lies where its header ended, at any byte; some kernels want it aligned to its element size.
     return array if array.flags.aligned else array.copy()
 
 
-def check_results(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> dict[str, Array]:
+def check_results(
+    batch: Batch, results: Mapping[str, Array], spec: ModelSpec, names: Sequence[str] | None = None
+) -> dict[str, Array]:
     """What a model returned, made sure of: every wanted output, of the configured datatype, with a row per item.
+
+    ``names``: only these.
 
     Raises:
         BackendError: names the output, what it is and what it should be.
     """
     checked: dict[str, Array] = {}
-    for name in batch.outputs:
+    for name in batch.outputs if names is None else names:
         tensor = spec.outputs[name]
         array = results.get(name)
         if array is None and spec.has_optional_inputs:
@@ -80,12 +85,7 @@ def check_results(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -
             continue
         if array is None:
             raise BackendError(f"model '{spec.name}' returned no output '{name}', only {sorted(results)}")
-        if array.dtype != tensor.dtype.numpy:
-            found = BY_NUMPY.get(array.dtype)
-            raise BackendError(
-                f"model '{spec.name}' returned output '{name}' as {found.wire if found else array.dtype}, "
-                f"but its configuration says {tensor.dtype.wire}"
-            )
+        check_datatype(name, array, spec)
         if spec.max_batch_size and (array.ndim == 0 or array.shape[0] != batch.rows):
             raise BackendError(
                 f"model '{spec.name}' returned output '{name}' with shape {list(array.shape)} for a batch of "
@@ -93,6 +93,22 @@ def check_results(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -
             )
         checked[name] = _output_reshape(array, tensor, spec) if tensor.reshape is not None else array
     return checked
+
+
+def check_datatype(name: str, array: Array, spec: ModelSpec) -> Array:
+    """The array of an output, which must have the configured datatype.
+
+    Raises:
+        BackendError: it has another one.
+    """
+    dtype = spec.outputs[name].dtype
+    if array.dtype != dtype.numpy:
+        found = BY_NUMPY.get(array.dtype)
+        raise BackendError(
+            f"model '{spec.name}' returned output '{name}' as {found.wire if found else array.dtype}, "
+            f"but its configuration says {dtype.wire}"
+        )
+    return array
 
 
 def _output_reshape(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:

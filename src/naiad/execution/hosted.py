@@ -6,14 +6,16 @@ To the loaded model it looks like an instance in a thread, and its end like that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
 from naiad.backends.base import ChildSpec
 from naiad.child.protocol import RESPONSES
+from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError
+from naiad.execution.assembly import as_one, take_apart
 from naiad.execution.batch import Batch
 from naiad.execution.child_answers import Answers
 from naiad.execution.child_codec import Piece, Response
@@ -21,7 +23,8 @@ from naiad.execution.child_process import ChildProcess
 from naiad.execution.gathered import write_gathered
 from naiad.execution.niceness import yield_no_more, yield_to_requests
 from naiad.execution.process import ProcessInstance
-from naiad.execution.run import split
+from naiad.execution.run import halves, may_split, split
+from naiad.request import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class HostedInstance(ProcessInstance):
     ) -> None:
         super().__init__(name, spec, child, answers, loop)
         self._hosted_spec = child
+        self._written = as_backend_sees(spec)
         # Those under way: one batch, or the single requests of one that failed.
         self._sent: dict[int, Batch] = {}
         self._done_batches: list[Batch] = []
@@ -84,7 +88,8 @@ class HostedInstance(ProcessInstance):
         number = self._last_number = self._last_number + 1
         pieces: list[Piece] = []
         try:
-            write_gathered(self._writer, self._spec, number, batch, pieces)
+            whole = batch if self._spec.assembly is None else as_one(batch, self._spec)
+            write_gathered(self._writer, self._written, number, whole, pieces)
         except Exception as error:
             # What was said about forms and segments holds.
             self._send_all(pieces)
@@ -121,17 +126,25 @@ class HostedInstance(ProcessInstance):
         batch.infer_ns = batch.end_ns = monotonic_ns()
         if response.outputs is None:
             batch.error = response.error or BackendError(f"model '{self._spec.name}' gave no response")
-        else:
+        elif self._spec.assembly is None:
             batch.results = response.outputs
+        else:
+            self._take_apart(batch, response.outputs)
         self._done_batches.append(batch)
-        if batch.error is not None and len(batch.requests) > 1:
+        if may_split(batch, self._spec):
             # One bad input costs only its own request.
-            for single in split(batch):
-                self._done_batches += self.run(single) or ()
+            for part in halves(batch):
+                self._done_batches += self.run(part) or ()
         if not self._sent:
             self._requests.batch = None
             done, self._done_batches = self._done_batches, []
             self.answers.hosted_finished(self, done, True)
+
+    def _take_apart(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+        try:
+            take_apart(batch, outputs, self._spec)
+        except NaiadError as error:
+            batch.fail(error)
 
     # Life and death
 

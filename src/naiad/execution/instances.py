@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from naiad.backends.base import Backend, Instance
+from naiad.backends.decoupled import DecoupledBackend, DecoupledInstance
 from naiad.config.spec import ModelSpec
 from naiad.execution.batch import Batch
 from naiad.execution.child_answers import Answers
@@ -18,11 +20,16 @@ from naiad.execution.inline import InlineInstance
 from naiad.execution.process import ProcessInstance
 from naiad.execution.regrouping import Place, Regrouping, regroup
 from naiad.execution.starting import end_all, start_one_by_one, start_together
+from naiad.execution.stepped import StepAnswers, SteppedInstance, run_steps
 from naiad.execution.thread import InstanceThread
 from naiad.execution.warmup import Warmup
 from naiad.telemetry.custom_metrics import CustomMetrics
 
-AnyInstance = InstanceThread | InlineInstance | ProcessInstance
+AnyInstance = InstanceThread | InlineInstance | ProcessInstance | SteppedInstance
+
+
+class SetAnswers(Answers, StepAnswers, Protocol):
+    """Takes what the instances of a model say."""
 
 
 class InstanceSet:
@@ -31,7 +38,7 @@ class InstanceSet:
     Args:
         backend: makes them.
         loop: the event loop.
-        answers: whom those that are processes answer to.
+        answers: whom those that are processes, or answer step by step, answer to.
         finished: called in an instance's thread with the batches that are done.
         models: those that they can call; ``metrics`` is where what they count themselves is shown.
 
@@ -44,7 +51,7 @@ class InstanceSet:
         self,
         backend: Backend,
         loop: asyncio.AbstractEventLoop,
-        answers: Answers,
+        answers: SetAnswers,
         finished: Callable[[InstanceThread, list[Batch]], object],
         models: Models | None,
         metrics: CustomMetrics,
@@ -106,6 +113,8 @@ class InstanceSet:
             return HostedInstance(name, spec, child, self._answers, self._loop)
         if child is not None:
             return ProcessInstance(name, spec, child, self._answers, self._loop, self._models, self._metrics)
+        if isinstance(self._backend, DecoupledBackend):
+            return self._new_stepped(self._backend, place, spec, warmup)
         create: Callable[[], Instance] = partial(self._backend.create_instance, group, place.index)
         if not group.passive:
             create = warmup.creating(name, spec, create)
@@ -113,10 +122,23 @@ class InstanceSet:
             return InlineInstance(name, spec, create)
         return InstanceThread(name, spec, create, self._finished)
 
+    def _new_stepped(self, backend: DecoupledBackend, place: Place, spec: ModelSpec, warmup: Warmup) -> SteppedInstance:
+        def warm(instance: DecoupledInstance) -> None:
+            if not place.group.passive:
+                warmup.run_all(place.name, partial(run_steps, instance))
+
+        create = partial(backend.create_decoupled, place.group, place.index)
+        return SteppedInstance(place.name, spec, create, warm, self._answers, self._loop)
+
+    def serving(self, instances: Sequence[AnyInstance]) -> dict[AnyInstance, Place]:
+        """Where those of ``instances`` belong that are not in passive groups."""
+        places = {instance: self._places[instance] for instance in instances}
+        return {instance: place for instance, place in places.items() if not place.group.passive}
+
     def clear(self) -> None:
         """Give the loop's own resources back and forget all; the last call."""
         for instance in self.all:
-            if isinstance(instance, ProcessInstance):
+            if isinstance(instance, (ProcessInstance, SteppedInstance)):
                 instance.detach()
         # They know the model, and so does this. A circle that was there when the collector was told to pass it over
         # would stay for good.
@@ -165,7 +187,9 @@ class InstanceSet:
 
     def may_end(self, instance: AnyInstance) -> bool:
         """Whether an instance that leaves can be ended; what a thread was given it finishes anyway."""
-        return instance not in self.all or not isinstance(instance, ProcessInstance) or instance.is_unused
+        if instance not in self.all or not isinstance(instance, (ProcessInstance, SteppedInstance)):
+            return True
+        return instance.is_unused
 
     def let_go(self, instances: Sequence[AnyInstance]) -> None:
         """Forget instances that have ended, or were never started."""
@@ -175,7 +199,7 @@ class InstanceSet:
                 del self._places[instance]
                 self.passive.discard(instance)
                 self._leaving.discard(instance)
-                if isinstance(instance, ProcessInstance):
+                if isinstance(instance, (ProcessInstance, SteppedInstance)):
                     instance.detach()
 
 

@@ -12,6 +12,7 @@ from naiad.backends.base import Backend
 from naiad.cache.local import LocalCache
 from naiad.child.protocol import SEGMENT_BYTES
 from naiad.clock import Clock, SystemClock
+from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
 from naiad.errors import (
     CancelledError,
@@ -21,7 +22,7 @@ from naiad.errors import (
     UnavailableError,
 )
 from naiad.execution.answers import ModelAnswers, not_sent
-from naiad.execution.caching import ModelCache
+from naiad.execution.batch_strategy import CustomBatching
 from naiad.execution.child_calls import Models
 from naiad.execution.child_events import ChildEvents
 from naiad.execution.direct import DirectRunner, may_run_directly
@@ -31,8 +32,11 @@ from naiad.execution.hosted import HostedInstance
 from naiad.execution.inline import InlineInstance
 from naiad.execution.instances import AnyInstance, InstanceSet
 from naiad.execution.process import ProcessInstance
+from naiad.execution.rate_limits import LimitedDispatcher, RateLimits
 from naiad.execution.regrouping import Regrouping
+from naiad.execution.remote_cache import RemoteModelCache, SharedCache, model_cache
 from naiad.execution.starting import end_all
+from naiad.execution.stepped import SteppedInstance
 from naiad.execution.thread import InstanceThread
 from naiad.execution.tracing import ModelTracer
 from naiad.execution.warmup import NO_WARMUP, Warmup
@@ -69,15 +73,17 @@ class LoadedModel:
         clock: Clock | None = None,
         models: Models | None = None,
         metrics: CustomMetrics | None = None,
-        cache: LocalCache | None = None,
+        cache: LocalCache | SharedCache | None = None,
         budget: RequestBudget | None = None,
+        strategy: CustomBatching | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
         self.version = version
         self.namespace = ""
         self._statistics = ModelStatistics()
-        self._cache = ModelCache(cache, spec, version, self._statistics) if cache is not None else None
+        self._cache = model_cache(cache, spec, version, self._statistics, loop)
         self.budget = budget or RequestBudget()
         self._backend = backend
         self._loop = loop
@@ -87,8 +93,11 @@ class LoadedModel:
         in_order = spec.batching is not None and spec.batching.preserve_ordering and not spec.decoupled
         ordered = OrderedRelease() if in_order else None
         self._answers = ModelAnswers(spec.name, self._statistics, self.budget, self._clock, self._cache, ordered)
-        self._queue = Dispatcher(spec, loop, self._answers)
+        self._strategy = strategy
+        self._queue = _dispatcher(spec, loop, self._answers, limits, strategy)
         self._push = self._queue.batcher.push
+        if isinstance(self._cache, RemoteModelCache):
+            self._cache.serve(self._answers, self.submit_expected)
         # Decided once, as this is asked for every request.
         self._is_plain = cache is None and ordered is None and self._queue.policies is None
         self._events = ChildEvents(spec, self._answers, self._queue)
@@ -97,7 +106,7 @@ class LoadedModel:
         self._queue.passive = self._set.passive
         self._stopping = False
         self._direct: DirectRunner | None = None
-        self._runs_in_processes = False
+        self._runs_in_processes = self._tells = False
         self.regions_from = NEVER
 
     @property
@@ -128,8 +137,7 @@ class LoadedModel:
         """
         try:
             self._set.make_all(self.spec, warmup)
-            # Before any starts: one that dies while others start leaves the list again.
-            self._queue.idle[:] = [i for i in self._instances if i not in self._set.passive]
+            self._queue.begin(self._set.serving(self._instances))
             self._set.start(self._instances, self.spec, warmup)
         except BaseException:
             self.close()
@@ -139,19 +147,25 @@ class LoadedModel:
         self.regions_from = self._find_regions_from()
         # The processes of frameworks do not get to see the requests.
         self._runs_in_processes = any(type(i) is ProcessInstance for i in self._instances)
+        self._tells = any(type(i) in (ProcessInstance, SteppedInstance) for i in self._instances)
 
     def _make_direct(self) -> DirectRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
         first = self._queue.idle[0] if self._queue.idle else None
-        is_plain = not self._queue.batches and self._answers.ordered is None and self._cache is None
+        is_plain = (
+            not self._queue.batches
+            and not self._queue.is_limited
+            and self._answers.ordered is None
+            and self._cache is None
+        )
         if not is_plain or not may_run_directly(self.spec):
             return None
         return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
 
     def _find_regions_from(self) -> int:
         """Threads and processes read what they need themselves; what is small travels at less cost."""
-        if self._cache is not None:
-            # Its inputs are part of the key.
+        if self._cache is not None or self.spec.assembly is not None:
+            # Its inputs are part of the key, or are put together in another way than row by row.
             return NEVER
         kinds = {type(instance) for instance in self._instances}
         if kinds and kinds <= {ProcessInstance, HostedInstance}:
@@ -162,6 +176,8 @@ class LoadedModel:
         """End every instance after what it runs and close the backend; False when one did not end in time."""
         ended = end_all(self._instances, timeout)
         if ended:
+            if self._strategy is not None:
+                self._strategy.close()
             try:
                 self._backend.close()
             except Exception:
@@ -183,6 +199,8 @@ class LoadedModel:
         """Give the loop's own resources back; the last call on the loop."""
         self._queue.close()
         self._set.clear()
+        if self._cache is not None:
+            self._cache.close()
 
     @property
     def problem(self) -> str:
@@ -198,10 +216,16 @@ class LoadedModel:
         """
         before = self._backend.config
         try:
-            self._backend.regroup(spec, config)
-            return self._set.regroup(spec, warmup)
+            self._backend.regroup(as_backend_sees(spec), config)
+            change = self._set.regroup(spec, warmup)
+            try:
+                self._queue.join(self._set.serving(change.coming))
+            except BaseException:
+                self._set.let_go(change.coming)
+                raise
+            return change
         except BaseException:
-            self._backend.regroup(self.spec, before)
+            self._backend.regroup(as_backend_sees(self.spec), before)
             raise
 
     def start_more(self, change: Regrouping[AnyInstance], warmup: Warmup) -> None:
@@ -222,7 +246,7 @@ class LoadedModel:
 
     def stay_with(self, config: Any) -> None:
         """Give up what ``regroup`` began with; ``config`` is the completed message from before."""
-        self._backend.regroup(self.spec, config)
+        self._backend.regroup(as_backend_sees(self.spec), config)
 
     @property
     def leaving(self) -> int:
@@ -235,12 +259,17 @@ class LoadedModel:
 
     def let_go(self, instances: Sequence[AnyInstance]) -> None:
         """Forget instances that have ended."""
+        self._queue.leave(instances)
         self._set.let_go(instances)
 
     @property
     def process_ids(self) -> list[int]:
         """The processes that its instances run in, if they do not run in the server's."""
         return [i.pid for i in self._instances if isinstance(i, ProcessInstance) and i.pid]
+
+    def tell_batches(self) -> None:
+        """From now on tell requests that are steps of ensembles which batch they run in."""
+        self._queue.tells_batches = True
 
     # The way of a request
 
@@ -312,12 +341,14 @@ class LoadedModel:
 
     def _answered_from_cache(self, request: InferRequest) -> bool:
         cache = self._cache
+        if isinstance(cache, RemoteModelCache):
+            if not cache.may_take(request):
+                return False
+            self._check_room(request)
+            return cache.take(request)
         if cache is None or (outputs := cache.look_up(request)) is None:
             return False
-        self._statistics.last_inference_ms = self._clock.wall_ms()
-        if self._answers.ordered is not None:
-            self._answers.ordered.expect(request)
-        self._answers.respond(request, outputs, None)
+        self._answers.respond_kept(request, outputs)
         return True
 
     def _push_specially(self, request: InferRequest) -> None:
@@ -366,13 +397,35 @@ class LoadedModel:
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
-        if self._queue.discard(request):
+        if self._queue.discard(request) or (self._cache is not None and self._cache.give_up(request)):
             text = f"{request_label(request.id)}the request was cancelled by its caller"
             self._answers.fail(request, CancelledError(text))
             self._answers.tell_when_drained()
-        elif self._runs_in_processes:
+        elif self._tells:
             for instance in self._instances:
-                if isinstance(instance, ProcessInstance):
+                if isinstance(instance, (ProcessInstance, SteppedInstance)):
                     instance.cancel(request)
 
-    # Instances that are processes
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """The caller does not take the responses to a request for now; see ``Recipient.hold``."""
+        for instance in self._instances:
+            if isinstance(instance, (ProcessInstance, SteppedInstance)):
+                instance.hold(request, patience_ms)
+
+    def go_on(self, request: InferRequest) -> None:
+        """The caller takes the responses to a request again."""
+        for instance in self._instances:
+            if isinstance(instance, (ProcessInstance, SteppedInstance)):
+                instance.go_on(request)
+
+
+def _dispatcher(
+    spec: ModelSpec,
+    loop: asyncio.AbstractEventLoop,
+    answers: ModelAnswers,
+    limits: RateLimits | None,
+    strategy: CustomBatching | None,
+) -> Dispatcher:
+    if limits is None:
+        return Dispatcher(spec, loop, answers, strategy)
+    return LimitedDispatcher(spec, loop, answers, limits, strategy)

@@ -34,6 +34,8 @@ from naiad.child.protocol import (
     FLAG_RESCHEDULE,
     FORGET_FORMS,
     FORM,
+    GO_ON,
+    HOLD,
     IS_READY,
     LOG,
     NUMBERS,
@@ -189,6 +191,7 @@ class ProcessInstance:
         if process is None or self._stopping:
             return
         self._channel = ChildChannel(self.name, process.connection, self._loop, self._take, self._died)
+        self._channel.on_drained = self._calls.drained
         # Also what the model asked before it was ready.
         process.send = self._channel.send
         self._output = ChildOutput(process, self._loop)
@@ -310,6 +313,17 @@ class ProcessInstance:
         """Tell the model that the caller of a request gave up, if the request is here."""
         if number := self._requests.give_up(request):
             self._send(frame(CANCEL, number))
+            self._calls.cancel_with(self._requests)
+
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """Tell the child that the caller of a request does not take its responses, if the request is here."""
+        if number := self._requests.number_of(request):
+            self._send(frame(HOLD, number, NUMBERS.pack(patience_ms)))
+
+    def go_on(self, request: InferRequest) -> None:
+        """Tell the child that the caller takes them again."""
+        if number := self._requests.number_of(request):
+            self._send(frame(GO_ON, number))
 
     def _send(self, data: bytes, descriptor: int = -1) -> None:
         if self._channel is not None:
@@ -336,24 +350,27 @@ class ProcessInstance:
 
     def _take(self, kind: int, number: int, payload: bytearray) -> None:
         if kind == RESPONSES_ALIKE:
-            self._answered_alike(number, self._reader.read_alike(payload))
+            came_ns = monotonic_ns()
+            self._answered_alike(number, self._reader.read_alike(payload), came_ns)
         elif kind == RESPONSES:
-            responses = self._reader.read(payload)
+            came_ns = monotonic_ns()
+            responses = self._reader.read(payload, came_ns)
             if self._requests.are_answered_by(number, responses):
                 # Each of them has one plain response.
-                self._answered_alike(number, [r.outputs for r in responses if r.outputs is not None])
+                self._answered_alike(number, [r.outputs for r in responses if r.outputs is not None], came_ns)
                 return
             # The child gets its next batch before the callers get their answers.
             self._finish(number)
             for response in responses:
                 self._respond(response)
         elif kind == RESPONSE:
-            self._respond(self._reader.read_one(payload))
+            self._respond(self._reader.read_one(payload, monotonic_ns()))
+            if self._released:
+                self._give_back_segments()
         elif kind == DONE:
             self._done(number, orjson.loads(bytes(payload)) if payload else {})
         elif kind == FORM:
-            raw = bytes(payload)
-            if not self._calls.learn(number, raw):
+            if not self._calls.learn(number, raw := bytes(payload)):
                 self._reader.learn(number, raw)
         elif kind == FORGET_FORMS:
             self._reader.forget()
@@ -394,12 +411,14 @@ class ProcessInstance:
         found: Array = np.asarray(self._segments.open(number, offset, size))
         return found
 
-    def _answered_alike(self, number: int, outputs: Sequence[Mapping[str, Array]]) -> None:
+    def _answered_alike(self, number: int, outputs: Sequence[Mapping[str, Array]], came_ns: int) -> None:
+        """The running batch is over; ``came_ns`` is when its answers came, which have been read since."""
         batch = self._requests.batch
         if batch is None or number != self._requests.number:
             return
         self._requests.end_answered(len(outputs))
-        batch.infer_ns = batch.end_ns = monotonic_ns()
+        batch.infer_ns = came_ns
+        batch.end_ns = monotonic_ns()
         self.answers.child_answered(self, batch, outputs)
 
     def _respond(self, response: Response) -> None:
@@ -407,10 +426,13 @@ class ProcessInstance:
         if found is None:
             return
         request, batch = found
-        if response.final and self._requests.was_given_up(response.request) and response.flags & FLAG_RESCHEDULE:
-            # Nobody would tell the model once more, which may wait for just that.
-            error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
-            response = Response(response.request, None, error, FLAG_FINAL | FLAG_ERROR)
+        if response.final and self._requests.was_given_up(response.request):
+            if response.flags & FLAG_RESCHEDULE:
+                # Nobody would tell the model once more, which may wait for just that.
+                error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
+                response = Response(response.request, None, error, FLAG_FINAL | FLAG_ERROR)
+            elif response.outputs is None and response.error is None:
+                response = response._replace(is_cancelled=True)
         self.answers.child_responded(request, response, batch)
 
     def _done(self, number: int, content: Mapping[str, Any]) -> None:

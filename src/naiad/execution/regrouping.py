@@ -61,7 +61,7 @@ def regroup(
 
 
 def _kind(group: InstanceGroupSpec) -> object:
-    return group.kind, group.gpus, group.passive
+    return group.kind, group.gpus, group.passive, group.rate_limiter
 
 
 def _places(group: InstanceGroupSpec, count: int, names: set[str]) -> list[Place]:

@@ -10,6 +10,7 @@ from time import monotonic_ns
 from naiad.backends.base import Instance
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, ModelLoadError, NaiadError
+from naiad.execution.assembly import assemble, take_apart
 from naiad.execution.batch import Batch
 from naiad.execution.gather import check_results, gather
 from naiad.execution.region_batch import gather_from_regions, place_results
@@ -36,21 +37,37 @@ def close_instance(instance: Instance, name: str) -> None:
 def run_batch(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = False) -> list[Batch]:
     """Run a batch; never raises. ``places``: outputs are written here that requests want in regions.
 
-    Gives back the batch with its results or its error. A batch of several requests that fails is run again request by
-    request, so that one poisoned input costs only itself: then the single batches are given back behind it, and it is
-    left without requests, as a run that failed and answers nobody.
+    Gives back the batch with its results or its error. A batch of several requests that fails is run again in halves,
+    and those that fail in halves of theirs, so that one poisoned input costs only itself: n requests mean 2n - 1 runs
+    at most. Then the parts are given back behind it, and it is left without requests, as a run that failed and answers
+    nobody.
     """
-    run_once(instance, batch, spec, places)
-    if batch.error is None or len(batch.requests) == 1:
-        return [batch]
-    singles = split(batch)
-    for single in singles:
-        run_once(instance, single, spec, places)
-    return [batch, *singles]
+    done: list[Batch] = []
+    waiting = [batch]
+    while waiting:
+        part = waiting.pop()
+        run_once(instance, part, spec, places)
+        done.append(part)
+        if may_split(part, spec):
+            waiting += halves(part)[::-1]
+    return done
+
+
+def may_split(batch: Batch, spec: ModelSpec) -> bool:
+    """Whether a batch that has run is to be run again in parts."""
+    return batch.error is not None and len(batch.requests) > 1 and spec.splits_failed
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """Two batches for the requests of one that failed, which is left without any."""
+    requests = batch.requests
+    batch.requests = []
+    middle = len(requests) // 2
+    return [Batch(requests[:middle]), Batch(requests[middle:])]
 
 
 def split(batch: Batch) -> list[Batch]:
-    """A batch for each request of a batch that failed, which is left without any."""
+    """A batch for each request of a batch that could not be run, which is left without any."""
     singles = [Batch([request]) for request in batch.requests]
     batch.requests = []
     return singles
@@ -60,15 +77,20 @@ def run_once(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = F
     """Run a batch as it is; never raises: afterwards it has results or an error. Arguments as ``run_batch``."""
     batch.start_ns = batch.input_ns = monotonic_ns()
     # Requests with and without regions are never put together.
-    in_regions = batch.requests[0].terms.regions is not None
+    is_plain = spec.assembly is None
+    in_regions = is_plain and batch.requests[0].terms.regions is not None
     try:
         inputs = batch.inputs
         if inputs is None:
-            inputs = gather_from_regions(batch, spec) if in_regions else gather(batch, spec)
+            put_together = gather_from_regions if in_regions else gather if is_plain else assemble
+            inputs = put_together(batch, spec)
             batch.input_ns = monotonic_ns()
         results = instance.execute(inputs, batch.outputs)
         batch.infer_ns = monotonic_ns()
-        batch.results = check_results(batch, results, spec)
+        if is_plain:
+            batch.results = check_results(batch, results, spec)
+        else:
+            take_apart(batch, results, spec)
         if in_regions and places:
             place_results(batch, batch.results)
     except NaiadError as error:

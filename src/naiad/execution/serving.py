@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from naiad.config.spec import ModelSpec
 from naiad.request import InferRequest, Recipient
 from naiad.scheduling.budget import RequestBudget
+from naiad.telemetry.custom_metrics import CustomMetrics
+from naiad.telemetry.statistics import ModelStatistics
+from naiad.telemetry.tracing import Sampler
 
 
 class ServingModel(Recipient, Protocol):
@@ -44,3 +48,40 @@ class ServingModel(Recipient, Protocol):
 
     def expect_no_more(self) -> None:
         """As ``LoadedModel.expect_no_more``."""
+
+    def tell_batches(self) -> None:
+        """From now on tell requests that are steps of ensembles which batch they run in."""
+
+
+class LoadedVersion(ServingModel, Protocol):
+    """A loaded version as those see it who look after it: one with instances, or an ensemble."""
+
+    namespace: str
+    metrics: CustomMetrics
+
+    @property
+    def statistics(self) -> ModelStatistics:
+        """The counters, up to date."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were accepted, or are expected, and not answered for good."""
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The processes that it runs in beside the server's."""
+
+    def trace_with(self, sampler: Sampler | None) -> None:
+        """Trace the requests that ``sampler`` chooses from now on, or none."""
+
+    def stop_accepting(self) -> None:
+        """Refuse new requests; those accepted go on."""
+
+    def when_drained(self, callback: Callable[[], object]) -> None:
+        """Call back as soon as no accepted request is left, at once when there is none."""
+
+    def close(self, timeout: float | None = None) -> bool:
+        """End what it runs in, in a thread; False when that did not end in time."""
+
+    def detach(self) -> None:
+        """Give the loop's own resources back; the last call on the loop."""

@@ -68,7 +68,7 @@ class ModelTracer:
             try:
                 times = _timestamps(request, batch, answered_ns, sent_ns, has_run)
                 timestamps = tuple(times) if sampler.timestamps else ()
-                tensors = self._tensors(request, _rows(batch, begin, row) if given is None else given)
+                tensors = self._tensors(request, _rows(batch, index, begin, row) if given is None else given)
             except Exception:
                 # The answers are out, and nothing of them may depend on a trace.
                 logger.exception("a trace of model '%s' could not be made", self._model)
@@ -87,12 +87,14 @@ class ModelTracer:
         return (*found, *traced_tensors(BACKEND_OUTPUT, outputs, wanted, room))
 
 
-def _rows(batch: Batch, begin: int, end: int) -> Mapping[str, Array]:
+def _rows(batch: Batch, index: int, begin: int, end: int) -> Mapping[str, Array]:
     """What one request of a batch gets."""
     if batch.error is not None:
         return {}
     if len(batch.requests) == 1:
         return batch.results
+    if batch.parts:
+        return batch.parts[index]
     return {name: array[begin:end] for name, array in batch.results.items()}
 
 

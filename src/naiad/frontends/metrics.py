@@ -55,7 +55,7 @@ class MetricsApplication:
             interval_ms=self._interval_ms,
             custom=self._custom,
             cache=self._cache,
-            in_flight=InFlight(budget.requests, budget.bytes, budget.refused),
+            in_flight=InFlight(budget.requests, budget.bytes, budget.refused, budget.cancelled.by_reason),
             more=own_families(self._engine),
         )
         exchange.send_status(200, CONTENT_TYPE, page)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import InternalError, NaiadError
-from naiad.execution.model import LoadedModel
+from naiad.execution.serving import LoadedVersion
 from naiad.lifecycle.states import NEXT, ModelState
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class VersionEntry:
     version: int
     state: ModelState = ModelState.UNKNOWN
     reason: str = ""
-    model: LoadedModel | None = None
+    model: LoadedVersion | None = None
     config: Any = None
     asker: Asker | None = None
     folder: ModelFolder | None = None
@@ -83,7 +83,7 @@ class ModelEntry:
     name: str
     versions: dict[int, VersionEntry] = field(default_factory=dict)
     problem: NaiadError | None = None
-    serving: LoadedModel | None = None
+    serving: LoadedVersion | None = None
     answering: ServingModel | None = None
     routing: Routing | None = None
     files: Fingerprint | None = None
@@ -107,7 +107,7 @@ class ModelEntry:
         """The versions that serve, ascending."""
         return sorted((v for v in self.versions.values() if v.state is ModelState.READY), key=lambda v: v.version)
 
-    def loaded(self) -> list[LoadedModel]:
+    def loaded(self) -> list[LoadedVersion]:
         """The same as models."""
         return [version.model for version in self.ready() if version.model is not None]
 

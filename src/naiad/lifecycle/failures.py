@@ -21,6 +21,7 @@ from naiad.lifecycle.candidate import NoVersionError
 from naiad.lifecycle.entries import VersionEntry
 from naiad.lifecycle.states import ModelState
 from naiad.repository.overrides import UnusableFilesError
+from naiad.scheduling.ensemble_graph import EnsembleError
 
 logger = logging.getLogger("naiad")
 
@@ -44,8 +45,10 @@ def not_reloaded(problem: NaiadError) -> str:
 
 
 def is_of_the_model(problem: NaiadError) -> bool:
-    """Whether the configuration is wrong in a way that the reference finds before it tries a version."""
-    return isinstance(problem, ConfigProblemsError) and not problem.is_of_loading
+    """Whether the reference finds what is wrong before it tries a version: in a configuration, or between models."""
+    return isinstance(problem, EnsembleError) or (
+        isinstance(problem, ConfigProblemsError) and not problem.is_of_loading
+    )
 
 
 def reason_of(problem: NaiadError) -> str:
@@ -68,6 +71,8 @@ def not_found(name: str, problem: NaiadError) -> NaiadError:
 
 def load_failed(name: str, versions: Iterable[VersionEntry], problem: NaiadError) -> NaiadError:
     """The answer to a load of which a version failed with ``problem``."""
+    if isinstance(problem, EnsembleError):
+        return ModelLoadError(f"load failed for model '{name}': {problem}\n")
     if is_of_the_model(problem):
         return not_found(name, problem)
     failed = (v for v in versions if v.state is ModelState.UNAVAILABLE and not v.was_unloaded)

@@ -88,7 +88,8 @@ class InPlace:
         """How many instances a model has with the groups of ``found`` for each that it has now; 1 if they are wrong."""
 
         def counted() -> float:
-            pairs = [(v.model.spec, _regrouped(v, v.model, found)[1]) for v in versions if v.model is not None]
+            loaded = [(v, v.model) for v in versions if isinstance(v.model, LoadedModel)]
+            pairs = [(model.spec, _regrouped(v, model, found)[1]) for v, model in loaded]
             before = sum(spec.instance_count for spec, _ in pairs)
             return sum(spec.instance_count for _, spec in pairs) / before if before else 1.0
 
@@ -127,8 +128,8 @@ class InPlace:
     ) -> None:
         """Start what a version needs beyond what it has."""
         model = version.model
-        if model is None:
-            raise InternalError(f"version {version.version} serves without a model")
+        if not isinstance(model, LoadedModel):
+            raise InternalError(f"version {version.version} serves without instances")
         if model.leaving >= MAX_LEAVING:
             raise UnavailableError(
                 f"{model.leaving} earlier instances of model '{model.name}' still finish their requests: load it again "

@@ -15,6 +15,8 @@ from naiad.backends import registry
 from naiad.backends.base import Backend, BackendContext
 from naiad.backends.hosted import choice
 from naiad.cache.local import LocalCache
+from naiad.cache.redis import RedisCache
+from naiad.config.backend_view import as_backend_sees
 from naiad.config.labels import with_labels
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import PreparedConfig, finish, prepare
@@ -23,12 +25,16 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.child_calls import Models
 from naiad.execution.model import LoadedModel
+from naiad.execution.rate_limits import RateLimits
+from naiad.execution.remote_cache import SharedCache
 from naiad.execution.shared_process import SharedProcesses
 from naiad.execution.warmup import Warmup
+from naiad.lifecycle.batch_strategy import load_strategy
 from naiad.lifecycle.candidate import Finder
 from naiad.lifecycle.measuring import LoadMeter, files_bytes, process_bytes
 from naiad.lifecycle.warmup import samples_of
 from naiad.repository.agents import AgentDirectory
+from naiad.repository.identity import identity_of
 from naiad.scheduling.budget import RequestBudget
 from naiad.telemetry.custom_metrics import CustomMetrics
 
@@ -40,8 +46,9 @@ class LoadSettings:
     """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
 
     ``retries`` says how often a failed load is tried again, ``shared`` has the processes that models share, ``cache``
-    the answers of those with a response cache, ``budget`` bounds the requests to all of them, ``agents`` finds
-    repository agents. With ``auto_warmup`` models are warmed up that do not say how.
+    the answers of those with a response cache, ``budget`` bounds the requests to all of them, ``limits`` has the
+    resources that their instances share, None where they share none, ``agents`` finds repository agents. With
+    ``auto_warmup`` models are warmed up that do not say how.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -50,8 +57,9 @@ class LoadSettings:
     cores: int = 0
     retries: int = 0
     shared: SharedProcesses = field(default_factory=SharedProcesses)
-    cache: LocalCache | None = None
+    cache: LocalCache | RedisCache | None = None
     budget: RequestBudget = field(default_factory=RequestBudget)
+    limits: RateLimits | None = None
     auto_warmup: bool = False
     agents: AgentDirectory = field(default_factory=AgentDirectory)
 
@@ -94,6 +102,14 @@ def load_version(
     prepared, backend, spec = start_backend(source, version, read, settings, created)
     try:
         warmup = make_warmup(spec, source.folder(version), settings, models, not_wanted)
+        strategy = load_strategy(
+            spec,
+            version,
+            prepared.config,
+            source.folder(version),
+            prepared.version_directory,
+            backend.context.backend_config.get(registry.BACKEND_DIRECTORY, ""),
+        )
     except BaseException:
         backend.close()
         raise
@@ -104,8 +120,10 @@ def load_version(
         loop,
         models=models,
         metrics=metrics,
-        cache=_cache_of(spec, settings.cache),
+        cache=_cache_of(spec, settings.cache, lambda: identity_of(source, version, prepared.config)),
         budget=settings.budget,
+        strategy=strategy,
+        limits=settings.limits,
     )
     model.start(warmup)
     if meter is not None:
@@ -116,14 +134,18 @@ def load_version(
     return model, prepared.config
 
 
-def _cache_of(spec: ModelSpec, cache: LocalCache | None) -> LocalCache | None:
+def _cache_of(
+    spec: ModelSpec, cache: LocalCache | RedisCache | None, identity: Callable[[], str]
+) -> LocalCache | SharedCache | None:
     if spec.is_cached and cache is None:
         logger.warning(
             "model '%s' asks for a response cache, and the server has none: give it one with --cache-config, or remove "
             "'response_cache'",
             spec.name,
         )
-    return cache if spec.is_cached else None
+    if not spec.is_cached:
+        return None
+    return SharedCache(cache, identity()) if isinstance(cache, RedisCache) else cache
 
 
 def make_warmup(
@@ -173,7 +195,7 @@ def start_backend(
             backend.complete(prepared.config)
         spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
         backend.config = prepared.config
-        backend.start(spec)
+        backend.start(as_backend_sees(spec))
     except BaseException as error:
         backend.close()
         if isinstance(error, NaiadError):

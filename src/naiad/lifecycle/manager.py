@@ -10,15 +10,16 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from naiad.config.complete import is_ensemble
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, StoreError, UnavailableError
 from naiad.execution.child_calls import Models
-from naiad.execution.model import LoadedModel
-from naiad.execution.serving import ServingModel
+from naiad.execution.serving import LoadedVersion, ServingModel
 from naiad.lifecycle.asking import Asker, AskingModels, Done
 from naiad.lifecycle.brought import BroughtContent
 from naiad.lifecycle.candidate import Candidate
 from naiad.lifecycle.demand import Demand
+from naiad.lifecycle.ensembles import Ensembles, MissingMemberError
 from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
 from naiad.lifecycle.failures import (
     as_load_error,
@@ -96,7 +97,7 @@ class ModelManager:
     ) -> None:
         self.loaded = False
         self.models: Models | None = None
-        self.on_serving: Callable[[LoadedModel], None] = lambda model: None
+        self.on_serving: Callable[[LoadedVersion], None] = lambda model: None
         self.on_unloading: Callable[[ServingModel], None] = lambda model: None
         self.custom_metrics = CustomMetrics()
         self._settings = settings
@@ -114,6 +115,7 @@ class ModelManager:
         self._brought = BroughtContent()
         self._fetching = asyncio.Semaphore(FETCHES)
         self._meters: set[LoadMeter] = set()
+        self._ensembles = Ensembles(self, settings)
         self.demand = Demand(self, memory.demand_s) if memory.demand_s else None
         self.memory = ModelMemory(self.entries, memory, self._is_held, self._retire_model, self._retirements.models)
 
@@ -192,7 +194,11 @@ class ModelManager:
         """
         self._check_explicit()
         for key in await self._keys(name, overrides, asker):
+            self._ensembles.wanted(key)
             await self._load_one(key, overrides, asker)
+        if asker is None:
+            # Those that were waiting for it are there when it is said to be.
+            await self._ensembles.settled()
 
     async def _keys(self, name: str, overrides: Overrides, asker: Asker | None) -> list[str]:
         if not self._catalog.has_namespaces or "/" in name:
@@ -306,7 +312,8 @@ class ModelManager:
     async def unload_model(self, name: str, unload_dependents: bool = False, asker: Asker | None = None) -> None:
         """Let a model go: it refuses new requests from now on and ends when its last one is answered.
 
-        That end is not waited for. An unknown model is as good as unloaded. ``unload_dependents`` concerns ensembles.
+        That end is not waited for. An unknown model is as good as unloaded. With ``unload_dependents`` those go too
+        that were loaded for an ensemble, once no other one needs them.
 
         Raises:
             UnavailableError: the server does not run in explicit mode, or too much is under way.
@@ -316,7 +323,45 @@ class ModelManager:
         keys = self.entries.keys_of(name) if isinstance(self.entries, NamespacedEntries) else ()
         for key in keys or (name,):
             async with self._turn(key, asker, undoes=True):
+                members = self._ensembles.members_of_entry(key) if unload_dependents else ()
+                self._ensembles.not_wanted(key)
                 self._unload(key)
+            await self._ensembles.unload_members(members)
+
+    # Members of ensembles
+
+    async def load_member(self, name: str, asker: Asker) -> bool:
+        """As ``ensembles.Owner``: where models are loaded on request; elsewhere what is under way is waited for."""
+        keys = self._keys_seen(name)
+        name = keys[0] if len(keys) == 1 else name
+        async with self._turn(name, asker) as operation:
+            entry = self.entries.get(name)
+            is_tried = entry is not None and (entry.serving is not None or (entry.has_failed and not self.loaded))
+            if is_tried or not (self._is_explicit or self.loadable_key(name)):
+                return False
+            await self._load_found(name, NO_OVERRIDES, False, operation)
+            return True
+
+    async def unload_member(self, name: str) -> None:
+        """As ``ensembles.Owner``."""
+        async with self._turn(name, None, undoes=True):
+            self._ensembles.not_wanted(name)
+            self._unload(name)
+
+    def retire_ensemble(self, entry: ModelEntry, version: VersionEntry, problem: NaiadError) -> None:
+        """As ``ensembles.Owner``."""
+        logger.warning("unloading '%s' version %d: %s", entry.name, version.version, problem)
+        entry.files = None
+        if isinstance(problem, MissingMemberError):
+            version.reason_gone = f"{UNLOADED}: {problem}"
+        else:
+            entry.problem = problem
+        self._retire(entry, version)
+        entry.choose_serving()
+
+    def begin_again(self, name: str) -> asyncio.Task[None]:
+        """As ``ensembles.Owner``."""
+        return self._begin(self._load_one(name), lambda error: None)
 
     def _unload(self, name: str) -> None:
         entry = self.entries.get(name)
@@ -387,10 +432,11 @@ class ModelManager:
             return
         self.names.refresh(done)
 
-    def _begin(self, work: Coroutine[Any, Any, None], done: Done) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None], done: Done) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, done))
+        return task
 
     def _ended(self, done: Done, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -526,8 +572,10 @@ class ModelManager:
         loop = asyncio.get_running_loop()
         meter = LoadMeter(self._meters)
 
-        async def load() -> tuple[LoadedModel, Any]:
+        async def load() -> tuple[LoadedVersion, Any]:
             self._operations.check_open(name)
+            if is_ensemble(found.read.config):
+                return await self._ensembles.load(name, version.version, found, asker, models, self.custom_metrics)
             return await in_thread(
                 load_version,
                 found.source,
@@ -556,11 +604,12 @@ class ModelManager:
             permit.give_back()
         self._serve(name, version, found, model, config, monotonic() - begun)
         self.on_serving(model)
+        self._ensembles.came()
         return None
 
     @staticmethod
     def _serve(
-        name: str, version: VersionEntry, found: Candidate, model: LoadedModel, config: Any, seconds: float
+        name: str, version: VersionEntry, found: Candidate, model: LoadedVersion, config: Any, seconds: float
     ) -> None:
         model.statistics.load_seconds = seconds
         model.namespace = found.source.namespace
@@ -586,7 +635,7 @@ class ModelManager:
     def routing(self, entry: ModelEntry) -> Routing:
         """The routes of a model, from the first time on that somebody asks for them."""
         if entry.routing is None:
-            entry.routing = Routing(entry.name, self.on_unloading)
+            entry.routing = Routing(entry.name, self._forget)
             entry.choose_serving()
         return entry.routing
 
@@ -594,7 +643,12 @@ class ModelManager:
         model = version.model
         self._retirements.begin(entry, version)
         if model is not None:
-            self.on_unloading(model)
+            self._forget(model)
+
+    def _forget(self, model: ServingModel) -> None:
+        """A model goes, or what stood for several versions of one."""
+        self._ensembles.went(model)
+        self.on_unloading(model)
 
     # The end
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from naiad.backends.base import Backend
-    from naiad.execution.model import LoadedModel
+    from naiad.execution.serving import LoadedVersion
 
 DEVICE: Final = "CPU"
 
@@ -89,7 +89,7 @@ def process_bytes(pids: Iterable[int]) -> dict[int, int]:
     return found
 
 
-def shared_out(pids: Mapping[LoadedModel, Iterable[int]], memory: Mapping[int, int]) -> dict[LoadedModel, int]:
+def shared_out(pids: Mapping[LoadedVersion, Iterable[int]], memory: Mapping[int, int]) -> dict[LoadedVersion, int]:
     """What each model has of the memory of its processes."""
     users = Counter(pid for found in pids.values() for pid in set(found))
     return {model: sum(memory.get(pid, 0) // users[pid] for pid in set(found)) for model, found in pids.items()}

@@ -24,7 +24,7 @@ from naiad.lifecycle.threads import in_thread
 from naiad.scheduling.eviction import Resident, idle, to_make_room
 
 if TYPE_CHECKING:
-    from naiad.execution.model import LoadedModel
+    from naiad.execution.serving import LoadedVersion
     from naiad.lifecycle.candidate import Candidate
     from naiad.lifecycle.entries import ModelEntry
 
@@ -73,7 +73,7 @@ class ModelMemory:
         settings: MemorySettings,
         is_held: Callable[[str], bool],
         retire: Callable[[ModelEntry, str], None],
-        retiring: Collection[LoadedModel],
+        retiring: Collection[LoadedVersion],
         clock: Clock | None = None,
     ) -> None:
         self.evictions: Counter[str] = Counter()
@@ -336,12 +336,12 @@ def entry_bytes(entry: ModelEntry) -> int:
     return held_bytes(entry.loaded())
 
 
-def measured_bytes(models: Iterable[LoadedModel]) -> int:
+def measured_bytes(models: Iterable[LoadedVersion]) -> int:
     """What was measured of some versions of a model."""
     return sum(model.statistics.memory_bytes for model in models)
 
 
-def held_bytes(models: Iterable[LoadedModel]) -> int:
+def held_bytes(models: Iterable[LoadedVersion]) -> int:
     """What some versions of a model hold; as much as the model says that it takes, where it says so."""
     found = list(models)
     return max([measured_bytes(found), *(stated_bytes(model.spec.parameters) or 0 for model in found)])

@@ -20,6 +20,10 @@ MAX_TOGETHER: Final = 1024
 """How many operations of all models may run and wait."""
 
 
+class WaitsForItselfError(InvalidArgumentError):
+    """A model that loads asked for something that could only begin once it is loaded."""
+
+
 class Operation:
     """A load or an unload of one model, from the moment it was asked for until it is over.
 
@@ -54,7 +58,7 @@ class Operations:
         to stay.
 
         Raises:
-            InvalidArgumentError: the asker would wait for itself.
+            WaitsForItselfError: the asker would wait for itself.
             UnavailableError: too many wait.
             ServerStoppingError: no operation begins any more.
         """
@@ -109,7 +113,7 @@ class Operations:
         self.check_open(name)
         queue = self._queues.get(name, deque())
         if asker is not None and any(self._waits_for(ahead, asker) for ahead in queue):
-            raise InvalidArgumentError(
+            raise WaitsForItselfError(
                 f"an operation on model '{name}' was asked for by a model that loads, and would wait for that load to "
                 f"end: '{asker.name}' waits for '{name}', which waits for '{asker.name}'. Models cannot load or unload "
                 "themselves or each other while they load"

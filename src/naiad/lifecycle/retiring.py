@@ -12,7 +12,7 @@ from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import in_thread
 
 if TYPE_CHECKING:
-    from naiad.execution.model import LoadedModel
+    from naiad.execution.serving import LoadedVersion
     from naiad.repository.temporary import ModelFolder
 
 logger = logging.getLogger("naiad")
@@ -25,7 +25,7 @@ class Retirements:
     """Versions on their way out: ``models``. Used on the event loop only."""
 
     def __init__(self) -> None:
-        self.models: set[LoadedModel] = set()
+        self.models: set[LoadedVersion] = set()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._hurry = asyncio.Event()
         self._deadline: float | None = None
@@ -57,7 +57,7 @@ class Retirements:
         timer.cancel()
         return not late and all(task.result() for task in done)
 
-    async def _retire(self, entry: ModelEntry, version: VersionEntry, model: LoadedModel) -> bool:
+    async def _retire(self, entry: ModelEntry, version: VersionEntry, model: LoadedVersion) -> bool:
         is_drained = await self._drain(model)
         if version.asker is not None:
             version.asker.is_closing = True
@@ -71,7 +71,7 @@ class Retirements:
         logger.info("successfully unloaded '%s' version %d", entry.name, version.version)
         return is_drained and is_closed
 
-    async def _drain(self, model: LoadedModel) -> bool:
+    async def _drain(self, model: LoadedVersion) -> bool:
         """Wait until a model has answered all it accepted; False when the time of the server is over before."""
         if model.in_flight == 0:
             return True
@@ -85,7 +85,7 @@ class Retirements:
                 wait.cancel()
         return drained.is_set()
 
-    async def _close(self, model: LoadedModel, folder: ModelFolder | None) -> bool:
+    async def _close(self, model: LoadedVersion, folder: ModelFolder | None) -> bool:
         left_s = None if self._deadline is None else max(CLOSING_S, self._deadline - monotonic())
         try:
             return await in_thread(_end, model, folder, left_s)
@@ -94,7 +94,7 @@ class Retirements:
             return False
 
 
-def _end(model: LoadedModel, folder: ModelFolder | None, left_s: float | None) -> bool:
+def _end(model: LoadedVersion, folder: ModelFolder | None, left_s: float | None) -> bool:
     """Close a model and give back the files that it came from; False when it did not end in ``left_s`` seconds."""
     if folder is not None:
         folder.leave()

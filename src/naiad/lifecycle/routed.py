@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from naiad.config.spec import ModelSpec
-    from naiad.execution.model import LoadedModel
+    from naiad.execution.serving import LoadedVersion
     from naiad.lifecycle.shadow import ShadowTraffic
     from naiad.scheduling.sticky import StickyVersions
 
@@ -55,8 +55,8 @@ class RoutedModel:
 
     def __init__(
         self,
-        shares: Sequence[tuple[LoadedModel, int]],
-        versions: Mapping[int, LoadedModel],
+        shares: Sequence[tuple[LoadedVersion, int]],
+        versions: Mapping[int, LoadedVersion],
         sequences: StickyVersions,
         shadow: ShadowTraffic | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class RoutedModel:
         request.aim(target)
         target.submit(request)
 
-    def _choose(self, terms: RequestTerms) -> tuple[LoadedModel, ShadowTraffic | None]:
+    def _choose(self, terms: RequestTerms) -> tuple[LoadedVersion, ShadowTraffic | None]:
         """The version for a request, and who gets a copy of it."""
         if terms.correlation_id:
             return self._of_sequence(terms.correlation_id, terms.flags), None
@@ -150,6 +150,17 @@ class RoutedModel:
     def cancel(self, request: InferRequest) -> None:
         """Nothing: requests know the version that they were handed to."""
 
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """Nothing: see ``cancel``."""
+
+    def go_on(self, request: InferRequest) -> None:
+        """Nothing: see ``cancel``."""
+
+    def tell_batches(self) -> None:
+        """As ``LoadedModel.tell_batches``, of all its versions."""
+        for model in self._versions.values():
+            model.tell_batches()
+
     def close(self) -> None:
         """It is replaced: take nothing more, and let go of the versions once all is here that was expected."""
         self._is_closed = True
@@ -161,7 +172,7 @@ class RoutedModel:
         self._only = self._shadow = None
         self._versions.clear()
 
-    def _of_sequence(self, correlation_id: int | str, flags: int) -> LoadedModel:
+    def _of_sequence(self, correlation_id: int | str, flags: int) -> LoadedVersion:
         sequences = self._sequences
         number = None if flags & SEQUENCE_START else sequences.version(correlation_id)
         target = None if number is None else self._versions.get(number)

@@ -19,7 +19,7 @@ from naiad.scheduling.sticky import StickyVersions
 from naiad.telemetry.shadows import ShadowStatistics
 
 if TYPE_CHECKING:
-    from naiad.execution.model import LoadedModel
+    from naiad.execution.serving import LoadedVersion
 
 MAX_HISTORY: Final = 16
 """How many earlier routes of a model can be gone back to."""
@@ -53,7 +53,7 @@ class Routing:
         self._sequences: dict[str, StickyVersions] = {}
         self._shadow: ShadowTraffic | None = None
         self._statistics = ShadowStatistics()
-        self._ready: dict[int, LoadedModel] = {}
+        self._ready: dict[int, LoadedVersion] = {}
 
     # Changes
 
@@ -117,7 +117,7 @@ class Routing:
             if differs := _difference(found[0], other):
                 raise InvalidArgumentError(f"requests of model '{self._name}' cannot be shared: {differs}")
 
-    def _check_shadow(self, shadow: LoadedModel, shared: list[LoadedModel]) -> LoadedModel:
+    def _check_shadow(self, shadow: LoadedVersion, shared: list[LoadedVersion]) -> LoadedVersion:
         if shared == [shadow]:
             raise InvalidArgumentError(
                 f"version {shadow.version} of model '{self._name}' gets all requests: it cannot be its own shadow"
@@ -134,7 +134,7 @@ class Routing:
 
     # Who answers
 
-    def follow(self, ready: Iterable[LoadedModel]) -> None:
+    def follow(self, ready: Iterable[LoadedVersion]) -> None:
         """These versions, ascending, are ready now."""
         self._ready = {model.version: model for model in ready}
         self._resolve()
@@ -214,7 +214,7 @@ class Routing:
         if shares:
             self._found[DEFAULT] = self._routed(DEFAULT, shares, self._shadow_of(shares[0][0], len(shares) == 1))
 
-    def _shadow_of(self, first: LoadedModel, is_alone: bool) -> ShadowTraffic | None:
+    def _shadow_of(self, first: LoadedVersion, is_alone: bool) -> ShadowTraffic | None:
         settings = self.routes.shadow
         model = None if settings is None else self._ready.get(settings.version)
         if settings is None or model is None:
@@ -231,7 +231,7 @@ class Routing:
         return ShadowTraffic(settings, model, self._statistics)
 
     def _routed(
-        self, name: str, shares: list[tuple[LoadedModel, int]], shadow: ShadowTraffic | None = None
+        self, name: str, shares: list[tuple[LoadedVersion, int]], shadow: ShadowTraffic | None = None
     ) -> RoutedModel:
         first = shares[0][0]
         versions = {v: model for v, model in self._ready.items() if not _difference(first, model)}
@@ -250,7 +250,7 @@ def configured_routes(config: Any) -> Routes:
         return NO_ROUTES
 
 
-def _difference(one: LoadedModel, other: LoadedModel) -> str:
+def _difference(one: LoadedVersion, other: LoadedVersion) -> str:
     """What keeps two versions from taking the same requests; "" for nothing."""
     a, b = one.spec, other.spec
     parts = {

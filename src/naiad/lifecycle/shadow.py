@@ -145,6 +145,12 @@ class WatchedRequest(InferRequest):
         """The caller gave up."""
         self._target.cancel(self)
 
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """Nothing: requests to decoupled models are not watched."""
+
+    def go_on(self, request: InferRequest) -> None:
+        """Nothing: see ``hold``."""
+
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if self._request is not None:
             # When this raises, an error follows.

@@ -24,6 +24,7 @@ class Group(Enum):
     TRACING = "Tracing"
     BACKEND = "Backend"
     CACHE = "Response Cache"
+    RATE_LIMITER = "Rate Limiter"
     SHARED_MEMORY = "Shared Memory"
     DEPRECATED = "DEPRECATED"
 

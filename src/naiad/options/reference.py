@@ -22,8 +22,6 @@ OTHERS = frozenset(
         "vertex-ai-port",
         "vertex-ai-thread-count",
         "vertex-ai-default-model",
-        "rate-limit",
-        "rate-limit-resource",
         "pinned-memory-pool-byte-size",
         "cuda-memory-pool-byte-size",
         "cuda-virtual-address-size",

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from naiad.options.api_key import API_KEY, ApiKey, repeated_keys
-from naiad.options.cache_config import CACHE_BYTES, CACHE_SETTING, CacheSetting, cache_problems, local_cache_bytes
+from naiad.options.cache_config import (
+    CACHE_BYTES,
+    CACHE_SETTING,
+    CacheSetting,
+    cache_problems,
+    local_cache_bytes,
+    redis_cache,
+)
 from naiad.options.kinds import (
     ADDRESS,
     BACKEND_SETTING,
@@ -34,6 +41,7 @@ from naiad.options.kinds import (
 )
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
+from naiad.options.rate_limit import EXECUTION_COUNT, RATE_LIMIT, RESOURCE_SETTING, ResourceSetting
 from naiad.options.remote_uri import RemoteUri
 from naiad.options.restriction import Restriction, repeated_features, restriction
 from naiad.options.trace_config import TRACE_SETTING, TraceSetting, deprecated_trace, trace_problems
@@ -41,6 +49,8 @@ from naiad.options.trace_config import TRACE_SETTING, TraceSetting, deprecated_t
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
+
+    from naiad.options.redis_config import RedisSettings
 
 _METRICS_SETTING = metrics_setting(
     {"counter_latencies": True, "summary_latencies": False, "histogram_latencies": False}, ("summary_quantiles",)
@@ -302,8 +312,8 @@ class ServerOptions:
         Group.GRPC,
         integer(1, INT32_MAX, below="Error: --grpc-max-response-pool-size must be greater than 0."),
         INT32_MAX,
-        "How many responses of decoupled models may wait on one call for a caller who does not take them, once they "
-        "are more than 1 MiB. A request that brings more is cancelled with an error.",
+        "How many responses of decoupled models may wait on one call for a caller who does not take them, before the "
+        "models are asked to pause; 256 by default. They are also asked once 1 MiB waits.",
     )
     grpc_header_forward_pattern: str = declare(
         Group.GRPC,
@@ -496,7 +506,8 @@ class ServerOptions:
         Group.CACHE,
         CACHE_SETTING,
         (),
-        "Keep answers of models with response_cache { enable: true } in memory, as in local,size=104857600 (bytes).",
+        "Keep answers of models with response_cache { enable: true }: in memory, as in local,size=104857600 (bytes), "
+        "or in Redis, as in redis,host=localhost and, again, redis,port=6379.",
         repeatable=True,
     )
     cache_directory: str = declare(
@@ -505,6 +516,22 @@ class ServerOptions:
         "",
         "Taken for compatibility, without effect: caches are part of naiad.",
         remark="has no effect: caches are part of naiad",
+    )
+
+    rate_limit: str = declare(
+        Group.RATE_LIMITER,
+        RATE_LIMIT,
+        "off",
+        "With execution_count an instance runs when it has the resources of its rate_limiter, and whose turn it is "
+        "goes by how often each ran and by its priority. With off rate_limiter is passed over.",
+    )
+    rate_limit_resource: tuple[ResourceSetting, ...] = declare(
+        Group.RATE_LIMITER,
+        RESOURCE_SETTING,
+        (),
+        "How much there is of a resource, on a device or, without one, on each. Without any of these options it is the "
+        "most that one instance asks for. Upper and lower case are one.",
+        repeatable=True,
     )
 
     allow_client_shm: bool = declare(
@@ -642,9 +669,18 @@ class ServerOptions:
         return settings
 
     @property
+    def limits_rate(self) -> bool:
+        """Whether instances share resources (``--rate-limit=execution_count``)."""
+        return self.rate_limit == EXECUTION_COUNT
+
+    @property
     def local_cache_bytes(self) -> int:
         """The size of the response cache in memory, 0 for none."""
         return local_cache_bytes((*self.cache_config, *self.response_cache_byte_size))
+
+    def redis_cache(self, environment: Mapping[str, str]) -> RedisSettings | None:
+        """Where the response cache in Redis is, None for none; ``environment`` may have the user and the password."""
+        return redis_cache(self.cache_config, environment)
 
     def settings_of(self, backend: str) -> Mapping[str, str]:
         """What holds for one backend: the settings of all backends, overridden by its own."""

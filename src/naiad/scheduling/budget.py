@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Final
 
 from naiad.errors import QueueFullError
+from naiad.telemetry.cancelled import CancelCounts
 
 logger = logging.getLogger("naiad")
 
@@ -37,9 +38,20 @@ class RequestBudget:
     Attributes:
         requests, bytes: held now.
         refused: how many were refused, by the bound that had no room.
+        cancelled: how many calls ended before their answer.
     """
 
-    __slots__ = ("_kind", "_logged_s", "bytes", "max_bytes", "max_per_model", "max_requests", "refused", "requests")
+    __slots__ = (
+        "_kind",
+        "_logged_s",
+        "bytes",
+        "cancelled",
+        "max_bytes",
+        "max_per_model",
+        "max_requests",
+        "refused",
+        "requests",
+    )
 
     def __init__(
         self,
@@ -54,6 +66,7 @@ class RequestBudget:
         self.requests = 0
         self.bytes = 0
         self.refused = dict.fromkeys(BOUNDS, 0)
+        self.cancelled = CancelCounts()
         self._kind = refusal
         self._logged_s = -LOG_EVERY_S
 

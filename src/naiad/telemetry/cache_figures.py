@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class CacheFigures:
     """Counts since the server began, and what is there now. Durations are nanoseconds.
 
-    ``used`` and ``capacity`` are bytes.
+    ``used`` and ``capacity`` are bytes, 0 for a cache elsewhere, of which this server does not know how full it is.
+    ``failures`` are look-ups and insertions that came to nothing because the cache elsewhere did not do its part.
     """
 
     capacity: int
@@ -20,3 +21,4 @@ class CacheFigures:
     evictions: int = 0
     lookup_ns: int = 0
     insertion_ns: int = 0
+    failures: int = 0

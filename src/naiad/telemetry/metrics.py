@@ -44,11 +44,13 @@ class ModelSeries:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What the server holds: unanswered requests, their bytes, and how many were refused by each bound."""
+    """What the server holds: unanswered requests, their bytes, how many were refused by each bound, and how many calls
+    ended before their answer, by the reason."""
 
     requests: int
     bytes: int
     refused: Mapping[str, int]
+    cancelled: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ def render(
         interval_ms: how long a figure of the machine is kept before it is read again.
         host: where the figures of the machine and of this process come from.
         custom: what models made; a family without metrics is left out.
-        cache: of the response cache in memory.
+        cache: of the response cache.
         in_flight: the requests that the server holds and refuses.
         more: further families, each as it is written.
     """
@@ -217,16 +219,22 @@ def _family_block(family: _Family, shown: Sequence[tuple[Labels, ModelStatistics
 
 
 def _cache_blocks(found: CacheFigures) -> Iterator[str]:
-    rows = (
-        ("nv_cache_util", "Share of the response cache that is in use, 0 to 1", found.used / found.capacity),
-        ("nv_cache_num_entries", "Responses in the cache", found.entries),
+    rows: list[tuple[str, str, float]] = [
         ("nv_cache_num_hits", "Look-ups that found a response", found.hits),
         ("nv_cache_num_misses", "Look-ups that found none", found.misses),
         ("nv_cache_num_lookups", "Look-ups", found.hits + found.misses),
-        ("nv_cache_num_evictions", "Responses that made room for others", found.evictions),
         ("nv_cache_lookup_duration", "Microseconds of all look-ups together", found.lookup_ns // 1000),
         ("nv_cache_insertion_duration", "Microseconds of all insertions together", found.insertion_ns // 1000),
-    )
+    ]
+    if found.capacity:
+        rows += [
+            ("nv_cache_util", "Share of the response cache that is in use, 0 to 1", found.used / found.capacity),
+            ("nv_cache_num_entries", "Responses in the cache", found.entries),
+            ("nv_cache_num_evictions", "Responses that made room for others", found.evictions),
+        ]
+    else:
+        text = "Look-ups and insertions that the cache did not answer, or not in time"
+        yield _block("naiad_cache_failures", "counter", text, [("", found.failures)])
     for name, help, value in rows:
         yield _block(name, "gauge", help, [("", value)])
 
@@ -251,6 +259,8 @@ def _in_flight_blocks(found: InFlight) -> Iterator[str]:
     yield _block("naiad_request_bytes_in_flight", "gauge", "Bytes that those requests hold", [("", found.bytes)])
     refused = [(_written({"bound": bound}), count) for bound, count in found.refused.items()]
     yield _block("naiad_requests_refused", "counter", "Requests refused for want of room, by the bound", refused)
+    cancelled = [(_written({"reason": reason}), count) for reason, count in found.cancelled.items()]
+    yield _block("naiad_calls_cancelled", "counter", "Calls that ended before their answer, by the reason", cancelled)
 
 
 def _custom_block(family: Family) -> str:

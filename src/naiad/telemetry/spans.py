@@ -31,11 +31,14 @@ class SpanMaker:
         self._scope = InstrumentationScope("naiad", __version__)
         self._ids = RandomIdGenerator()
 
-    def spans(self, trace: Trace, offset_ns: int) -> Iterator[ReadableSpan]:
-        """The spans of a trace, the outermost first; ``offset_ns`` leads from monotonic times to those of day."""
+    def spans(self, trace: Trace, offset_ns: int, within_span: SpanContext | None = None) -> Iterator[ReadableSpan]:
+        """The spans of a trace, the outermost first; ``offset_ns`` leads from monotonic times to those of day.
+
+        ``within_span`` is that of the trace that it is part of, if it is part of one.
+        """
         model_name = in_utf8(trace.model)
         times = [(name, ns + offset_ns) for name, ns in trace.timestamps]
-        parent = _context_of(trace.parent)
+        parent = within_span or _context_of(trace.parent)
         trace_id = self._ids.generate_trace_id() if parent is None else parent.trace_id
         model = [t for t in times if t[0].startswith(("REQUEST_", "QUEUE_"))]
         compute = [t for t in times if t[0].startswith("COMPUTE_")]
@@ -44,7 +47,7 @@ class SpanMaker:
             "triton.model_name": model_name,
             "triton.model_version": trace.version,
             "triton.trace_id": trace.id,
-            "triton.trace_parent_id": 0,
+            "triton.trace_parent_id": trace.parent_id,
         }
         if trace.request_id:
             attributes["triton.request_id"] = in_utf8(trace.request_id)
@@ -73,6 +76,9 @@ class SpanMaker:
                 instrumentation_scope=self._scope,
             )
             parent = context
+            if known is not None:
+                for child in trace.children:
+                    yield from self.spans(child, offset_ns, context)
 
 
 def _context_of(parent: TraceParent | None) -> SpanContext | None:

@@ -7,19 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from naiad.telemetry.duration import Duration
+from naiad.telemetry.response_statistics import ResponseStatistics
+
 FAILURE_REASONS = ("OTHER", "REJECTED", "CANCELED", "BACKEND")
-
-
-@dataclass(slots=True)
-class Duration:
-    """How often something happened and how long it took in all."""
-
-    count: int = 0
-    ns: int = 0
-
-    def add(self, count: int, ns: int) -> None:
-        self.count += count
-        self.ns += ns
 
 
 @dataclass(slots=True)
@@ -37,8 +28,9 @@ class ModelStatistics:
 
     ``success`` and ``failure`` count requests; ``inference_count`` counts batch items of requests that succeeded;
     ``execution_count`` counts runs of the model; the ``compute_*`` durations are given once per request of a batch, as
-    the protocol defines them, and ``batches`` once per run. ``pending`` is how many requests wait in a queue now, and
-    ``memory_bytes`` what the version holds, as it was measured last.
+    the protocol defines them, and ``batches`` once per run. ``responses`` has what is counted about the first response
+    to each request of a decoupled model, about the second, and so on. ``pending`` is how many requests wait in a queue
+    now, and ``memory_bytes`` what the version holds, as it was measured last.
     """
 
     success: Duration = field(default_factory=Duration)
@@ -57,6 +49,7 @@ class ModelStatistics:
     load_seconds: float = 0.0
     memory_bytes: int = 0
     batches: dict[int, BatchStatistics] = field(default_factory=dict)
+    responses: list[ResponseStatistics] = field(default_factory=list)
 
     def count_failure(self, reason: str, ns: int) -> None:
         """One request that was answered with an error after ``ns``; ``reason`` is one of ``FAILURE_REASONS``."""

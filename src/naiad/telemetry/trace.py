@@ -20,6 +20,8 @@ class Trace:
         tensors: those that are traced; empty when none is.
         parent: the caller's own trace that this one belongs to.
         error: why the request failed, "" when it did not.
+        parent_id: the trace that it is part of, 0 for none.
+        children: traces that are part of it: those of the steps of an ensemble.
     """
 
     id: int
@@ -30,6 +32,13 @@ class Trace:
     tensors: tuple[TracedTensor, ...] = ()
     parent: TraceParent | None = None
     error: str = ""
+    parent_id: int = 0
+    children: tuple[Trace, ...] = ()
+
+    @property
+    def tensor_bytes(self) -> int:
+        """What its tensors hold, with those of its children."""
+        return sum(t.nbytes for t in self.tensors) + sum(child.tensor_bytes for child in self.children)
 
 
 def in_utf8(text: str) -> str:

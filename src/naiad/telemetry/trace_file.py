@@ -33,13 +33,15 @@ MAX_TENSOR_BYTES: Final = 64 << 20
 def trace_text(trace: Trace) -> bytes:
     """The objects of a trace, divided by commas."""
     head: dict[str, object] = {"id": trace.id, "model_name": in_utf8(trace.model), "model_version": trace.version}
+    if trace.parent_id:
+        head["parent_id"] = trace.parent_id
     if trace.request_id:
         head["request_id"] = in_utf8(trace.request_id)
     items = [head]
     if trace.timestamps:
         items.append({"id": trace.id, "timestamps": [{"name": name, "ns": ns} for name, ns in trace.timestamps]})
     items += ({"id": trace.id, "activity": t.activity, "tensor": t.described()} for t in trace.tensors)
-    return b",".join(map(orjson.dumps, items))
+    return b",".join((*map(orjson.dumps, items), *map(trace_text, trace.children)))
 
 
 class _ArrayFile:
@@ -97,7 +99,7 @@ class TraceWriter:
     def put(self, output: TraceOutput, trace: Trace | None) -> None:
         """Write ``trace`` soon; None when no more come for ``output``."""
         if trace is not None:
-            held = sum(t.nbytes for t in trace.tensors)
+            held = trace.tensor_bytes
             waiting = self._given_bytes - self._done_bytes
             if self._items.qsize() >= MAX_WAITING or waiting + held > MAX_TENSOR_BYTES or not self._is_started():
                 self._dropped += 1
@@ -147,7 +149,7 @@ class TraceWriter:
         if trace is None:
             self._finish(output)
         else:
-            self._done_bytes += sum(t.nbytes for t in trace.tensors)
+            self._done_bytes += trace.tensor_bytes
             self._write(output, trace)
         if self._items.empty():
             while self._unflushed:

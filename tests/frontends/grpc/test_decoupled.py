@@ -251,31 +251,63 @@ def test_parameters_of_responses_stand_beside_the_final_one(tmp_path: Path) -> N
 # Callers who are slow
 
 
-def test_a_slow_caller_loses_the_request_that_brings_too_much(tmp_path: Path) -> None:
+def test_the_requests_of_a_slow_caller_are_held(tmp_path: Path) -> None:
+    async def scenario(services: Services, model: PlayedModel) -> None:
+        caller = Caller(services)
+        caller.send(asking(0, id="much"), asking(0, id="little"), asking(0, id="done"))
+        much, little, done = model.requests
+        for n in range(5):
+            much.respond_part(value(n), None, False)
+        assert model.held == {}
+        caller.call.congested = True
+        done.respond_part(value(0), None, True)
+        assert model.held == {}, "a request that is over"
+        much.respond_part(value(5), None, False)
+        assert list(model.held) == [much]
+        assert 400 < model.held[much] <= 500
+        little.respond_part(value(6), None, False)
+        # All of a caller's requests together have this long.
+        assert model.held[little] <= model.held[much]
+        # What was on its way is kept, and the end is the end.
+        much.respond_part(value(7), None, True)
+        caller.call.drain()
+        # The one that is over is not let go on.
+        assert list(model.held) == [much]
+        little.respond_part(None, None, True)
+        answers = await caller.rest()
+        assert len(answers) == 5 + 4 + 1
+        assert model.cancelled == []
+
+    played(tmp_path, scenario)
+
+
+def test_so_many_responses_may_wait_as_the_option_says(tmp_path: Path) -> None:
     async def scenario(services: Services, model: PlayedModel) -> None:
         services.streams = StreamService(services.house.engine, max_waiting=3)
         caller = Caller(services)
-        caller.send(asking(0, id="much"), asking(0, id="little"))
-        much, little = model.requests
-        for n in range(5):
-            much.respond_part(value(n), None, False)
-        assert model.cancelled == []
-        caller.call.congested = True
+        caller.send(floats(0))
         for n in range(3):
-            much.respond_part(value(n), None, False)
-        assert model.cancelled == []
-        # The end alone needs no room.
-        little.respond_part(None, None, True)
-        much.respond_part(value(3), None, False)
-        assert model.cancelled == [much]
-        much.respond_part(value(4), None, False)
-        much.respond_part(None, None, True)
-        answers = await caller.rest()
-        assert len(answers) == 5 + 3 + 2
-        assert answers[-2] == end("little")
-        assert "faster than they are taken" in answers[-1].error_message
-        assert answers[-1].infer_response.id == "much"
-        assert answers[-1].infer_response.parameters[FINAL].bool_param
+            assert model.held == {}
+            model.last.respond_part(value(n), None, False)
+        assert list(model.held) == [model.last]
+        caller.call.drain()
+        assert model.held == {}
+        model.last.respond_part(None, None, True)
+        assert len(await caller.rest()) == 3
+
+    played(tmp_path, scenario)
+
+
+def test_a_held_request_that_its_caller_gives_up_is_cancelled(tmp_path: Path) -> None:
+    async def scenario(services: Services, model: PlayedModel) -> None:
+        caller = Caller(services)
+        caller.send(floats(0))
+        caller.call.congested = True
+        model.last.respond_part(value(0), None, False)
+        caller.call.give_up()
+        assert model.cancelled == [model.last]
+        caller.call.drain()
+        assert list(model.held) == [model.last], "let go on after it was given up"
 
     played(tmp_path, scenario)
 
@@ -287,11 +319,11 @@ def test_a_caller_who_takes_its_responses_in_the_end_gets_all(tmp_path: Path) ->
         caller.send(floats(0))
         for _ in range(4):
             caller.call.congested = True
-            for n in range(3):
+            for n in range(4):
                 model.last.respond_part(value(n), None, False)
             caller.call.drain()
         model.last.respond_part(None, None, True)
-        assert len(await caller.rest()) == 12
+        assert len(await caller.rest()) == 16
 
     played(tmp_path, scenario)
 

@@ -90,6 +90,9 @@ def _check_pair(model: str, given: TensorSpec, made: TensorSpec) -> None:
             f"model '{model}': output '{made.name}' must have the data type of input '{given.name}': "
             f"found {made.dtype.config}, expected {given.dtype.config}"
         )
+    if given.allow_ragged_batch or made.allow_ragged_batch:
+        # Elements one behind the other, in any number.
+        return
     if _fixed_difference(given.dims, made.dims):
         raise ModelLoadError(
             f"model '{model}': output '{made.name}' must have the dims of input '{given.name}': "

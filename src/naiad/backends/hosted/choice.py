@@ -27,6 +27,7 @@ _PYTHON_EXPECTED: Final = (
     '"process" or nothing: each instance of a Python model is a process of its own, since its code would hold up '
     "whatever shares an interpreter with it"
 )
+_STAYS_EXPECTED: Final = '"thread" or nothing: the models of this backend run on the loop of the server'
 _KNOWN: Final = re.compile(r"thread|process|shared(:[A-Za-z0-9_.-]{1,64})?")
 
 
@@ -56,6 +57,10 @@ def create(backend: str, context: BackendContext, config: Any, shared: SharedPro
         _check_python(context, given)
         return made
     chosen = execution_of(context, given)
+    if chosen.way != THREAD and registry.stays(backend):
+        if KEY in given:
+            raise ParameterReader(context.model, given).refused(KEY, _STAYS_EXPECTED)
+        chosen = Execution(THREAD)
     if chosen.way == THREAD:
         return registry.create(backend, context)
     # Imported here: a server whose models all run in threads does not pay for it.

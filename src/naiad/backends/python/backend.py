@@ -47,6 +47,7 @@ class PythonBackend(Backend):
 
     _environment: Environment | None = None
     _decoupled = False
+    _splits_failed = False
     _source: Source | None = None
 
     def __init__(self, context: BackendContext, backend_py: Path | None = None) -> None:
@@ -76,6 +77,7 @@ class PythonBackend(Backend):
         """Check the model file, the settings and the environment."""
         self._code().describe(self.config)
         self._decoupled = spec.decoupled
+        self._splits_failed = spec.splits_failed
         self._timeout_s(_START_S)
         self._check_shared_memory()
         forced = spec.parameters.get(_FORCE_CPU, "yes")
@@ -113,6 +115,7 @@ class PythonBackend(Backend):
             "args": arguments,
             "config": orjson.loads(described),
             "decoupled": self._decoupled,
+            "splits_failed": self._splits_failed,
             "memory_bytes": limits.memory_bytes,
         }
         return ChildSpec(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from naiad.config.complete import ENSEMBLE
+from naiad.config.ensemble import are_exclusive
 from naiad.config.problems import Violation
 
+MAX_STEPS: Final = 1024
+"""Steps of one ensemble: each costs a request to it memory."""
 _AT = "ensemble_scheduling"
 
 
@@ -38,20 +41,28 @@ def _foreign_sections(config: Any) -> Iterator[Violation]:
 
 
 def _steps(config: Any) -> Iterator[Violation]:
-    if not config.ensemble_scheduling.step:
+    steps = config.ensemble_scheduling.step
+    if not steps:
         yield Violation(_AT, f"must specify 'step' for ensemble '{config.name}'")
-    written = {tensor.name for tensor in config.input}
-    for index, step in enumerate(config.ensemble_scheduling.step):
+    if len(steps) > MAX_STEPS:
+        text = f"ensemble '{config.name}' has {len(steps)} steps, more than {MAX_STEPS}: divide it into several"
+        yield Violation(_AT, text)
+        return
+    inputs = {tensor.name for tensor in config.input}
+    writers: dict[str, list[Any]] = {}
+    for index, step in enumerate(steps):
         path = f"{_AT}.step[{index}]"
         for field in ("model_name", "input_map", "output_map"):
             if not getattr(step, field):
                 text = f"must specify '{field}' in step {index} of ensemble '{config.name}'"
                 yield Violation(path, text)
         for tensor in sorted(step.output_map.values()):
-            if tensor in written:
+            before = writers.setdefault(tensor, [])
+            # Two steps of which one or the other runs may write the same.
+            if tensor in inputs or not all(are_exclusive(step.input_map, other.input_map) for other in before):
                 text = f"ensemble tensor '{tensor}' can appear in an output map only once for ensemble"
                 yield Violation(f"{path}.output_map", f"{text} '{config.name}' step {index}")
-            written.add(tensor)
+            before.append(step)
 
 
 def _flow(config: Any) -> Iterator[Violation]:
@@ -67,8 +78,43 @@ def _flow(config: Any) -> Iterator[Violation]:
     for index, name in enumerate(outputs):
         if name not in written:
             yield Violation(f"output[{index}]", f"ensemble output '{name}' for ensemble {config.name}' is not used")
+    yield from _unconnected(config, set(inputs))
     for name in sorted(written - read - set(outputs)):
         yield Violation(_AT, f"ensemble tensor '{name}' is unused in ensemble '{config.name}'")
-    for name in sorted(read - written - set(inputs)):
-        text = f"ensemble tensor '{name}' of ensemble '{config.name}' is read by a step, but neither an input nor"
-        yield Violation(_AT, f"{text} the output of a step")
+
+
+def _unconnected(config: Any, known: set[str]) -> Iterator[Violation]:
+    """Tensors that no step can ever write, as none of those before it can run: nobody writes theirs, or in a circle."""
+    waiting = [
+        (frozenset(step.input_map.values()), frozenset(step.output_map.values()))
+        for step in config.ensemble_scheduling.step
+    ]
+    while able := [step for step in waiting if known.issuperset(step[0])]:
+        waiting = [step for step in waiting if not known.issuperset(step[0])]
+        known = known.union(*(outputs for _, outputs in able))
+    lacking = sorted(frozenset().union(*(inputs for inputs, _ in waiting)) - known)
+    if not lacking:
+        return
+    late = sorted(frozenset().union(*(outputs for _, outputs in waiting)))
+    outputs = [(i, tensor.name) for i, tensor in enumerate(config.output) if tensor.name in late]
+    for index, name in outputs or [(-1, late[0] if late else "")]:
+        path = _AT if index < 0 else f"output[{index}]"
+        text = f"output '{name}' for ensemble '{config.name}' is not written: at least one of its depending tensors, "
+        yield Violation(path, f"{text}'{_first(config, name, lacking)}', is not connected")
+
+
+def _first(config: Any, output: str, lacking: list[str]) -> str:
+    """Of the tensors that nobody can write, one that ``output`` depends on: the first that is no step's output at all,
+    where there is one."""
+    writers: dict[str, list[Any]] = {}
+    for step in config.ensemble_scheduling.step:
+        for tensor in step.output_map.values():
+            writers.setdefault(tensor, []).append(step)
+    found, waiting = {output}, [output]
+    while waiting:
+        for step in writers.get(waiting.pop(), []):
+            fresh = set(step.input_map.values()) - found
+            found |= fresh
+            waiting += fresh
+    before = [tensor for tensor in lacking if tensor in found] or lacking
+    return next((tensor for tensor in before if tensor not in writers), before[-1])

@@ -45,8 +45,8 @@ class Call(Protocol):
     Attributes:
         owner: told when the caller gives up; set by the service, forgotten when the call is finished.
         ended: finished or given up.
-        congested: answers pile up because the caller does not take them; ``on_drained`` is called when they no longer
-            do.
+        congested: answers pile up because the caller does not take them.
+        on_drained: called when they no longer do, and whenever all answers have been written.
     """
 
     owner: Owner | None

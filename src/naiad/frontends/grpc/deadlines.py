@@ -15,6 +15,8 @@ TICK_NS: Final = 5_000_000
 """A call ends at most this long after its deadline, and never before it."""
 LONGEST_NS: Final = 366 * 86_400 * 10**9
 """A longer time is no deadline."""
+CLOSE_NS: Final = 20_000_000
+"""A caller that gives up so shortly before its deadline does so because of it."""
 _STALE: Final = 256
 
 
@@ -53,6 +55,10 @@ class Deadlines:
             if self._ticks[0] == tick:
                 self._arm()
         bucket.add(call)
+
+    def is_about_to_pass(self, call: Expiring) -> bool:
+        """Whether the deadline of ``call`` is at most ``CLOSE_NS`` away."""
+        return 0 < call.tick <= (self._clock.now_ns() + CLOSE_NS) // TICK_NS + 1
 
     def remove(self, call: Expiring) -> None:
         """Forget a call that has ended."""

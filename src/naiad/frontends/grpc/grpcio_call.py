@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.errors import NaiadError
 from naiad.frontends.grpc.admission import admitted
 from naiad.frontends.grpc.call import Buffer, Method, Methods, Owner, Receiver, Streaming, Unary
+from naiad.telemetry.cancelled import CancelCounts
 from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status, shorten_text
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class GrpcioCall:
 
     __slots__ = (
         "_arrived",
+        "_cancelled",
         "_context",
         "_queue",
         "_queued_bytes",
@@ -45,7 +47,8 @@ class GrpcioCall:
         "owner",
     )
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, cancelled: CancelCounts) -> None:
+        self._cancelled = cancelled
         self.owner: Owner | None = None
         self.on_drained: Callable[[], None] | None = None
         self.ended = False
@@ -197,10 +200,12 @@ class GrpcioCall:
 
     def _written(self, size: int) -> None:
         self._queued_bytes -= size
-        if self.congested and self._queued_bytes <= DRAINED_BYTES:
+        was_congested = self.congested
+        if was_congested and self._queued_bytes <= DRAINED_BYTES:
             self.congested = False
-            if self.on_drained is not None and not self.ended:
-                self._guarded(self.on_drained)
+        is_drained = not self._queued_bytes or (was_congested and not self.congested)
+        if is_drained and self.on_drained is not None and not self.ended:
+            self._guarded(self.on_drained)
 
     def _give_up(self) -> None:
         """The caller is gone, unless the call was finished before."""
@@ -212,6 +217,12 @@ class GrpcioCall:
     def _tell_owner(self) -> None:
         owner, self.owner = self.owner, None
         if owner is not None:
+            # grpcio does not tell a caller that cancels from one that is gone.
+            left_s = self._context.time_remaining()
+            if left_s is not None and left_s <= 0:
+                self._cancelled.deadline += 1
+            else:
+                self._cancelled.client_cancel += 1
             try:
                 owner.cancel()
             except Exception:
@@ -242,8 +253,9 @@ class CallsInFlight:
         idle: set while no call is in flight.
     """
 
-    def __init__(self, methods: Methods, gate: Gate | None = None) -> None:
+    def __init__(self, methods: Methods, gate: Gate | None = None, cancelled: CancelCounts | None = None) -> None:
         self._methods = methods
+        self._cancelled = CancelCounts() if cancelled is None else cancelled
         self._gate = gate
         self._calls: set[GrpcioCall] = set()
         self.refusal: tuple[int, str] | None = None
@@ -264,7 +276,7 @@ class CallsInFlight:
 
     def _handler(self, path: str) -> Callable[[Any, Any], Any]:
         async def handle(requests: Any, context: Any) -> None:
-            call = GrpcioCall(context)
+            call = GrpcioCall(context, self._cancelled)
             if self.refusal is not None:
                 await call.refuse(*self.refusal)
                 return

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.call import Methods
+    from naiad.telemetry.cancelled import CancelCounts
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +61,10 @@ class GrpcioTransport:
         tls: TlsFiles | None = None,
         option: str = "--grpc-port",
         gate: Gate | None = None,
+        cancelled: CancelCounts | None = None,
     ) -> None:
         self._methods = methods
+        self._cancelled = cancelled
         self._host = host
         self._port = port
         self._limits = limits or GrpcLimits()
@@ -97,7 +100,7 @@ class GrpcioTransport:
                 f"--grpc-transport=grpcio needs a package that is not installed ({error.name}): "
                 "pip install 'naiad[grpcio]', or leave the option out"
             ) from error
-        calls = CallsInFlight(self._methods, self._gate)
+        calls = CallsInFlight(self._methods, self._gate, self._cancelled)
         server = aio.server(
             handlers=(calls,),
             options=channel_options(self._limits, self._reuse_port),

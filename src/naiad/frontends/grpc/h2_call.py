@@ -233,8 +233,20 @@ class H2Call(Stream):
         self.peer.patience = 1
         if not self.flags & _ENDED:
             owner = self.owner
+            if owner is not None:
+                self._count_lost()
             self._forget()
             self._cancel(owner)
+
+    def _count_lost(self) -> None:
+        service = self.peer.service
+        if self.peer.lost or self._core.failed:
+            service.cancelled.disconnect += 1
+        elif self.flags & _TIMED and service.deadlines.is_about_to_pass(self):
+            # The caller's clock began to run when it sent the call, so it was the first to see its deadline pass.
+            service.cancelled.deadline += 1
+        else:
+            service.cancelled.client_cancel += 1
 
     def drained(self) -> None:
         if self._route.handle is not None or self.on_drained is None or self.flags & _ENDED:
@@ -250,6 +262,8 @@ class H2Call(Stream):
             self.flags &= ~_TIMED
             # What it has not taken by now it will not wait for.
             self._core.drop(self)
+            if self.owner is not None:
+                self.peer.service.cancelled.deadline += 1
             self.give_up(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def give_up(self, code: int, text: str) -> None:

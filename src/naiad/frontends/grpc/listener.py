@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from naiad.clock import Clock
     from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.call import Methods
+    from naiad.telemetry.cancelled import CancelCounts
 
 
 class GrpcListener(Listener):
@@ -37,9 +38,10 @@ class GrpcListener(Listener):
         option: str = "--grpc-port",
         ssl: SSLContext | None = None,
         gate: Gate | None = None,
+        cancelled: CancelCounts | None = None,
     ) -> None:
         clock = clock or SystemClock()
-        self._grpc = GrpcService(methods, limits or GrpcLimits(), clock, gate)
+        self._grpc = GrpcService(methods, limits or GrpcLimits(), clock, gate, cancelled)
         connect = partial(GrpcConnection, self._grpc)
         super().__init__(self._grpc, connect, host, port, option=option, reuse_port=reuse_port, clock=clock, ssl=ssl)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from naiad.clock import Clock, SystemClock
 from naiad.frontends.grpc.deadlines import Deadlines
+from naiad.telemetry.cancelled import CancelCounts
 from naiad.tensor.memory import BufferPool
 
 if TYPE_CHECKING:
@@ -87,12 +88,14 @@ class GrpcService:
         worker: one thread for what would hold the loop up: large messages are compressed and decompressed one by one,
             so that many small ones that grow large cannot fill the memory together.
         pool: memory for messages that do not lie in the buffer as a whole.
+        cancelled: counts the calls that end before their answer.
         partial_bytes: what has arrived of messages that are not whole yet.
         partial_calls: the calls that these belong to, and for how many seconds.
     """
 
     __slots__ = (
         "buffer",
+        "cancelled",
         "clock",
         "connections",
         "deadlines",
@@ -110,11 +113,17 @@ class GrpcService:
     )
 
     def __init__(
-        self, methods: Methods, limits: GrpcLimits, clock: Clock | None = None, gate: Gate | None = None
+        self,
+        methods: Methods,
+        limits: GrpcLimits,
+        clock: Clock | None = None,
+        gate: Gate | None = None,
+        cancelled: CancelCounts | None = None,
     ) -> None:
         self.methods = methods
         self.gate = gate
         self.limits = limits
+        self.cancelled = CancelCounts() if cancelled is None else cancelled
         self.clock = clock or SystemClock()
         self.buffer = bytearray(RECEIVE_BYTES)
         self.pool = BufferPool()

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from naiad.frontends.grpc.call import Methods
     from naiad.frontends.grpc.grpcio_transport import GrpcioTransport
     from naiad.options import ServerOptions
+    from naiad.telemetry.cancelled import CancelCounts
 
 
-def grpc_listener(options: ServerOptions, methods: Methods, gate: Gate | None = None) -> GrpcListener:
+def grpc_listener(
+    options: ServerOptions, methods: Methods, gate: Gate | None = None, cancelled: CancelCounts | None = None
+) -> GrpcListener:
     """Our own HTTP/2, not started; it has no port of its own where grpcio has that, or nobody wants one.
 
     Raises:
@@ -33,10 +36,13 @@ def grpc_listener(options: ServerOptions, methods: Methods, gate: Gate | None = 
         reuse_port=options.reuse_grpc_port,
         ssl=grpc_tls(options) if own_port else None,
         gate=gate,
+        cancelled=cancelled,
     )
 
 
-def grpcio_transport(options: ServerOptions, methods: Methods, gate: Gate | None = None) -> GrpcioTransport:
+def grpcio_transport(
+    options: ServerOptions, methods: Methods, gate: Gate | None = None, cancelled: CancelCounts | None = None
+) -> GrpcioTransport:
     """The gRPC port served by grpcio, not started.
 
     Raises:
@@ -56,6 +62,7 @@ def grpcio_transport(options: ServerOptions, methods: Methods, gate: Gate | None
         reuse_port=options.reuse_grpc_port,
         tls=tls,
         gate=gate,
+        cancelled=cancelled,
     )
 
 

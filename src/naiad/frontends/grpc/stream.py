@@ -369,6 +369,7 @@ class _InferStream:
         if self._waiting is not None:
             self._waiting.leave()
         running, self._running = self._running, set()
+        self._backlog.forget_all()
         self._decoupled = 0
         for request in running:
             request.model.cancel(request)
@@ -412,7 +413,10 @@ class _InferStream:
         elif part is not None:
             self._backlog.send(*part)
         if final:
+            self._backlog.forget(request)
             self._answered()
+        elif self._backlog.holds:
+            self._backlog.hold(request, request.model)
 
     def _part(
         self, request: _DecoupledRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
@@ -437,6 +441,7 @@ class _InferStream:
             "was cancelled"
         )
         self._running.remove(request)
+        self._backlog.forget(request)
         self._decoupled -= 1
         request.model.cancel(request)
         self._send_error(error, request.id, request.plan.model)

@@ -90,16 +90,19 @@ class Exchange:
         return self.connection.lost
 
 
-def give_up(exchanges: Iterable[Exchange]) -> None:
-    """Tell the owners of these exchanges, each once, that the peer is gone."""
+def give_up(exchanges: Iterable[Exchange]) -> int:
+    """Tell the owners of these exchanges, each once, that the peer is gone; how many there were."""
+    told = 0
     for exchange in list(exchanges):
         owner, exchange.owner = exchange.owner, None
         if owner is None:
             continue
+        told += 1
         try:
             owner.cancel()
         except Exception:
             log.exception("a request could not be cancelled: %s %s", exchange.head.method, exchange.head.target)
+    return told
 
 
 Handler = Callable[[Exchange, "bytearray | memoryview"], None]

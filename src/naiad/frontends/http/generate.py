@@ -30,6 +30,7 @@ from naiad.frontends.http.streamed import StreamedAnswer
 from naiad.frontends.http.waiting import refuse_or_wait
 from naiad.frontends.planning import Planner, read_bytes
 from naiad.request import Array, InferRequest, Recipient, request_label
+from naiad.scheduling.patience import PATIENCE_MS
 from naiad.wire.generate import encode_generated, read_generate
 from naiad.wire.generate_packed import unpack_generate
 from naiad.wire.infer_binary import BinaryPlan
@@ -50,9 +51,10 @@ class _GenerateRequest(InferRequest):
         first: status and body of the only response that came so far, where the answer is one response.
         events: the answer, where it is a stream that has begun.
         is_over: the answer is complete; what still comes is dropped.
+        is_held: the model was asked to make no more for now.
     """
 
-    __slots__ = ("events", "exchange", "first", "is_over", "model", "plan")
+    __slots__ = ("events", "exchange", "first", "is_held", "is_over", "model", "plan")
     carrier = "HTTP"
 
     def __init__(
@@ -70,7 +72,7 @@ class _GenerateRequest(InferRequest):
         self.plan = plan
         self.first: tuple[int, bytes] | None = None
         self.events: StreamedAnswer | None = None
-        self.is_over = False
+        self.is_over = self.is_held = False
 
     def aim(self, recipient: Recipient) -> None:
         """Another version answers, which the answer says."""
@@ -144,8 +146,18 @@ class _StreamedRequest(_GenerateRequest):
             if self.events is None:
                 self.events = StreamedAnswer(self.exchange, status, EVENTS, self._fields(status))
             self.events.send(_event(body))
+            if not final and self.events.is_behind and not self.is_held:
+                self.is_held = True
+                self.events.when_taken(self._go_on)
+                self.model.hold(self, PATIENCE_MS)
         if final:
             self._end()
+
+    def _go_on(self) -> None:
+        """The caller took the events that waited."""
+        self.is_held = False
+        if not self.is_over:
+            self.model.go_on(self)
 
     def _give_up(self, events: StreamedAnswer, final: bool) -> None:
         """The caller does not take the events as fast as they come, and they cannot all be kept."""

@@ -163,7 +163,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """The peer sends no more, mostly because it is gone: what waits is given up. All answers are still sent."""
         self._eof = True
         self._read_no_more()
-        give_up(self.pending)
+        self._service.budget.cancelled.disconnect += give_up(self.pending)
         return bool(self.pending) and self._can_half_close()
 
     def _can_half_close(self) -> bool:
@@ -177,7 +177,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.pending.clear()
         for exchange in abandoned:
             exchange.answer = None
-        give_up(abandoned)
+        self._service.budget.cancelled.disconnect += give_up(abandoned)
         self._service.forget(self)
 
     def pause_writing(self) -> None:
@@ -189,6 +189,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.halted &= ~_CHOKED
         self._wait(self._patience())
         self._resume()
+        if self.pending and type(answer := self.pending[0].answer) is StreamedAnswer:
+            answer.look()
 
     def forget_head(self) -> None:
         """Ask the application anew for the next request."""

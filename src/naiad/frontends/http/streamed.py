@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 from naiad.wire.http1 import encode_stream_head
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from naiad.frontends.http.exchange import Exchange
     from naiad.wire.http1 import Part
 
+BEHIND_BYTES: Final = 1 << 20
+"""When more waits for a peer, no more should be made for it."""
 MAX_WAITING_BYTES: Final = 1 << 24
 """How much may wait for a peer that does not take it. One piece more is kept: a single one may have any size."""
 
@@ -29,7 +31,7 @@ class StreamedAnswer:
     Nothing happens any more once the peer is gone.
     """
 
-    __slots__ = ("_chunked", "_ended", "_exchange", "_parts", "_waiting_bytes")
+    __slots__ = ("_chunked", "_ended", "_exchange", "_on_taken", "_parts", "_waiting_bytes")
 
     def __init__(
         self, exchange: Exchange, status: int, content_type: str, extra: Sequence[tuple[str, str]] = ()
@@ -38,6 +40,7 @@ class StreamedAnswer:
         lines = head.answered_with + "".join(f"\r\n{name}: {value}" for name, value in extra).encode("latin-1")
         self._exchange = exchange
         self._ended = False
+        self._on_taken: Callable[[], object] | None = None
         self._chunked = head.version != (1, 0)
         self._parts: list[Part] = [encode_stream_head(status, content_type, self._chunked, head.keep_alive, lines)]
         self._waiting_bytes = 0
@@ -51,6 +54,21 @@ class StreamedAnswer:
     def is_full(self) -> bool:
         """The peer, or the answer to an earlier request, holds so much up that nothing should be added."""
         return self._waiting_bytes + self._exchange.connection.unsent_bytes() > MAX_WAITING_BYTES
+
+    @property
+    def is_behind(self) -> bool:
+        """So much waits that no more should be made for now."""
+        return self._waiting_bytes + self._exchange.connection.unsent_bytes() > BEHIND_BYTES
+
+    def when_taken(self, callback: Callable[[], object]) -> None:
+        """Call back once, when the peer has taken most of what waits. For an answer that is behind."""
+        self._on_taken = callback
+
+    def look(self) -> None:
+        """Called by the connection when its peer takes data: call back if this answer is no longer behind."""
+        if self._on_taken is not None and not self.is_behind:
+            callback, self._on_taken = self._on_taken, None
+            callback()
 
     @property
     def waiting_bytes(self) -> int:
@@ -79,4 +97,5 @@ class StreamedAnswer:
         self._waiting_bytes = 0
         if parts:
             self._exchange.connection.write_piece(parts)
+            self.look()
         return self._ended

@@ -1,0 +1,298 @@
+"""The cache in Redis: shared by servers, and never a reason for a request to fail or to wait for long.
+
+Threads of its own talk to Redis, several look-ups and insertions in one round trip. While Redis does not answer, nobody
+waits for it: each look-up is a miss at once, and the threads try to reach it with growing pauses.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import Any, Final
+
+from naiad.cache.packed import MAX_VALUE
+from naiad.errors import OptionError, first_line
+from naiad.options.redis_config import RedisSettings
+from naiad.telemetry.cache_figures import CacheFigures
+
+logger = logging.getLogger("naiad")
+
+MAX_LOOKUPS: Final = 4096
+"""Look-ups that wait for a thread; what is more is a miss."""
+MAX_INSERT_BYTES: Final = 64 << 20
+"""Bytes of answers that wait to be kept; what is more is not kept."""
+AT_ONCE: Final = 16
+"""Commands of one round trip: as many of the largest values have to fit into memory."""
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 5.0
+END_S: Final = 1.0
+COMPLAIN_NS: Final = 60 * 1_000_000_000
+
+Found = Any
+"""What the reader of a look-up makes of the bytes; None for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """``read`` makes what is wanted of the bytes, in a thread; ``found`` takes it, or None, in that thread as well.
+
+    After ``deadline_ns`` of the monotonic clock nobody waits for it any more; 0 for no such time.
+    """
+
+    key: str
+    read: Callable[[bytes], Found]
+    found: Callable[[Found], object]
+    deadline_ns: int = 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return 0 < self.deadline_ns < monotonic_ns()
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """``write`` makes the bytes in a thread, None for nothing to keep; ``size`` is about how many."""
+
+    key: str
+    write: Callable[[], bytes | None]
+    size: int
+
+
+class RedisCache:
+    """Values in Redis by key. Used by the event loop; ``close`` ends its threads."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        """Begin to connect.
+
+        Raises:
+            OptionError: the package ``redis`` is not installed.
+        """
+        self.settings = settings
+        self.figures = CacheFigures(0)
+        self._redis = _package()
+        self._jobs: deque[LookUp | Insertion] = deque()
+        self._wake = threading.Condition()
+        self._look_ups = 0
+        self._bytes = 0
+        # A condition of its own: what wakes a thread to work must not wake one that pauses instead.
+        self._end = threading.Event()
+        self._up: set[int] = set()
+        self._complained_ns = -COMPLAIN_NS
+        self._threads = [
+            threading.Thread(target=self._main, args=(number,), name=f"naiad-redis-{number}", daemon=True)
+            for number in range(settings.pool_size)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether Redis answered when it was last asked."""
+        return bool(self._up)
+
+    def look_up(self, job: LookUp) -> bool:
+        """Have a value looked up; False when nobody will, because Redis is not there or too many wait."""
+        with self._wake:
+            if not self._up or self._look_ups >= MAX_LOOKUPS:
+                return False
+            self._look_ups += 1
+            self._jobs.append(job)
+            self._wake.notify()
+        return True
+
+    def insert(self, job: Insertion) -> bool:
+        """Have a value kept; False when nobody will."""
+        with self._wake:
+            if not self._up or self._bytes + job.size > MAX_INSERT_BYTES:
+                return False
+            self._bytes += job.size
+            self._jobs.append(job)
+            self._wake.notify()
+        return True
+
+    def close(self) -> None:
+        """End the threads; one that waits for Redis ends by itself."""
+        with self._wake:
+            self._end.set()
+            self._wake.notify_all()
+        for thread in self._threads:
+            thread.join(END_S)
+
+    # In the threads
+
+    def _main(self, number: int) -> None:
+        pause_s, lost = 0.0, False
+        while not self._end.wait(pause_s):
+            try:
+                client = self._connect()
+                if lost or not number:
+                    logger.info("the response cache in Redis at %s answers", self.settings.address)
+                lost = False
+                self._serve(number, client)
+                break
+            except Exception as error:
+                with self._wake:
+                    was_up = number in self._up
+                    self._up.discard(number)
+                if not lost:
+                    logger.warning(
+                        "the response cache in Redis at %s does not answer, so requests go without it: %s",
+                        self.settings.address, first_line(error),
+                    )  # fmt: skip
+                lost = True
+                pause_s = FIRST_PAUSE_S if was_up else min(LONGEST_PAUSE_S, 2 * pause_s or FIRST_PAUSE_S)
+                self._give_up_all()
+        with self._wake:
+            self._up.discard(number)
+        self._give_up_all()
+
+    def _give_up_all(self) -> None:
+        """Nobody waits for what nobody will do."""
+        with self._wake:
+            if self._up:
+                return
+            jobs = self._taken(len(self._jobs))
+        self._give_up(jobs)
+
+    def _give_up(self, jobs: list[LookUp | Insertion]) -> None:
+        self.figures.failures += len(jobs)
+        for job in jobs:
+            if isinstance(job, LookUp):
+                job.found(None)
+
+    def _connect(self) -> Any:
+        package, found = self._redis, self.settings
+        tls: dict[str, object] = {}
+        if found.tls_enabled:
+            tls = {
+                "ssl": True,
+                "ssl_certfile": found.cert or None,
+                "ssl_keyfile": found.key or None,
+                "ssl_ca_certs": found.cacert or None,
+                "ssl_ca_path": found.cacert_dir or None,
+            }
+        # "default" is the user of a Redis without users, some of which know none.
+        user = None if found.user == "default" else found.user
+        client = package.Redis(
+            host=found.host,
+            port=found.port,
+            db=found.db,
+            username=user,
+            password=found.password or None,
+            socket_connect_timeout=found.connect_timeout_ms / 1000,
+            socket_timeout=found.socket_timeout_ms / 1000,
+            retry=package.retry.Retry(package.backoff.NoBackoff(), 0),
+            protocol=2,
+            single_connection_client=True,
+            **tls,
+        )
+        client.ping()
+        return client
+
+    def _serve(self, number: int, client: Any) -> None:
+        """Do what is asked for until the end, or until Redis fails."""
+        with self._wake:
+            self._up.add(number)
+        try:
+            while jobs := self._next():
+                try:
+                    self._run(client, jobs)
+                except BaseException:
+                    self._give_up(jobs)
+                    raise
+        finally:
+            client.close()
+
+    def _next(self) -> list[LookUp | Insertion]:
+        """What is to be done now; nothing at the end."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._jobs or self._end.is_set())
+            return [] if self._end.is_set() else self._taken(AT_ONCE)
+
+    def _taken(self, most: int) -> list[LookUp | Insertion]:
+        jobs: list[LookUp | Insertion] = []
+        while self._jobs and len(jobs) < most:
+            job = self._jobs.popleft()
+            if isinstance(job, LookUp):
+                self._look_ups -= 1
+            else:
+                self._bytes -= job.size
+            jobs.append(job)
+        return jobs
+
+    def _run(self, client: Any, jobs: list[LookUp | Insertion]) -> None:
+        asked: list[LookUp | Insertion] = []
+        pipe = client.pipeline(transaction=False)
+        for job in jobs:
+            if isinstance(job, LookUp):
+                if job.is_late:
+                    job.found(None)
+                    continue
+                # No more than could have been kept, whatever stands there.
+                pipe.getrange(job.key, 0, MAX_VALUE)
+            elif (value := self._written(job)) is not None:
+                pipe.set(job.key, value)
+            else:
+                continue
+            asked.append(job)
+        if not asked:
+            return
+        begun_ns = monotonic_ns()
+        answers = pipe.execute(raise_on_error=False)
+        took_ns = (monotonic_ns() - begun_ns) // len(asked)
+        # All is read before anyone is told: those who were told must not be told again when a later one fails.
+        self._tell([(job, self._read(job, answer, took_ns)) for job, answer in zip(asked, answers, strict=True)])
+
+    def _tell(self, results: list[tuple[LookUp | Insertion, Found]]) -> None:
+        for job, value in results:
+            if isinstance(job, LookUp):
+                job.found(value)
+
+    def _read(self, job: LookUp | Insertion, answer: object, took_ns: int) -> Found:
+        figures = self.figures
+        if isinstance(job, Insertion):
+            figures.insertion_ns += took_ns
+            if isinstance(answer, Exception):
+                self._complain("kept", answer)
+            return None
+        figures.lookup_ns += took_ns
+        if isinstance(answer, bytes) and answer:
+            try:
+                return job.read(answer)
+            except Exception as error:
+                self._complain("read", error)
+        elif isinstance(answer, Exception):
+            self._complain("read", answer)
+        return None
+
+    def _written(self, job: Insertion) -> bytes | None:
+        try:
+            return job.write()
+        except Exception as error:
+            self._complain("written", error)
+            return None
+
+    def _complain(self, what: str, error: Exception) -> None:
+        self.figures.failures += 1
+        now_ns = monotonic_ns()
+        if now_ns - self._complained_ns >= COMPLAIN_NS:
+            self._complained_ns = now_ns
+            text = "an answer could not be %s in the response cache (said once a minute): %s"
+            logger.warning(text, what, first_line(error))
+
+
+def _package() -> Any:
+    try:
+        import redis
+        import redis.backoff
+        import redis.retry
+    except ImportError:
+        raise OptionError(
+            "--cache-config redis needs the package redis, which is not installed: pip install 'naiad[redis]'"
+        ) from None
+    return redis

@@ -1,0 +1,37 @@
+"""What instances of a group ask for before each execution: the section ``rate_limiter`` of ``instance_group``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSpec:
+    """``count`` of the resource ``name``: of the one that all devices share, or else of the instance's own device."""
+
+    name: str
+    count: int
+    is_global: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimiterSpec:
+    """What an instance has to have for each execution, and how its turns count.
+
+    ``priority`` 2 gets half as many turns as 1. The configuration's 0 stands for 1.
+    """
+
+    resources: tuple[ResourceSpec, ...] = ()
+    priority: int = 1
+
+
+NO_LIMITS = RateLimiterSpec()
+
+
+def rate_limiter(group: Any) -> RateLimiterSpec:
+    """The frozen view of the section; of a resource that is named twice the last counts, as in the reference."""
+    found = group.rate_limiter
+    last = {(r.name, getattr(r, "global")): r.count for r in found.resources}
+    resources = tuple(ResourceSpec(name, count, shared) for (name, shared), count in last.items())
+    return RateLimiterSpec(resources, max(1, found.priority))

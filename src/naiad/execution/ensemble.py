@@ -1,0 +1,319 @@
+"""An ensemble: a model version whose requests are run by other models, step by step (``docs/ensembles.md``).
+
+It has no instances. All that it does happens on the event loop, between the answers of its members.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from time import monotonic_ns
+
+from naiad.cache.local import LocalCache
+from naiad.clock import Clock, SystemClock
+from naiad.config.spec import ModelSpec
+from naiad.errors import CancelledError, NaiadError, ResponseBacklogError, ServerStoppingError
+from naiad.execution.answers import ModelAnswers
+from naiad.execution.caching import ModelCache
+from naiad.execution.child_calls import Models
+from naiad.execution.ensemble_members import Members
+from naiad.execution.ensemble_pace import Pace
+from naiad.execution.ensemble_run import EnsembleRun
+from naiad.execution.ensemble_step import StepRequest
+from naiad.execution.ensemble_tracing import RunTrace
+from naiad.execution.model import NEVER
+from naiad.execution.reshape import as_model_sees
+from naiad.execution.serving import ServingModel
+from naiad.request import Array, InferRequest, request_label
+from naiad.scheduling.budget import RequestBudget
+from naiad.scheduling.ensemble_graph import EnsembleError
+from naiad.telemetry.custom_metrics import CustomMetrics
+from naiad.telemetry.statistics import ModelStatistics
+from naiad.telemetry.tracing import Sampler
+
+logger = logging.getLogger("naiad")
+
+
+class EnsembleModel:
+    """One version of an ensemble, ready to run. Used on the event loop only.
+
+    Args:
+        spec: its specification; ``decoupled`` is taken from its members.
+        models: where its members are found.
+        cache: keeps its answers; ``budget`` bounds the requests to all models.
+
+    Raises:
+        NaiadError: its members are not there, or do not fit.
+    """
+
+    regions_from = NEVER
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        version: int,
+        models: Models,
+        cache: LocalCache | None = None,
+        budget: RequestBudget | None = None,
+        clock: Clock | None = None,
+        metrics: CustomMetrics | None = None,
+    ) -> None:
+        self.version = version
+        self.namespace = ""
+        self.name = spec.name
+        self.budget = budget or RequestBudget()
+        self.metrics = metrics or CustomMetrics()
+        self._models = models
+        self._store = cache
+        self._clock = clock or SystemClock()
+        self.statistics = ModelStatistics()
+        self._answers = ModelAnswers(spec.name, self.statistics, self.budget, self._clock, None, None)
+        self._runs: dict[InferRequest, EnsembleRun] = {}
+        self._expected: deque[Members] = deque()
+        self._stopping = False
+        self._sampler: Sampler | None = None
+        self._members = Members(spec, models)
+        self.spec = replace(spec, decoupled=self._members.graph.is_decoupled)
+        # Those that requests began with before others took their place.
+        self._earlier: list[Members] = []
+        self._cache = self._new_cache()
+        self._pace = Pace(spec.ensemble.max_inflight if spec.ensemble is not None else 0)
+        self._reshapes = any(tensor.reshape is not None for tensor in spec.inputs.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were accepted, or are expected, and not answered for good."""
+        return self._answers.in_flight
+
+    @property
+    def problem(self) -> str:
+        """What keeps a member from working, "" when nothing does."""
+        return self._members.problem
+
+    # Members
+
+    @property
+    def members(self) -> tuple[ServingModel, ...]:
+        """Who runs each step."""
+        return self._members.targets
+
+    def renew(self) -> None:
+        """Find the members again, if they are others now.
+
+        Raises:
+            NaiadError: one is not there, or does not fit; everything is as before.
+        """
+        if self._stopping or self._members.are_current():
+            return
+        fresh = Members(self.spec, self._models)
+        if fresh.graph.is_decoupled != self.spec.decoupled:
+            raise EnsembleError(
+                f"ensemble '{self.name}' has to be loaded again: its members "
+                + ("are decoupled now" if fresh.graph.is_decoupled else "are not decoupled any more")
+            )
+        self._earlier = [members for members in (*self._earlier, self._members) if members.runs]
+        self._members = fresh
+        # Other members may answer in another way.
+        self._cache = self._new_cache()
+
+    def forget(self, model: ServingModel) -> None:
+        """A model is being unloaded; where it is a member, requests that began with it still find it."""
+        for members in (*self._earlier, self._members):
+            members.forget(model)
+
+    def _new_cache(self) -> ModelCache | None:
+        return None if self._store is None else ModelCache(self._store, self.spec, self.version, self.statistics)
+
+    # Loading and unloading
+
+    def trace_with(self, sampler: Sampler | None) -> None:
+        """Trace the requests that ``sampler`` chooses from now on, or none."""
+        self._sampler = sampler
+
+    def stop_accepting(self) -> None:
+        """Refuse new requests; those accepted go on."""
+        self._stopping = True
+
+    def when_drained(self, callback: Callable[[], object]) -> None:
+        """Call back as soon as no accepted request is left, at once when there is none."""
+        self._answers.when_drained(callback)
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Nothing: it has no instances."""
+        return True
+
+    def detach(self) -> None:
+        """The last call: give up what is still open, as the server ends."""
+        for run in list(self._runs.values()):
+            run.cancel()
+
+    @property
+    def process_ids(self) -> list[int]:
+        """None: those of its members are theirs."""
+        return []
+
+    def tell_batches(self) -> None:
+        """Nothing: an ensemble inside another one tells what its own steps took."""
+
+    # The way of a request
+
+    def submit(self, request: InferRequest) -> None:
+        """Take a checked request in; its ``respond`` is called once, or ``respond_part`` until one is final.
+
+        Raises:
+            ServerStoppingError: the ensemble no longer accepts requests.
+            QueueFullError: the server or the ensemble has too many unanswered requests.
+            NaiadError: a member is not there, or does not fit any more.
+        """
+        if self._stopping:
+            raise ServerStoppingError(
+                "Server is stopping, scheduler for model has stopped accepting new inference requests"
+            )
+        self._submit(request)
+
+    def _submit(self, request: InferRequest) -> None:
+        members = self._members
+        if not self._stopping and not members.are_current():
+            self.renew()
+            members = self._members
+        plan = members.plan(request)
+        cache = self._cache
+        if cache is not None and (outputs := cache.look_up(request)) is not None:
+            self.statistics.last_inference_ms = self._clock.wall_ms()
+            self._answers.respond(request, outputs, None)
+            return
+        budget, answers = self.budget, self._answers
+        if request.can_be_refused:
+            self._check_room(request.held_bytes, request.received_ns)
+        budget.bytes += request.held_bytes
+        budget.requests += 1
+        answers.in_flight += 1
+        members.runs += 1
+        run = self._runs[request] = EnsembleRun(self, members, plan, request, cache)
+        if self._sampler is not None or request.__class__ is StepRequest:
+            run.trace = RunTrace.begin(self._sampler, request, self.spec, self.version)
+        run.begin()
+
+    def expect(self) -> None:
+        """As ``LoadedModel.expect``: the members stay, too."""
+        self._answers.in_flight += 1
+        self._members.runs += 1
+        self._expected.append(self._members)
+
+    def submit_expected(self, request: InferRequest) -> None:
+        """As ``LoadedModel.submit_expected``."""
+        try:
+            self._submit(request)
+        finally:
+            self.expect_no_more()
+
+    def expect_no_more(self) -> None:
+        """As ``LoadedModel.expect_no_more``."""
+        self._answers.in_flight -= 1
+        self._expected.popleft().let_go()
+        self._answers.tell_when_drained()
+
+    def check_room(self, size: int) -> None:
+        """As ``LoadedModel.check_room``."""
+        self._check_room(size, monotonic_ns())
+
+    def _check_room(self, size: int, received_ns: int) -> None:
+        budget, in_flight = self.budget, self._answers.in_flight
+        if (
+            budget.bytes + size > budget.max_bytes
+            or budget.requests >= budget.max_requests
+            or in_flight >= budget.max_per_model
+        ) and (error := budget.refusal(size, self.name, in_flight)) is not None:
+            self.statistics.count_failure(error.reason, monotonic_ns() - received_ns)
+            raise error
+
+    def cancel(self, request: InferRequest) -> None:
+        """Give a request up: it is answered at once, and its steps leave their queues."""
+        run = self._runs.get(request)
+        if run is not None:
+            run.cancel()
+
+    def hold(self, request: InferRequest, patience_ms: int) -> None:
+        """The caller does not take the responses to a request for now: its steps are told."""
+        run = self._runs.get(request)
+        if run is not None:
+            run.hold(patience_ms)
+
+    def go_on(self, request: InferRequest) -> None:
+        """The caller takes the responses to a request again."""
+        run = self._runs.get(request)
+        if run is not None:
+            run.go_on()
+
+    # What runs tell
+
+    def as_inside(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The inputs of a request in the shapes that the steps see (``reshape``)."""
+        if not self._reshapes:
+            return inputs
+        spec = self.spec
+        return {n: a.reshape(as_model_sees(a.shape, spec.inputs[n], spec)) for n, a in inputs.items()}
+
+    @property
+    def pace(self) -> Pace:
+        """How many requests of a step run at a time."""
+        return self._pace
+
+    def succeeded(self, run: EnsembleRun, outputs: Mapping[str, Array]) -> None:
+        """A request has its one answer."""
+        request = run.request
+        self._end(run)
+        self._count(run)
+        if run.cache is not None:
+            run.cache.keep(request, outputs)
+        if run.trace is not None:
+            run.trace.end(request, outputs, None)
+        self._answers.respond(request, outputs, None)
+        self._answers.tell_when_drained()
+
+    def send_part(self, run: EnsembleRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
+        """A request that may get any number of responses gets one, or its end."""
+        if is_last:
+            self._end(run)
+            self._count(run)
+            if run.trace is not None:
+                run.trace.end(run.request, outputs, None)
+        try:
+            run.request.respond_part(outputs, None, is_last)
+        except Exception:
+            logger.exception("%sthe answer could not be sent", request_label(run.request.id))
+        if is_last:
+            self._answers.tell_when_drained()
+
+    def failed(self, run: EnsembleRun, error: NaiadError) -> None:
+        """A request failed, or was given up."""
+        request = run.request
+        self._end(run)
+        if run.cache is not None:
+            run.cache.keep(request, None)
+        # Why a step failed is counted with its model.
+        reason = error.reason if isinstance(error, (CancelledError, ResponseBacklogError)) else "OTHER"
+        self.statistics.count_failure(reason, monotonic_ns() - request.received_ns)
+        self._answers.log_error(request, error)
+        if run.trace is not None:
+            run.trace.end(request, None, error)
+        self._answers.respond(request, {}, error)
+        self._answers.tell_when_drained()
+
+    def _end(self, run: EnsembleRun) -> None:
+        del self._runs[run.request]
+        self._answers.let_go(run.request)
+        run.members.let_go()
+
+    def _count(self, run: EnsembleRun) -> None:
+        request, statistics = run.request, self.statistics
+        rows = request.terms.rows
+        took = run.input_ns, run.infer_ns, run.output_ns
+        now_ns = monotonic_ns()
+        statistics.count_execution(rows, *took)
+        statistics.count_success(1, rows, now_ns - request.received_ns, max(0, run.start_ns - request.queued_ns), *took)
+        statistics.last_inference_ms = self._clock.wall_ms()
+        if request.__class__ is StepRequest:
+            request.took = took

@@ -1,0 +1,200 @@
+"""Which instance runs next where the instances of all models share what the machine has. Pure: nothing is run here.
+
+Source: ``rate_limiter`` of ``instance_group`` and the rate limiter of the reference (``--rate-limit=execution_count``).
+
+An instance needs all of its resources at once, for each execution. The one with the smallest score comes first; a turn
+adds the priority of an instance to its score, so that priority 2 gets half the turns of priority 1. Two rules keep any
+from waiting for ever:
+
+- whoever waits for resources keeps them from all that come after it, and from nobody else;
+- whoever was idle, or is new, goes on from the score of the last turn. It is not owed the turns that it did not want.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import count
+from typing import Final, NamedTuple
+
+from naiad.errors import ModelLoadError
+
+GLOBAL: Final = None
+"""The device of a resource that all devices share."""
+
+
+class Resource(NamedTuple):
+    """A resource of one device, or of all together."""
+
+    name: str
+    device: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLimit:
+    """How much there is of the resource ``name``, on one device or, with None, on each.
+
+    Upper and lower case are one.
+    """
+
+    name: str
+    count: int
+    device: int | None = None
+
+
+class _State(Enum):
+    RESTING = auto()
+    WAITING = auto()
+    RUNNING = auto()
+
+
+class Contender:
+    """An instance in the view of the limiter. ``needs`` says how much of which resource it must have to run."""
+
+    __slots__ = ("_number", "_score", "_state", "needs", "priority")
+
+    def __init__(self, needs: Mapping[Resource, int], priority: int = 1) -> None:
+        self.needs = tuple(needs.items())
+        self.priority = priority
+        self._score = 0
+        self._number = 0
+        self._state = _State.RESTING
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it asked for its turn and has not got it."""
+        return self._state is _State.WAITING
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has its resources."""
+        return self._state is _State.RUNNING
+
+
+class RateLimiter:
+    """Gives turns to contenders, as far as there are resources.
+
+    How much there is of a resource is what ``limits`` say or, without any, the most that one contender needs. Of those
+    that ``limits`` leave out there is nothing.
+    """
+
+    def __init__(self, limits: Sequence[ResourceLimit] = ()) -> None:
+        self._limits = limits
+        self._members: set[Contender] = set()
+        self._available: dict[Resource, int] = {}
+        self._used: Counter[Resource] = Counter()
+        # In the order of their turns: score, then number.
+        self._waiting: list[Contender] = []
+        self._numbers = count(1)
+        self._clock = 0
+
+    @property
+    def available(self) -> Mapping[Resource, int]:
+        """How much there is of each resource that any contender needs."""
+        return self._available
+
+    @property
+    def used(self) -> Mapping[Resource, int]:
+        """How much of it those have that run."""
+        return {resource: n for resource, n in self._used.items() if n}
+
+    def join(self, newcomers: Sequence[Contender]) -> None:
+        """Take contenders in, all or none.
+
+        Raises:
+            ModelLoadError: one could never run, or takes for global what another takes for a device's own.
+        """
+        members = self._members.union(newcomers)
+        self._available = self._counted(members)
+        self._members = members
+
+    def leave(self, contender: Contender) -> None:
+        """Forget a contender, whatever it was doing."""
+        if contender not in self._members:
+            return
+        self.withdraw(contender)
+        self.release(contender)
+        self._members.discard(contender)
+        if contender.needs:
+            self._available = self._counted(self._members)
+
+    def ask(self, contender: Contender) -> None:
+        """It could run now. Nothing happens when it waits already, runs, or is no member."""
+        if contender._state is not _State.RESTING or contender not in self._members:
+            return
+        contender._state = _State.WAITING
+        contender._score = max(contender._score, self._clock)
+        contender._number = next(self._numbers)
+        insort(self._waiting, contender, key=_order)
+
+    def withdraw(self, contender: Contender) -> None:
+        """It has nothing to run after all."""
+        if contender._state is _State.WAITING:
+            contender._state = _State.RESTING
+            self._waiting.remove(contender)
+
+    def next(self) -> Contender | None:
+        """The one whose turn it is, which has its resources from now on; None when nobody can run."""
+        kept: set[Resource] = set()
+        for index, contender in enumerate(self._waiting):
+            if self._fits(contender, kept):
+                del self._waiting[index]
+                self._start(contender)
+                return contender
+            kept.update(resource for resource, _ in contender.needs)
+        return None
+
+    def release(self, contender: Contender, was_used: bool = True) -> None:
+        """It has run, and its resources are free; a turn that was not used does not count."""
+        if contender._state is not _State.RUNNING:
+            return
+        contender._state = _State.RESTING
+        self._used.subtract(dict(contender.needs))
+        if not was_used:
+            contender._score -= contender.priority
+
+    def _start(self, contender: Contender) -> None:
+        contender._state = _State.RUNNING
+        self._used.update(dict(contender.needs))
+        self._clock = max(self._clock, contender._score)
+        contender._score += contender.priority
+
+    def _fits(self, contender: Contender, kept: set[Resource]) -> bool:
+        used, available = self._used, self._available
+        return all(used[r] + n <= available[r] and not (n and r in kept) for r, n in contender.needs)
+
+    def _counted(self, members: set[Contender]) -> dict[Resource, int]:
+        most: dict[Resource, int] = {}
+        for contender in members:
+            for resource, n in contender.needs:
+                most[resource] = max(n, most.get(resource, 0))
+        shared = {resource.name for resource in most if resource.device is GLOBAL}
+        for resource in most:
+            if resource.device is not GLOBAL and resource.name in shared:
+                raise ModelLoadError(
+                    f'Resource "{resource.name}" is present as both global and device-specific resource in the model '
+                    "configuration."
+                )
+        return {resource: self._limit(resource, n) for resource, n in most.items()} if self._limits else most
+
+    def _limit(self, resource: Resource, needed: int) -> int:
+        name, device = resource.name.lower(), resource.device
+        fitting = (x.count for x in self._limits if x.name.lower() == name and _is_for(x.device, device))
+        found = max(fitting, default=0)
+        if found < needed:
+            raise ModelLoadError(
+                f'Resource count for "{resource.name}" is limited to {found} which will prevent scheduling of one or '
+                f"more model instances, the minimum required count is {needed}"
+            )
+        return found
+
+
+def _is_for(limited: int | None, device: int | None) -> bool:
+    return device is GLOBAL or limited is None or limited == device
+
+
+def _order(contender: Contender) -> tuple[int, int]:
+    return contender._score, contender._number
