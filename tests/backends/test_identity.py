@@ -96,6 +96,16 @@ def test_tensors_that_do_not_pair_up_are_refused(tmp_path: Path, text: str, mess
         pass
 
 
+def test_tensors_pair_up_as_the_model_sees_them(tmp_path: Path) -> None:
+    reshaped = one(output="TYPE_FP32 dims: [ 1, 2 ] reshape { shape: 2 }")
+    with started("identity", context(tmp_path), spec(reshaped)):
+        pass
+    other = one(output="TYPE_FP32 dims: 2 reshape { shape: [ 1, 2 ] }")
+    message = r"found \[1,2\], expected \[2\]"
+    with pytest.raises(ModelLoadError, match=message), started("identity", context(tmp_path), spec(other)):
+        pass
+
+
 def test_a_variable_axis_pairs_with_a_fixed_one(tmp_path: Path) -> None:
     with started("identity", context(tmp_path), spec(one(output="TYPE_FP32 dims: -1"))):
         pass

@@ -155,7 +155,7 @@ def test_a_model_that_cannot_be_loaded_says_why(tmp_path: Path, source: str, tex
 def test_settings_are_checked(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "doubles", DOUBLES)
     for setting, text in (
-        ("shm-default-byte-size=1024", "shm-default-byte-size can't be smaller than 4 MiBs"),
+        ("shm-default-byte-size=1024", "shm-default-byte-size can't be smaller than 1 MiB"),
         ("stub-timeout-seconds=soon", "expected a whole number from 1 on"),
     ):
         arguments = ("--model-repository", tmp_path / "models", f"--backend-config=python,{setting}")

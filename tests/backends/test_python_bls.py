@@ -201,7 +201,7 @@ def test_many_calls_are_under_way_at_once(client: Client) -> None:
 @pytest.mark.parametrize(
     ("said", "code", "text"),
     [
-        ({"model": "nobody"}, "NOT_FOUND", "Request for unknown model: 'nobody' is not found"),
+        ({"model": "nobody"}, "NOT_FOUND", "Model nobody - Error when running inference: Request for unknown"),
         ({"model": "doubles", "version": "7"}, "NOT_FOUND", "'doubles' version 7 is not found"),
         ({"model": "doubles", "version": "-5"}, "INVALID_ARGUMENT", "invalid model version specified '-5'"),
         ({"model": "doubles", "input": "Z"}, "INVALID_ARGUMENT", "unexpected inference input 'Z' for model 'doubles'"),

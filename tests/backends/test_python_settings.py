@@ -40,7 +40,7 @@ def test_the_file_of_a_model_is_there(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("shm_default_byte_size", "4194303", "shm-default-byte-size can't be smaller than 4 MiBs"),
+        ("shm_default_byte_size", "1048575", "shm-default-byte-size can't be smaller than 1 MiB"),
         ("shm_growth_byte_size", "0", "shm-growth-byte-size=0: expected a whole number from 1 on"),
         ("thread_pool_size", "0", "thread-pool-size=0: expected a whole number from 1 on"),
         ("stub_timeout_seconds", "soon", "stub-timeout-seconds=soon: expected a whole number from 1 on"),

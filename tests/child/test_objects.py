@@ -88,14 +88,29 @@ def test_arguments_of_other_types() -> None:
         lambda: pb_utils.InferenceRequest(inputs=[TENSOR], requested_output_names=[1], model_name="m"),
         lambda: pb_utils.InferenceResponse([np.zeros(1)]),
         lambda: pb_utils.InferenceResponse(error="text"),
-        lambda: pb_utils.InferenceResponse(parameters=[1]),
+        lambda: pb_utils.InferenceRequest(inputs=[TENSOR], requested_output_names=["a"]),
+        lambda: pb_utils.InferenceRequest(inputs=[TENSOR], model_name="m"),
+        lambda: pb_utils.InferenceRequest(requested_output_names=["a"], model_name="m"),
+        lambda: pb_utils.InferenceRequest(
+            inputs=[TENSOR], requested_output_names=["a"], model_name="m", correlation_id=None
+        ),
         lambda: pb_utils.TritonError(5),
         lambda: pb_utils.TritonError("x", 77),
         lambda: pb_utils.Logger.log_info(5),
+        lambda: pb_utils.Logger.log("x", None),
+        lambda: pb_utils.Logger.log("x", 1),
+        lambda: pb_utils.Tensor("X", None),
+        lambda: pb_utils.Tensor("", None),
     ]
     for make in wrong:
         with pytest.raises(TypeError):
             make()
+
+
+@pytest.mark.parametrize("parameters", [[], [1], "a", 0])
+def test_parameters_are_a_dict(parameters: Any) -> None:
+    with pytest.raises(pb_utils.TritonModelException, match=re.escape(f", got {type(parameters)}")):
+        pb_utils.InferenceResponse(parameters=parameters)
 
 
 def test_responses() -> None:

@@ -179,7 +179,7 @@ def test_what_a_sender_refuses(tmp_path: Path, code: str, message: str) -> None:
     body = f"GOOD = pb_utils.InferenceResponse([])\ns = requests[0].get_response_sender()\n{code}"
     with child_of(write_execute(tmp_path, body), decoupled=True) as child:
         child.execute(1, [times(1)])
-        done = child.expect(p.DONE, p.RESPONSE)
+        done = child.expect(p.DONE, p.RESPONSE, p.LOG)
         assert done.json["message"].startswith(f"{FAILED}TritonModelException: {message}\n\nAt:\n")
 
 
@@ -188,8 +188,21 @@ def test_what_a_sender_refuses_in_default_mode(tmp_path: Path, code: str, messag
     body = f"GOOD = pb_utils.InferenceResponse([])\ns = requests[0].get_response_sender()\n{code}"
     with child_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [times(1)])
-        done = child.expect(p.DONE, p.RESPONSE)
+        done = child.expect(p.DONE, p.RESPONSE, p.LOG)
         assert done.json["message"].startswith(f"{FAILED}TritonModelException: {message}\n\nAt:\n")
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_what_is_raised_after_all_final_responses_is_in_the_log(tmp_path: Path, decoupled: bool) -> None:
+    body = f"""
+    requests[0].get_response_sender().send(pb_utils.InferenceResponse([]), {FINAL})
+    raise ValueError("nobody waits any more")
+    """
+    with child_of(write_execute(tmp_path, body), decoupled=decoupled) as child:
+        child.execute(1, [times(1)])
+        line = child.expect(p.LOG, p.RESPONSE).json
+        assert line["level"] == "ERROR"
+        assert line["message"].startswith(f"{FAILED}ValueError: nobody waits any more")
 
 
 @pytest.mark.parametrize("returned", ["None", "[None] * len(requests)"])
@@ -234,7 +247,7 @@ def test_a_response_is_not_both_sent_and_returned(tmp_path: Path) -> None:
     with child_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [times(1)])
         child.expect(p.RESPONSE)
-        assert child.expect(p.DONE).json["message"] == (
+        assert child.expect(p.DONE, p.LOG).json["message"] == (
             f"{FAILED}Unable to send response. Non-decoupled model cannot send more than one response."
         )
 

@@ -12,7 +12,7 @@ import pytest
 
 from execution.models import run
 from execution.process_models import Caller, serving, submit, until, write_model
-from naiad.errors import BackendError, CancelledError, NotFoundError
+from naiad.errors import BackendError, CancelledError, NotFoundError, UnavailableError
 from naiad.execution.child_calls import CalledRequest, ChildCalls
 from naiad.execution.child_codec import BatchWriter, Piece
 from naiad.execution.process import ProcessInstance
@@ -100,6 +100,24 @@ def test_a_list_that_is_used_up(tmp_path: Path) -> None:
         return answers
     """
     play(tmp_path, test, methods)
+
+
+@pytest.mark.parametrize("failure", ["raise ValueError('too late')", "sys.exit(3)", "os._exit(3)"])
+def test_what_was_sent_before_the_model_failed_is_the_answer(tmp_path: Path, failure: str) -> None:
+    async def test(model: Any) -> None:
+        callers = [Caller(n, TERMS) for n in range(2)]
+        submit(model, *callers)
+        assert (await callers[0].outputs())["y"].tolist() == [[0]]
+        assert isinstance(await callers[1].error(), (BackendError, UnavailableError))
+        assert model.in_flight == model.statistics.pending == 0
+
+    methods = f"""
+    def execute(self, requests):
+        import os, time
+        requests[0].get_response_sender().send(answer(requests[0]))
+        {failure}
+    """
+    play(tmp_path, test, methods, BATCHING.replace("4", "2"))
 
 
 @pytest.mark.parametrize("change", ["requests.pop()", "requests[1] = requests[0]", "requests.append(requests[0])"])

@@ -55,8 +55,26 @@ def test_what_a_killed_server_left_is_removed(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
+def test_a_path_may_begin_with_a_slash(place: Path) -> None:
+    folder = write_files("m", {"file:/1/model.py": b"x"})
+    assert (folder.path / "1" / "model.py").read_bytes() == b"x"
+    folder.release()
+    assert list(place.iterdir()) == []
+
+
 @pytest.mark.parametrize(
-    "name", ["file:../x", "file:1/../../x", "file:/etc/x", "file:", "file:.", "1/model.py", "file:a\0b", "file:..\\x"]
+    "name",
+    [
+        "file:../x",
+        "file:1/../../x",
+        "file:/../x",
+        "file:///",
+        "file:",
+        "file:.",
+        "1/model.py",
+        "file:a\0b",
+        "file:..\\x",
+    ],
 )
 def test_paths_that_leave_the_folder_are_refused(place: Path, name: str) -> None:
     with pytest.raises(UnusableFilesError, match="names no file of the model"):

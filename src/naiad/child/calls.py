@@ -87,18 +87,24 @@ class CallTerms:
 class Call:
     """A call under way. Responses are delivered by whichever thread reads from the server."""
 
-    __slots__ = ("_listeners", "finished", "number", "responses", "session", "waiter")
+    __slots__ = ("_decoupled", "_listeners", "finished", "number", "responses", "session", "waiter")
 
-    def __init__(self, session: Session, number: int) -> None:
+    def __init__(self, session: Session, number: int, decoupled: bool) -> None:
         self.session = session
         self.number = number
+        self._decoupled = decoupled
         self.responses: deque[InferenceResponse] = deque()
         self.finished = False
         self.waiter = Waiter()
         self._listeners: list[Callable[[], object]] = []
 
     def deliver(self, response: InferenceResponse | None, final: bool) -> None:
-        """Take a response over, and note the end."""
+        """Take a response over, and note the end.
+
+        A decoupled call that ends with a mere end has an empty last response, as in the reference: models count them.
+        """
+        if response is None and final and self._decoupled:
+            response = InferenceResponse()
         if response is not None:
             self.responses.append(response)
         self.finished = self.finished or final

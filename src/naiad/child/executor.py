@@ -218,11 +218,16 @@ class Executor:
     def _fail(self, batch: Batch, error: BaseException) -> None:
         """Answer all requests of the batch that have no final response yet with an error."""
         message = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
+        unheard = True
         for request in batch.requests:
             # Who finds the sender closed must not send an error of its own.
             was_closed = request._sender is not None and request._sender.close()
+            unheard = unheard and was_closed
             if batch.ended and not was_closed:
                 self._out.post(error_frame(request._number, TritonError(message)))
+        if unheard:
+            # Every request has its final response, so the log is where the error can be seen.
+            self._session.log("ERROR", message)
         if not batch.ended:
             self._end(batch, message)
         batch.forget()

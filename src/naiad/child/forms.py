@@ -83,13 +83,14 @@ def checked_parameters(parameters: Any) -> str:
     """The JSON of parameters that a model gives, as Python writes it.
 
     Raises:
-        TritonModelException: a key is no text, or a value is neither bool, int nor str.
-        TypeError: they are no dict.
+        TritonModelException: they are no dict, a key is no text, or a value is neither bool, int nor str.
     """
-    if not parameters:
+    if parameters is None:
         return "{}"
     if not isinstance(parameters, dict):
-        raise TypeError(f"parameters must be a dict or None, found {type(parameters)}")
+        raise TritonModelException(f"Expect dict, got {type(parameters)}")
+    if not parameters:
+        return "{}"
     for key, value in parameters.items():
         if not isinstance(key, str):
             raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")

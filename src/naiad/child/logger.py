@@ -29,8 +29,14 @@ class Logger:
 
     @staticmethod
     def log(message: str, level: int = LogLevel.INFO) -> None:
-        """Write a line of a level."""
-        _write(LogLevel(level), message)
+        """Write a line of a level.
+
+        Raises:
+            TypeError: the level is no ``LogLevel``.
+        """
+        if not isinstance(level, LogLevel):
+            raise TypeError(f"Logger: the level must be a LogLevel such as Logger.INFO, found {level!r}")
+        _write(level, message)
 
     @staticmethod
     def log_info(message: str) -> None:

@@ -65,7 +65,10 @@ def main() -> int:
     _provide_interfaces()
     from importlib import import_module
 
-    code: int = import_module(PACKAGE + ".session").start(int(sys.argv[1]))
+    descriptor = int(sys.argv[1])
+    # As in a program that embeds Python: what parses arguments, such as unittest.main, finds none of ours.
+    sys.argv = [""]
+    code: int = import_module(PACKAGE + ".session").start(descriptor)
     return code
 
 

@@ -97,9 +97,10 @@ class InferenceRequest:
         self,
         request_id: str = "",
         correlation_id: CorrelationId = 0,
-        inputs: Sequence[Tensor] = (),
-        requested_output_names: Sequence[str] = (),
-        model_name: str = "",
+        # These three are needed; as in the reference they stand behind others that are not.
+        inputs: Sequence[Tensor] | None = None,
+        requested_output_names: Sequence[str] | None = None,
+        model_name: str | None = None,
         model_version: int = -1,
         flags: int = 0,
         timeout: int = 0,
@@ -107,8 +108,13 @@ class InferenceRequest:
         trace: InferenceTrace | None = None,
         parameters: Any | None = None,
     ) -> None:
+        if correlation_id is None:
+            raise TypeError("InferenceRequest: correlation_id must be an int or a str, found None")
         if not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
+        if inputs is None or requested_output_names is None:
+            missing = "inputs" if inputs is None else "requested_output_names"
+            raise TypeError(f"InferenceRequest: {missing} is missing, expected a list")
         request_id = as_text(request_id, "InferenceRequest: request_id")
         model_name = as_text(model_name, "InferenceRequest: model_name")
         whose = f"for request with id '{request_id}' and model name '{model_name}' should not be empty."

@@ -34,7 +34,7 @@ class InferenceResponse:
             raise TypeError(f"InferenceResponse: the error must be a TritonError, found {type(error)}")
         self._tensors = tensors
         self._error = error
-        self._parameters = checked_parameters(parameters) if parameters else "{}"
+        self._parameters = "{}" if parameters is None else checked_parameters(parameters)
 
     def output_tensors(self) -> list[Tensor]:
         """The output tensors."""

@@ -284,7 +284,7 @@ class Session:
         """
         if not self._is_running:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
-        call = Call(self, next(self._numbers))
+        call = Call(self, next(self._numbers), bool(head["decoupled"]))
         self._arrivals.calls[call.number] = call
         try:
             self.out.call(call.number, head, request, terms)

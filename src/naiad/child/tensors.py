@@ -30,10 +30,10 @@ class Tensor:
     _foreign: Any
 
     def __init__(self, name: str, numpy_array: Any) -> None:
+        if not isinstance(numpy_array, np.ndarray):
+            numpy_array = _as_array(numpy_array)
         if not name or not isinstance(name, str):
             name = _checked_name(name)
-        if not isinstance(numpy_array, np.ndarray):
-            numpy_array = np.asarray(numpy_array)
         self._type = BY_NUMPY.get(numpy_array.dtype) or of_numpy(numpy_array.dtype)
         if not numpy_array.flags.c_contiguous:
             numpy_array = np.ascontiguousarray(numpy_array)
@@ -176,6 +176,13 @@ def _on_device(name: str, tensor: Any) -> Tensor:
     made._raw = None
     made._foreign = tensor
     return made
+
+
+def _as_array(value: Any) -> Array:
+    """What can become an array, such as a list. None could, too, and is always a mistake."""
+    if value is None:
+        raise TypeError("Tensor: the elements must be a numpy array, found None")
+    return np.asarray(value)
 
 
 def _checked_name(name: Any) -> str:

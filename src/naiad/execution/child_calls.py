@@ -233,7 +233,8 @@ class ChildCalls:
             self._running[number] = request
             request.target.submit(request)
         except NaiadError as error:
-            self._refuse(number, error)
+            # The reference's text: it was the call that failed, and not the calling model's own request.
+            self._refuse(number, error, f"Model {_head(payload)[0]['model']} - Error when running inference: ")
         except Exception:
             logger.exception("a call of another model failed")
             self._refuse(number, InternalError("the call failed inside the server, see its log"))
@@ -297,9 +298,7 @@ class ChildCalls:
     # Reading
 
     def _read(self, number: int, payload: bytearray) -> CalledRequest:
-        head_bytes, _ = COUNT.unpack_from(payload)
-        at = COUNT.size + head_bytes
-        head = orjson.loads(memoryview(payload)[COUNT.size : at])
+        head, at = _head(payload)
         _, form_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
         at += REQUEST.size
         form = self._forms[form_number]
@@ -353,12 +352,12 @@ class ChildCalls:
 
     # Writing
 
-    def _refuse(self, number: int, error: NaiadError) -> None:
+    def _refuse(self, number: int, error: NaiadError, began: str = "") -> None:
         self._running.pop(number, None)
-        self._send_error(number, error, FLAG_FINAL)
+        self._send_error(number, error, FLAG_FINAL, began)
 
-    def _send_error(self, number: int, error: NaiadError, flags: int) -> None:
-        text = orjson.dumps({"message": str(error), "code": error.grpc_code})
+    def _send_error(self, number: int, error: NaiadError, flags: int, began: str = "") -> None:
+        text = orjson.dumps({"message": f"{began}{error}", "code": error.grpc_code})
         head = RESPONSE_HEAD.pack(number, 0, flags | FLAG_ERROR, len(text), 0)
         self._send([(frame(CALL_RESPONSE, number, head + text), -1)])
 
@@ -420,6 +419,14 @@ def _bytes_of(array: Array) -> Any:
     if array.dtype == np.object_:
         return encode_bytes(array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
+
+
+def _head(payload: bytearray) -> tuple[Mapping[str, Any], int]:
+    """The head of a call, and where it ends."""
+    head_bytes, _ = COUNT.unpack_from(payload)
+    end = COUNT.size + head_bytes
+    head: Mapping[str, Any] = orjson.loads(memoryview(payload)[COUNT.size : end])
+    return head, end
 
 
 def _tensor(raw: Array, given: CalledInput, model: str, request_id: str) -> Array:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from time import monotonic_ns
 
-from naiad.child.protocol import FLAG_OWN, FLAG_RESCHEDULE
+from naiad.child.protocol import FLAG_FINAL, FLAG_OWN, FLAG_RESCHEDULE
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, UnavailableError
 from naiad.execution.answers import ModelAnswers
@@ -63,8 +63,11 @@ class ChildEvents:
             self.held[request] = response._replace(output_ns=0)
             return
         held = self.held.pop(request, None) if self.held else None
-        if held is not None and response.outputs is None and response.error is None:
-            response = held._replace(flags=held.flags | response.flags)
+        if held is not None and response.outputs is None:
+            if response.error is not None:
+                # What the model sent before it failed is the answer, as in the reference.
+                answers.log_error(request, response.error)
+            response = held._replace(flags=held.flags | FLAG_FINAL | (response.flags & FLAG_RESCHEDULE))
         if response.flags & FLAG_RESCHEDULE:
             self._queue.push_again(request)
         elif response.error is not None and not response.flags & FLAG_OWN:

@@ -261,7 +261,8 @@ class ServerOptions:
         Group.HTTP,
         integer(1, INT64_MAX, below="Error: --http-max-input-size must be greater than 0."),
         1 << 26,
-        "Largest body of a request in bytes; larger ones are answered 413.",
+        "Largest JSON of a request, raw input or decompressed body in bytes; larger ones are answered 413. Binary "
+        "tensors behind a JSON part are bounded by --max-in-flight-bytes.",
     )
     http_header_forward_pattern: str = declare(
         Group.HTTP,

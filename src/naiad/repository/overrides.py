@@ -89,8 +89,9 @@ def write_files(model: str, files: Mapping[str, Content]) -> TemporaryFolder:
 
 def _inside(model: str, name: str) -> PurePosixPath:
     """The path that a parameter names, which must not leave the model's folder."""
-    path = PurePosixPath(name.removeprefix(FILE))
-    is_wrong = path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name or "\\" in name
+    # As in the reference, "file:/1/model.py" is the same as "file:1/model.py".
+    path = PurePosixPath(name.removeprefix(FILE).lstrip("/"))
+    is_wrong = not path.parts or ".." in path.parts or "\0" in name or "\\" in name
     if is_wrong or not name.startswith(FILE):
         raise UnusableFilesError(
             f"failed to load '{model}': '{name}' names no file of the model, expected 'file:' and a path inside the "

@@ -93,11 +93,17 @@ def _check_pair(model: str, given: TensorSpec, made: TensorSpec) -> None:
     if given.allow_ragged_batch or made.allow_ragged_batch:
         # Elements one behind the other, in any number.
         return
-    if _fixed_difference(given.dims, made.dims):
+    wanted, found = _inside(given), _inside(made)
+    if _fixed_difference(wanted, found):
         raise ModelLoadError(
             f"model '{model}': output '{made.name}' must have the dims of input '{given.name}': "
-            f"found {shape_text(made.dims)}, expected {shape_text(given.dims)}"
+            f"found {shape_text(found)}, expected {shape_text(wanted)}"
         )
+
+
+def _inside(tensor: TensorSpec) -> tuple[int, ...]:
+    """The dims of a tensor as the model sees them."""
+    return tensor.dims if tensor.reshape is None else tensor.reshape
 
 
 def _fixed_difference(a: tuple[int, ...], b: tuple[int, ...]) -> bool:

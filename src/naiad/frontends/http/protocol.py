@@ -21,7 +21,7 @@ from naiad.frontends.http.exchange import Application, Exchange, Handler, give_u
 from naiad.frontends.http.service import HttpLimits, HttpService
 from naiad.frontends.http.streamed import StreamedAnswer
 from naiad.tensor.memory import BufferPool
-from naiad.wire.chunked import ChunkedDecoder, too_large
+from naiad.wire.chunked import ChunkedDecoder
 from naiad.wire.http1 import (
     CONTINUE,
     HEAD_END,
@@ -240,9 +240,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             return None
         try:
             head = self._service.memo.get(raw)
-            limit = self._service.limits.max_body_bytes
-            if head.content_length is not None and head.content_length > limit:
-                raise too_large(head.content_length, limit)
+            if head.content_length is not None:
+                self._service.check_length(head, head.content_length)
         except HttpError as error:
             if raw == _HTTP2_START and self._may_hand_over():
                 self._state = _HTTP2

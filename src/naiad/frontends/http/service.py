@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from naiad.frontends.http.json_work import JsonWork
 from naiad.scheduling.budget import RequestBudget
 from naiad.tensor.memory import BufferPool
-from naiad.wire.http1 import HeadMemo
+from naiad.wire.chunked import too_large
+from naiad.wire.http1 import HeadMemo, HttpError, RequestHead
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,7 +35,7 @@ class HttpLimits:
     """Bounds of one listener and its connections.
 
     Attributes:
-        max_body_bytes: ``--http-max-input-size``.
+        max_body_bytes: ``--http-max-input-size``; see ``HttpService.check_length`` for what it bounds.
         max_connections: further ones are answered 503 and closed.
         idle_s: how long a connection may stay open between requests, and how long a peer may take no data.
         head_s: how long a request head may take from its first byte on.
@@ -132,6 +133,28 @@ class HttpService:
         """Note that time has passed."""
         self.pool.age(seconds)
         self._bound_waiting()
+
+    def check_length(self, head: RequestHead, length: int) -> None:
+        """Check that the body of a request may be as long as its head says.
+
+        As in the reference, the option bounds what has to be read or decompressed, and not the bytes of tensors that
+        come behind a JSON part. These have to fit in flight.
+
+        Raises:
+            HttpError: it may not.
+        """
+        limit = self.limits.max_body_bytes
+        if length <= limit:
+            return
+        json_bytes = head.inference_header_length or 0
+        if not 0 < json_bytes <= limit or not head.target.endswith("/infer") or "content-encoding" in head.headers:
+            raise too_large(length, limit)
+        if length > max(limit, self.budget.max_bytes):
+            raise HttpError(
+                413,
+                f"request body of {length} bytes exceeds the {self.budget.max_bytes} bytes that unanswered requests "
+                "may hold together; raise --max-in-flight-bytes to allow it",
+            )
 
     def check_arrival(self, path: str, size: int) -> None:
         """Check that a large body of ``size`` bytes, of a request to ``path``, may begin to arrive.
