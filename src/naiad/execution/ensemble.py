@@ -6,7 +6,6 @@ It has no instances. All that it does happens on the event loop, between the ans
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import monotonic_ns
@@ -14,7 +13,7 @@ from time import monotonic_ns
 from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import ModelSpec
-from naiad.errors import CancelledError, NaiadError, ResponseBacklogError, ServerStoppingError
+from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBacklogError, ServerStoppingError
 from naiad.execution.answers import ModelAnswers
 from naiad.execution.caching import ModelCache
 from naiad.execution.child_calls import Models
@@ -71,7 +70,7 @@ class EnsembleModel:
         self.statistics = ModelStatistics()
         self._answers = ModelAnswers(spec.name, self.statistics, self.budget, self._clock, None, None)
         self._runs: dict[InferRequest, EnsembleRun] = {}
-        self._expected: deque[Members] = deque()
+        self._expected = 0
         self._stopping = False
         self._sampler: Sampler | None = None
         self._members = Members(spec, models)
@@ -113,6 +112,10 @@ class EnsembleModel:
                 f"ensemble '{self.name}' has to be loaded again: its members "
                 + ("are decoupled now" if fresh.graph.is_decoupled else "are not decoupled any more")
             )
+        # Requests that are expected have not begun: they will begin with these.
+        fresh.runs += self._expected
+        for _ in range(self._expected):
+            self._members.let_go()
         self._earlier = [members for members in (*self._earlier, self._members) if members.runs]
         self._members = fresh
         # Other members may answer in another way.
@@ -186,7 +189,12 @@ class EnsembleModel:
             return
         budget, answers = self.budget, self._answers
         if request.can_be_refused:
-            self._check_room(request.held_bytes, request.received_ns)
+            try:
+                self._check_room(request.held_bytes, request.received_ns)
+            except QueueFullError:
+                if cache is not None:
+                    cache.keep(request, None)
+                raise
         budget.bytes += request.held_bytes
         budget.requests += 1
         answers.in_flight += 1
@@ -200,7 +208,7 @@ class EnsembleModel:
         """As ``LoadedModel.expect``: the members stay, too."""
         self._answers.in_flight += 1
         self._members.runs += 1
-        self._expected.append(self._members)
+        self._expected += 1
 
     def submit_expected(self, request: InferRequest) -> None:
         """As ``LoadedModel.submit_expected``."""
@@ -212,7 +220,8 @@ class EnsembleModel:
     def expect_no_more(self) -> None:
         """As ``LoadedModel.expect_no_more``."""
         self._answers.in_flight -= 1
-        self._expected.popleft().let_go()
+        self._expected -= 1
+        self._members.let_go()
         self._answers.tell_when_drained()
 
     def check_room(self, size: int) -> None:

@@ -96,7 +96,7 @@ class Ensembles:
         Raises:
             NaiadError: it cannot be loaded.
         """
-        spec, config = await in_thread(_read, found.source, version, found.read)
+        spec, config = await in_thread(read_ensemble, found.source, version, found.read)
         spec = self._in_namespace(spec, found.source.namespace)
         if models is None or spec.ensemble is None:
             raise InternalError(f"there are no models that ensemble '{spec.name}' could be made of")
@@ -293,7 +293,7 @@ def _why(entry: ModelEntry | None) -> str:
     return lines or str(entry.problem or "")
 
 
-def _read(source: ModelSource, version: int, read: ReadConfig) -> tuple[ModelSpec, Any]:
+def read_ensemble(source: ModelSource, version: int, read: ReadConfig) -> tuple[ModelSpec, Any]:
     """The specification of an ensemble and its configuration message; errors as ``finish``."""
     prepared = prepare(source, version, read=read)
     return with_labels(finish(prepared), source.folder(version), prepared.origin), prepared.config
