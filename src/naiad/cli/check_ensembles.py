@@ -42,7 +42,7 @@ class CheckedModels:
                 "check them together, with the path of their repository"
             )
         graph = build(spec, list(self._members(spec)))
-        self.keep(found.source.name, version, replace(spec, decoupled=graph.is_decoupled))
+        self.keep(found.source.name, version, replace(spec, decoupled=graph.is_decoupled, depth=graph.depth))
         config.model_transaction_policy.decoupled = graph.is_decoupled
         return config
 

@@ -27,7 +27,7 @@ from naiad.execution.reshape import as_model_sees
 from naiad.execution.serving import ServingModel
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.budget import RequestBudget
-from naiad.scheduling.ensemble_graph import EnsembleError
+from naiad.scheduling.ensemble_graph import EnsembleError, Graph, depth
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.statistics import ModelStatistics
 from naiad.telemetry.tracing import Sampler
@@ -74,7 +74,7 @@ class EnsembleModel:
         self._stopping = False
         self._sampler: Sampler | None = None
         self._members = Members(spec, models)
-        self.spec = replace(spec, decoupled=self._members.graph.is_decoupled)
+        self.spec = _with_graph(spec, self._members.graph)
         # Those that requests began with before others took their place.
         self._earlier: list[Members] = []
         self._cache = self._new_cache()
@@ -98,14 +98,23 @@ class EnsembleModel:
         """Who runs each step."""
         return self._members.targets
 
-    def renew(self) -> None:
-        """Find the members again, if they are others now.
+    def renew(self) -> bool:
+        """Find the members again, if they are others now; whether that changes anything for ensembles of this one.
 
         Raises:
             NaiadError: one is not there, or does not fit; everything is as before.
         """
-        if self._stopping or self._members.are_current():
-            return
+        if self._stopping:
+            return False
+        if not self._members.are_current():
+            self._renew()
+        found = depth(self.spec, [target.spec for target in self.members])
+        is_other = found != self.spec.depth
+        if is_other:
+            self.spec = replace(self.spec, depth=found)
+        return is_other
+
+    def _renew(self) -> None:
         fresh = Members(self.spec, self._models)
         if fresh.graph.is_decoupled != self.spec.decoupled:
             raise EnsembleError(
@@ -179,7 +188,7 @@ class EnsembleModel:
     def _submit(self, request: InferRequest) -> None:
         members = self._members
         if not self._stopping and not members.are_current():
-            self.renew()
+            self._renew()
             members = self._members
         plan = members.plan(request)
         cache = self._cache
@@ -326,3 +335,7 @@ class EnsembleModel:
         statistics.last_inference_ms = self._clock.wall_ms()
         if request.__class__ is StepRequest:
             request.took = took
+
+
+def _with_graph(spec: ModelSpec, graph: Graph) -> ModelSpec:
+    return replace(spec, decoupled=graph.is_decoupled, depth=graph.depth)
