@@ -192,4 +192,4 @@ def test_ensembles_are_checked_against_the_models_beside_them(
     for name, (_, text) in problems.items():
         _, _, rest = shown.partition(f"{name}: 1 problem\n")
         assert text in rest.splitlines()[0], name
-    assert shown.endswith(f"11 models checked: 4 ok, 7 with problems (7 problems)\n")
+    assert shown.endswith("11 models checked: 4 ok, 7 with problems (7 problems)\n")

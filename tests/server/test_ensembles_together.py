@@ -72,7 +72,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     one = tensor("INPUT0", "TYPE_INT32", "-1")
     two = one + ", " + tensor("INPUT1", "TYPE_INT32", "-1", "optional: true")
     write_identity(models, "same")
-    write_identity(models, "slow", delay_ms=100)
+    write_identity(models, "slow", delay_ms=400)
     write_python(models, "adds", ADDS, two)
     write_python(models, "asks", ASKS, one)
     write_python(models, "silent", SILENT, one)
@@ -176,11 +176,14 @@ class Calls:
         until(lambda: len(self.answered) == count, 20, f"{count} requests are answered")
 
 
+@pytest.mark.slow
 def test_the_priority_of_a_request_is_that_of_its_steps(server: RunningServer) -> None:
     calls = Calls(server)
     with calls.client:
-        calls.ask("ranked", 400)
-        until(lambda: server.statistics("same")["inference_count"] > 0, 10, "the first step has run")
+        ran = server.statistics("same")["inference_count"]
+        calls.ask("ranked", 2000)
+        until(lambda: server.statistics("same")["inference_count"] > ran, 10, "the first step has run")
+        server.wait_pending("ranks", 0)
         for value in (11, 12, 13):
             calls.ask("ranked", value)
         server.wait_pending("ranks", 3)
@@ -191,6 +194,7 @@ def test_the_priority_of_a_request_is_that_of_its_steps(server: RunningServer) -
     assert all(answer == value + 1 for value, answer in calls.answered)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_answered_from_the_cache_while_others_wait_for_their_turn(server: RunningServer) -> None:
     """Its answer comes while the next steps are let in, and lets a further step wait."""
     for _ in range(2):
@@ -198,7 +202,7 @@ def test_a_step_that_is_answered_from_the_cache_while_others_wait_for_their_turn
     calls = Calls(server)
     with calls.client:
         # One runs its second step, one its first, and one waits for that, whose answer is kept.
-        for value in (2, 60, 1, 61, 1, 1):
+        for value in (2, 200, 1, 201, 1, 1):
             calls.ask("hits", value)
         calls.wait(6)
     assert all(answer == value + 1 for value, answer in calls.answered)

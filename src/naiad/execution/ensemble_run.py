@@ -59,8 +59,8 @@ class EnsembleRun:
     """
 
     __slots__ = (
-        "_holds", "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size", "_tasks", "cache", "infer_ns", "input_ns",
-        "is_over", "members", "output_ns", "request", "start_ns", "steps", "trace",
+        "_holds", "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size", "_tasks", "cache", "infer_ns",
+        "input_ns", "is_over", "members", "output_ns", "request", "start_ns", "steps", "trace",
     )  # fmt: skip
 
     def __init__(
