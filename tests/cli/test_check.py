@@ -146,3 +146,50 @@ def test_a_file_whose_name_is_no_model_name(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().out == (
         "error: invalid model name 'a\\b', model name must not contain path traversal characters\n"
     )
+
+
+def ensemble(*models: str, more: str = "") -> str:
+    """Steps one behind the other."""
+    names = ["X", *(f"t{number}" for number in range(1, len(models))), "Y"]
+    steps = [
+        f'{{ model_name: "{name}" model_version: -1 input_map {{ key: "A" value: "{names[n]}" }} '
+        f'output_map {{ key: "B" value: "{names[n + 1]}" }} }}'
+        for n, name in enumerate(models)
+    ]
+    return f"""platform: "ensemble" max_batch_size: 4 {more}
+        input [ {{ name: "X" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+        output [ {{ name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+        ensemble_scheduling {{ step [ {", ".join(steps)} ] }}"""
+
+
+def test_ensembles_are_checked_against_the_models_beside_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model(tmp_path, "echo", IDENTITY)
+    model(tmp_path, "ints", IDENTITY.replace("FP32", "INT32"))
+    model(tmp_path, "broken", IDENTITY + "zzz: 1\n")
+    model(tmp_path, "a_fine", ensemble("echo", "echo"))
+    # It comes before what it is made of.
+    nested = ensemble("a_fine").replace('key: "A"', 'key: "X"').replace('key: "B"', 'key: "Y"')
+    model(tmp_path, "a_a_nested", nested)
+    problems = {
+        "b_ints": (ensemble("echo", "ints"), "inconsistent data type: TYPE_FP32 is inferred from model echo while"),
+        "b_nobody": (ensemble("nobody"), "contains models that are not available or ambiguous: nobody; check them"),
+        "b_broken": (ensemble("broken"), "'b_broken' depends on 'broken' which has problems of its own"),
+        "b_version": (
+            ensemble("echo").replace("model_version: -1", "model_version: 3"),
+            "'b_version' depends on 'echo' whose required version 3 is not loaded.",
+        ),
+        "b_itself": (ensemble("b_itself"), "circular dependency between ensembles: b_itself -> ... -> b_itself"),
+        "b_typo": (ensemble("echo", more="zzz: 1"), "unknown field 'zzz'"),
+    }
+    for name, (text, _) in problems.items():
+        model(tmp_path, name, text)
+    assert check(tmp_path) == 1
+    shown = capsys.readouterr().out
+    for name in ("a_fine", "a_a_nested"):
+        assert f"{name}: ok (version 1)\n" in shown
+    for name, (_, text) in problems.items():
+        _, _, rest = shown.partition(f"{name}: 1 problem\n")
+        assert text in rest.splitlines()[0], name
+    assert shown.endswith("11 models checked: 4 ok, 7 with problems (7 problems)\n")

@@ -217,6 +217,29 @@ def test_a_long_chain_of_skipped_steps_needs_no_deep_stack() -> None:
     assert progress.responses() == [{"OUT": SKIPPED}]
 
 
+def test_a_step_outside_a_decoupled_one_runs_once_though_responses_came_before_it() -> None:
+    spec = ensemble(
+        step("d", {"I": "IN"}, {"O": "s"}),
+        step("m", {"I": "IN"}, {"O": "t"}),
+        step("n", {"I": "t"}, {"O": "u"}),
+        step("two", {"I": "s", "J": "u"}, {"O": "OUT"}),
+    )
+    members = {"d": model(decoupled=True), "m": model(), "n": model(), "two": model(inputs=TWO)}
+    progress = Progress(Plan(build(spec, members), ["OUT"], ["IN"]), bool)
+    decoupled, first = sorted(progress.begin({"IN": "in"}), key=lambda task: task.step.index)
+    for response in range(3):
+        assert progress.responded(decoupled, {"O": f"s{response}"}) == []
+    progress.ended(decoupled)
+    (second,) = progress.wrote(first, {"O": "t"})
+    assert second.step.index == 2
+    last = progress.wrote(second, {"O": "u"})
+    assert sorted(task.frame.values[decoupled.step.outputs[0][1]] for task in last) == ["s0", "s1", "s2"]
+    for number, task in enumerate(last):
+        progress.wrote(task, {"O": f"out{number}"})
+    assert len(progress.responses()) == 3
+    assert (progress.open, progress.frames) == (0, 0)
+
+
 # Against a naive executor
 
 
@@ -325,7 +348,8 @@ def drive(
     progress = Progress(plan, bool)
     running: list[tuple[Task, int]] = [(task, 0) for task in progress.begin(inputs)]
     seen: list[dict[str, Any]] = progress.responses()
-    started = len(running)
+    started = {(task.frame, task.step.index) for task, _ in running}
+    assert len(started) == len(running)
     while running:
         at = data.draw(st.integers(0, len(running) - 1))
         task, response = running.pop(at)
@@ -340,11 +364,13 @@ def drive(
             running.append((task, response + 1))
         else:
             progress.ended(task)
-        started += len(more)
+        for found in more:
+            assert found.frame.scope == found.step.scope
+            assert (found.frame, found.step.index) not in started
+            started.add((found.frame, found.step.index))
         running += [(found, 0) for found in more]
         seen += progress.responses()
         assert progress.open == len({id(found) for found, _ in running})
-    assert started <= 5000
     if plan.scope:
         assert progress.frames == 0
     return seen, progress.is_stuck

@@ -152,6 +152,22 @@ def test_ensembles_of_each_other_are_refused(server: RunningServer, repository: 
     )
 
 
+def test_ensembles_inside_each_other_are_bounded(server: RunningServer, repository: Path) -> None:
+    write_ensemble(repository, "n1", *chain("same"))
+    for number in range(2, 35):
+        write_ensemble(repository, f"n{number}", step(f"n{number - 1}", {"IN": "IN"}, {"OUT": "OUT"}))
+    assert load(server, "n32").status == 200
+    assert is_answered(server, "n32")
+    answer = load(server, "n33")
+    assert answer.status == 400
+    assert "ensemble n33 has 33 ensembles inside each other, itself included; at most 32 are possible" in answer.error
+    # One that gets deeper takes along what would be too deep with it.
+    write_ensemble(repository, "n1", step("pair", {"IN": "IN"}, {"OUT": "OUT"}))
+    assert load(server, "n1").status == 200
+    until(lambda: "ensemble n32 has 33 ensembles inside each other" in states(server)["n32"][1], 10, "n32 goes")
+    assert is_answered(server, "n31") and not is_answered(server, "n32")
+
+
 def test_ensembles_of_each_other_do_not_hold_up_the_start(tmp_path: Path, repository: Path) -> None:
     write_ensemble(repository, "one", step("two", {"IN": "IN"}, {"OUT": "OUT"}))
     write_ensemble(repository, "two", step("one", {"IN": "IN"}, {"OUT": "OUT"}))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from naiad.cli.check_ensembles import CheckedModels, circular, in_order, is_made_of_others
 from naiad.config.export import config_pbtxt
 from naiad.config.problems import ConfigProblemsError
 from naiad.config.read import ReadConfig
@@ -96,28 +97,46 @@ def _reports(outline: Outline, settings: LoadSettings) -> Iterator[ModelReport]:
     yield from (ModelReport(name, problems=tuple(lines)) for name, lines in refused.items())
     for name in outline.unavailable.keys() - refused.keys():
         yield ModelReport(name, problems=(outline.unavailable[name],))
+    checked = CheckedModels()
+    for name in refused.keys() | outline.unavailable.keys():
+        checked.note(name)
+    ensembles: list[Candidate] = []
     for model in outline.models.values():
-        yield check_model(model, settings)
+        checked.note(model.name)
+        try:
+            found = _candidate(model, settings)
+        except NaiadError as error:
+            yield ModelReport(model.name, problems=tuple(_lines(error)))
+            continue
+        if is_made_of_others(found):
+            ensembles.append(found)
+        else:
+            yield _tried(found, settings, checked)
+    ordered, circles = in_order(ensembles)
+    for found in ordered:
+        yield _tried(found, settings, checked)
+    for found in circles:
+        yield ModelReport(found.source.name, problems=tuple(_lines(circular(found.source.name))))
 
 
-def check_model(model: ModelSource | RemoteModel, settings: LoadSettings) -> ModelReport:
-    """Load every version of ``model`` that a server would load, and let it go again."""
+def _candidate(model: ModelSource | RemoteModel, settings: LoadSettings) -> Candidate:
     finder = settings.finder
-    try:
-        found = finder.candidate(model) if isinstance(model, ModelSource) else finder.fetched(model)
-    except NaiadError as error:
-        return ModelReport(model.name, problems=tuple(_lines(error)))
-    report = _report(found, settings)
+    return finder.candidate(model) if isinstance(model, ModelSource) else finder.fetched(model)
+
+
+def _tried(found: Candidate, settings: LoadSettings, checked: CheckedModels) -> ModelReport:
+    """Load every version of a model that a server would load, and let it go again."""
+    report = _report(found, settings, checked)
     if found.folder is not None:
         found.folder.tried(not report.problems)
     return report
 
 
-def _report(found: Candidate, settings: LoadSettings) -> ModelReport:
+def _report(found: Candidate, settings: LoadSettings, checked: CheckedModels) -> ModelReport:
     wrong: dict[str, None] = {}
     pbtxt = ""
     for version in found.versions:
-        config, lines = _check_version(found.source, version, found.read, settings)
+        config, lines = _check_version(found, version, settings, checked)
         prefix = f"version {version}: " if len(found.versions) > 1 else ""
         # A problem of the configuration is the same in every version and is said once.
         wrong.update((line if is_config else prefix + line, None) for is_config, line in lines)
@@ -126,10 +145,13 @@ def _report(found: Candidate, settings: LoadSettings) -> ModelReport:
 
 
 def _check_version(
-    source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings
+    found: Candidate, version: int, settings: LoadSettings, checked: CheckedModels
 ) -> tuple[Any, list[tuple[bool, str]]]:
     """The completed configuration, or None, and the problems, each with whether it is one of the configuration."""
+    source, read = found.source, found.read
     try:
+        if is_made_of_others(found):
+            return checked.check_ensemble(found, version), []
         prepared, backend, spec = start_backend(source, version, read, settings)
     except NaiadError as error:
         lines = [(isinstance(error, ConfigError), line) for line in _lines(error)]
@@ -141,6 +163,7 @@ def _check_version(
         configured_samples(spec, source.folder(version), Engine.check)
     except NaiadError as error:
         return None, [(True, str(error))]
+    checked.keep(source.name, version, spec)
     return prepared.config, []
 
 

@@ -173,7 +173,8 @@ class ModelSpec:
     ``outputs`` are those of clients, without controls and states. ``accelerators`` are the names under
     ``optimization.execution_accelerators``, those for GPUs first. ``assembly`` is None where a batch is the rows of its
     requests, one behind the other. ``max_batch_bytes`` is 0 for no limit. ``splits_failed`` says that a batch that
-    failed is run again in parts. ``ensemble`` is the graph of a model that is made of other models, None for the rest.
+    failed is run again in parts. ``ensemble`` is the graph of a model that is made of other models, None for the rest;
+    ``depth`` is how far such models lie inside each other, 1 for one that is made of plain models.
     """
 
     name: str
@@ -198,6 +199,7 @@ class ModelSpec:
     max_batch_bytes: int = 0
     splits_failed: bool = True
     ensemble: EnsembleSpec | None = None
+    depth: int = 0
 
     @property
     def instance_count(self) -> int:

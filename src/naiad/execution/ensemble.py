@@ -6,7 +6,6 @@ It has no instances. All that it does happens on the event loop, between the ans
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import monotonic_ns
@@ -14,7 +13,7 @@ from time import monotonic_ns
 from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import ModelSpec
-from naiad.errors import CancelledError, NaiadError, ResponseBacklogError, ServerStoppingError
+from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBacklogError, ServerStoppingError
 from naiad.execution.answers import ModelAnswers
 from naiad.execution.caching import ModelCache
 from naiad.execution.child_calls import Models
@@ -28,7 +27,7 @@ from naiad.execution.reshape import as_model_sees
 from naiad.execution.serving import ServingModel
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.budget import RequestBudget
-from naiad.scheduling.ensemble_graph import EnsembleError
+from naiad.scheduling.ensemble_graph import EnsembleError, Graph, depth
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.statistics import ModelStatistics
 from naiad.telemetry.tracing import Sampler
@@ -71,11 +70,11 @@ class EnsembleModel:
         self.statistics = ModelStatistics()
         self._answers = ModelAnswers(spec.name, self.statistics, self.budget, self._clock, None, None)
         self._runs: dict[InferRequest, EnsembleRun] = {}
-        self._expected: deque[Members] = deque()
+        self._expected = 0
         self._stopping = False
         self._sampler: Sampler | None = None
         self._members = Members(spec, models)
-        self.spec = replace(spec, decoupled=self._members.graph.is_decoupled)
+        self.spec = _with_graph(spec, self._members.graph)
         # Those that requests began with before others took their place.
         self._earlier: list[Members] = []
         self._cache = self._new_cache()
@@ -109,20 +108,33 @@ class EnsembleModel:
         """Who runs each step."""
         return self._members.targets
 
-    def renew(self) -> None:
-        """Find the members again, if they are others now.
+    def renew(self) -> bool:
+        """Find the members again, if they are others now; whether that changes anything for ensembles of this one.
 
         Raises:
             NaiadError: one is not there, or does not fit; everything is as before.
         """
-        if self._stopping or self._members.are_current():
-            return
+        if self._stopping:
+            return False
+        if not self._members.are_current():
+            self._renew()
+        found = depth(self.spec, [target.spec for target in self.members])
+        is_other = found != self.spec.depth
+        if is_other:
+            self.spec = replace(self.spec, depth=found)
+        return is_other
+
+    def _renew(self) -> None:
         fresh = Members(self.spec, self._models)
         if fresh.graph.is_decoupled != self.spec.decoupled:
             raise EnsembleError(
                 f"ensemble '{self.name}' has to be loaded again: its members "
                 + ("are decoupled now" if fresh.graph.is_decoupled else "are not decoupled any more")
             )
+        # Requests that are expected have not begun: they will begin with these.
+        fresh.runs += self._expected
+        for _ in range(self._expected):
+            self._members.let_go()
         self._earlier = [members for members in (*self._earlier, self._members) if members.runs]
         self._members = fresh
         # Other members may answer in another way.
@@ -186,7 +198,7 @@ class EnsembleModel:
     def _submit(self, request: InferRequest) -> None:
         members = self._members
         if not self._stopping and not members.are_current():
-            self.renew()
+            self._renew()
             members = self._members
         plan = members.plan(request)
         cache = self._cache
@@ -196,7 +208,12 @@ class EnsembleModel:
             return
         budget, answers = self.budget, self._answers
         if request.can_be_refused:
-            self._check_room(request.held_bytes, request.received_ns)
+            try:
+                self._check_room(request.held_bytes, request.received_ns)
+            except QueueFullError:
+                if cache is not None:
+                    cache.keep(request, None)
+                raise
         budget.bytes += request.held_bytes
         budget.requests += 1
         answers.in_flight += 1
@@ -210,7 +227,7 @@ class EnsembleModel:
         """As ``LoadedModel.expect``: the members stay, too."""
         self._answers.in_flight += 1
         self._members.runs += 1
-        self._expected.append(self._members)
+        self._expected += 1
 
     def submit_expected(self, request: InferRequest) -> None:
         """As ``LoadedModel.submit_expected``."""
@@ -222,7 +239,8 @@ class EnsembleModel:
     def expect_no_more(self) -> None:
         """As ``LoadedModel.expect_no_more``."""
         self._answers.in_flight -= 1
-        self._expected.popleft().let_go()
+        self._expected -= 1
+        self._members.let_go()
         self._answers.tell_when_drained()
 
     def check_room(self, size: int) -> None:
@@ -327,3 +345,7 @@ class EnsembleModel:
         statistics.last_inference_ms = self._clock.wall_ms()
         if request.__class__ is StepRequest:
             request.took = took
+
+
+def _with_graph(spec: ModelSpec, graph: Graph) -> ModelSpec:
+    return replace(spec, decoupled=graph.is_decoupled, depth=graph.depth)

@@ -47,11 +47,17 @@ class Pace:
             return
         self._is_starting = True
         try:
-            for waiting_index, waiting in self._waiting.items():
-                while waiting and self._running[waiting_index] < self._most:
-                    first = next(iter(waiting))
-                    del waiting[first]
-                    self._running[waiting_index] += 1
-                    first.run.submit(first)
+            # What is started may end, or let others wait, before this comes back: nothing is iterated over meanwhile.
+            while (first := self._next()) is not None:
+                first.run.submit(first)
         finally:
             self._is_starting = False
+
+    def _next(self) -> StepRequest | None:
+        for index, waiting in self._waiting.items():
+            if waiting and self._running[index] < self._most:
+                first = next(iter(waiting))
+                del waiting[first]
+                self._running[index] += 1
+                return first
+        return None

@@ -19,6 +19,7 @@ from naiad.errors import (
 )
 from naiad.execution.caching import ModelCache
 from naiad.execution.ensemble_errors import at_inputs, in_ensemble, in_step
+from naiad.execution.ensemble_holds import Holds
 from naiad.execution.ensemble_members import Members, fitted
 from naiad.execution.ensemble_step import StepRequest
 from naiad.execution.ensemble_tracing import RunTrace
@@ -58,8 +59,8 @@ class EnsembleRun:
     """
 
     __slots__ = (
-        "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size", "_tasks", "cache", "infer_ns", "input_ns",
-        "is_over", "members", "output_ns", "request", "start_ns", "steps", "trace",
+        "_holds", "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size", "_tasks", "cache", "infer_ns",
+        "input_ns", "is_over", "members", "output_ns", "request", "start_ns", "steps", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +72,7 @@ class EnsembleRun:
         self._plan = plan
         self.request = request
         self._progress = Progress(plan, is_true)
+        self._holds = None if plan.is_plain else Holds()
         self._tasks: deque[Task] = deque()
         self._is_busy = False
         self._size = 0
@@ -99,13 +101,13 @@ class EnsembleRun:
 
     def hold(self, patience_ms: int) -> None:
         """The caller does not take the responses: the steps that make them should wait; see ``Recipient.hold``."""
-        for step in self.steps:
-            step.target.hold(step, patience_ms)
+        if self._holds is not None:
+            self._holds.hold(patience_ms)
 
     def go_on(self) -> None:
         """The caller takes the responses again."""
-        for step in self.steps:
-            step.target.go_on(step)
+        if self._holds is not None:
+            self._holds.go_on()
 
     # Steps
 
@@ -117,10 +119,14 @@ class EnsembleRun:
             return
         self._is_busy = True
         try:
-            while queue and not self.is_over:
-                self._start(queue.popleft())
-            if not self.is_over:
-                self._send()
+            while not self.is_over:
+                while queue and not self.is_over:
+                    self._start(queue.popleft())
+                if not self.is_over:
+                    self._send()
+                if not queue:
+                    # Nothing was answered while the responses were sent.
+                    break
         finally:
             self._is_busy = False
 
@@ -186,12 +192,13 @@ class EnsembleRun:
             request.batch = None
             self._fail(in_step(self._model.name, request.task.step, error))
             return
-        if final:
-            self._count(request)
         try:
+            if final:
+                self._count(request)
             tasks = self._take(request, outputs, final)
-        except NaiadError as wrong:
-            self._fail(in_ensemble(self._model.name, self.request.id, wrong))
+        except Exception as wrong:
+            # Whatever it is: a request that nobody ends would wait for ever.
+            self._fail(in_ensemble(self._model.name, self.request.id, self._known(wrong)))
             return
         self._go_on(tasks)
 
@@ -211,10 +218,15 @@ class EnsembleRun:
         if not task.step.is_decoupled:
             tasks = progress.wrote(task, outputs or {}, size)
         else:
+            holds = self._holds
             if outputs is not None:
                 tasks = progress.responded(task, outputs, size)
+                if holds is not None and not final:
+                    holds.responded(request, progress.frames)
             if final:
                 progress.ended(task)
+                if holds is not None:
+                    holds.ended(request)
         self._hold(progress.size)
         if progress.frames > MAX_FRAMES:
             self._refuse(f"{MAX_FRAMES} responses of its steps wait", task)
@@ -261,6 +273,8 @@ class EnsembleRun:
             if self.is_over:
                 return
         self._hold(progress.size)
+        if self._holds is not None:
+            self._holds.sent(progress.frames)
         if is_end:
             self._over()
             self._model.send_part(self, None, True)

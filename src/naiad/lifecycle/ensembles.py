@@ -96,7 +96,7 @@ class Ensembles:
         Raises:
             NaiadError: it cannot be loaded.
         """
-        spec, config = await in_thread(_read, found.source, version, found.read)
+        spec, config = await in_thread(read_ensemble, found.source, version, found.read)
         spec = self._in_namespace(spec, found.source.namespace)
         if models is None or spec.ensemble is None:
             raise InternalError(f"there are no models that ensemble '{spec.name}' could be made of")
@@ -208,7 +208,7 @@ class Ensembles:
     def _look(self) -> None:
         """Unload ensembles that lost a member, and have those loaded again that lack none any more."""
         self._is_looking = False
-        while self._drop_broken():
+        while self._renew_all():
             # Ensembles may be members of others.
             continue
         for name, spec in list(self._lacking.items()):
@@ -243,11 +243,14 @@ class Ensembles:
             found.append(serving[max(serving) if step.version is None else step.version].spec)
         return found
 
-    def _drop_broken(self) -> bool:
+    def _renew_all(self) -> bool:
+        """Show ensembles the models that are there now, and let those go that cannot run; whether one has changed."""
         for entry, version, model in list(self._serving()):
             try:
                 self._check(model.spec, {})
-                model.renew()
+                if model.renew():
+                    # Those that it is a member of have to know.
+                    return True
             except NaiadError as error:
                 if isinstance(error, UnavailableError):
                     # Its routes lead to no version for now.
@@ -293,7 +296,7 @@ def _why(entry: ModelEntry | None) -> str:
     return lines or str(entry.problem or "")
 
 
-def _read(source: ModelSource, version: int, read: ReadConfig) -> tuple[ModelSpec, Any]:
+def read_ensemble(source: ModelSource, version: int, read: ReadConfig) -> tuple[ModelSpec, Any]:
     """The specification of an ensemble and its configuration message; errors as ``finish``."""
     prepared = prepare(source, version, read=read)
     return with_labels(finish(prepared), source.folder(version), prepared.origin), prepared.config

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_DEPTH: Final = 17
 """How far scopes may lie inside each other, the first one included."""
+MAX_ENSEMBLES: Final = 32
+"""How far ensembles may lie inside each other: each calls the next, and the stack of the interpreter is bounded."""
 
 
 class EnsembleError(ModelLoadError):
@@ -68,6 +70,7 @@ class Graph:
         order: indices of steps.
         scopes: of each tensor.
         parents: of each scope, the one around it; -1 for the first.
+        depth: of ensembles inside each other, this one included.
     """
 
     tensors: tuple[str, ...]
@@ -77,6 +80,7 @@ class Graph:
     order: tuple[int, ...]
     scopes: tuple[int, ...]
     parents: tuple[int, ...]
+    depth: int = 1
 
     @property
     def is_decoupled(self) -> bool:
@@ -220,6 +224,7 @@ class _Builder:
             order=tuple(order),
             scopes=tuple(self._scopes),
             parents=tuple(self._parents),
+            depth=depth(spec, self._models),
         )
 
     def _sorted(self) -> list[int]:
@@ -289,6 +294,21 @@ class _Builder:
             f"in ensemble {self._spec.name}, step of model '{model}' receives inputs originated from different "
             "decoupled models"
         )
+
+
+def depth(spec: ModelSpec, models: Iterable[ModelSpec]) -> int:
+    """How far ensembles lie inside each other in ``spec``, which is made of ``models``.
+
+    Raises:
+        EnsembleError: too far.
+    """
+    found = 1 + max((model.depth for model in models), default=0)
+    if found > MAX_ENSEMBLES:
+        raise EnsembleError(
+            f"ensemble {spec.name} has {found} ensembles inside each other, itself included; at most {MAX_ENSEMBLES} "
+            "are possible"
+        )
+    return found
 
 
 def _agree(one: tuple[int, ...], other: tuple[int, ...]) -> bool:

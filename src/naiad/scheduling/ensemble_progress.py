@@ -168,7 +168,8 @@ class Progress:
             waiting = frame.waiting
             for step in readers[tensor]:
                 waiting[step.index] -= 1
-                if not waiting[step.index]:
+                # A frame is told of all that is settled around it, yet a step runs in its own scope alone.
+                if not waiting[step.index] and step.scope == frame.scope:
                     self._decide(frame, step)
             for child in frame.children or ():
                 child.values[tensor] = frame.values[tensor]

@@ -43,6 +43,9 @@ class SpanMaker:
         model = [t for t in times if t[0].startswith(("REQUEST_", "QUEUE_"))]
         compute = [t for t in times if t[0].startswith("COMPUTE_")]
         rest = [t for t in times if t not in model and t not in compute]
+        if within_span is not None:
+            # Nobody sent a step: it has no span of a request around that of its model.
+            model, rest = [t for t in times if t not in compute], []
         attributes: dict[str, str | int] = {
             "triton.model_name": model_name,
             "triton.model_version": trace.version,

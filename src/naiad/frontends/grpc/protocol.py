@@ -372,4 +372,6 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _answers(self) -> int:
         """Changes whenever this side has sent an answer or a part of one."""
-        return (self.core.last_stream_id + 1 >> 1) + self.core.pumped
+        core = self.core
+        # Calls that have ended, not those that have begun: many may begin together and be answered one after the other.
+        return (core.last_stream_id + 1 >> 1) - len(core.streams) + core.pumped

@@ -1,0 +1,85 @@
+"""The ensembles of ``naiad check``: their graphs, against the models that were checked before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from naiad.config.complete import is_ensemble
+from naiad.config.spec import ModelSpec
+from naiad.errors import ModelLoadError
+from naiad.lifecycle.candidate import Candidate
+from naiad.lifecycle.ensembles import members_of, read_ensemble
+from naiad.scheduling.ensemble_graph import EnsembleError, build
+
+
+@dataclass(slots=True)
+class CheckedModels:
+    """What is known of the models that were checked: the specifications of their versions, none for those that fail."""
+
+    _specs: dict[str, dict[int, ModelSpec]] = field(default_factory=dict)
+
+    def note(self, name: str) -> None:
+        """A model is among those that are checked."""
+        self._specs.setdefault(name, {})
+
+    def keep(self, name: str, version: int, spec: ModelSpec) -> None:
+        """A version would load."""
+        self._specs.setdefault(name, {})[version] = spec
+
+    def check_ensemble(self, found: Candidate, version: int) -> Any:
+        """The completed configuration of an ensemble's version, which is kept as well.
+
+        Raises:
+            NaiadError: it could not be loaded with the models that are here.
+        """
+        spec, config = read_ensemble(found.source, version, found.read)
+        unknown = [member for member in members_of(spec) if member not in self._specs]
+        if unknown:
+            raise EnsembleError(
+                f"ensemble {spec.name} contains models that are not available or ambiguous: {', '.join(unknown)}; "
+                "check them together, with the path of their repository"
+            )
+        graph = build(spec, list(self._members(spec)))
+        self.keep(found.source.name, version, replace(spec, decoupled=graph.is_decoupled, depth=graph.depth))
+        config.model_transaction_policy.decoupled = graph.is_decoupled
+        return config
+
+    def _members(self, spec: ModelSpec) -> Iterator[ModelSpec]:
+        """The model of each step."""
+        for step in () if spec.ensemble is None else spec.ensemble.steps:
+            versions = self._specs[step.model]
+            if not versions:
+                raise EnsembleError(f"ensemble '{spec.name}' depends on '{step.model}' which has problems of its own")
+            if step.version is not None and step.version not in versions:
+                raise EnsembleError(
+                    f"ensemble '{spec.name}' depends on '{step.model}' whose required version {step.version} is not "
+                    "loaded."
+                )
+            yield versions[max(versions) if step.version is None else step.version]
+
+
+def in_order(ensembles: Iterable[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+    """Ensembles after those that they are made of, and those that have no order as they are made of each other."""
+    waiting = {found.source.name: found for found in ensembles}
+    ordered: list[Candidate] = []
+    while able := [found for found in waiting.values() if waiting.keys().isdisjoint(_parts(found))]:
+        ordered += able
+        for found in able:
+            del waiting[found.source.name]
+    return ordered, list(waiting.values())
+
+
+def circular(name: str) -> ModelLoadError:
+    """An ensemble is made of itself."""
+    return EnsembleError(f"circular dependency between ensembles: {name} -> ... -> {name}")
+
+
+def is_made_of_others(found: Candidate) -> bool:
+    """Whether a model is an ensemble."""
+    return is_ensemble(found.read.config)
+
+
+def _parts(found: Candidate) -> set[str]:
+    return {step.model_name for step in found.read.config.ensemble_scheduling.step}
