@@ -189,7 +189,8 @@ class EnsembleModel:
             self.renew()
             members = self._members
         plan = members.plan(request)
-        cache = self._cache
+        # What a sequence gets depends on what came before, and its steps have to see each request.
+        cache = self._cache if not request.terms.correlation_id else None
         if cache is not None and (outputs := cache.look_up(request)) is not None:
             self.statistics.last_inference_ms = self._clock.wall_ms()
             self._answers.respond(request, outputs, None)
