@@ -14,7 +14,7 @@ from time import monotonic_ns
 from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import ModelSpec
-from naiad.errors import CancelledError, NaiadError, ResponseBacklogError, ServerStoppingError
+from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBacklogError, ServerStoppingError
 from naiad.execution.answers import ModelAnswers
 from naiad.execution.caching import ModelCache
 from naiad.execution.child_calls import Models
@@ -134,7 +134,9 @@ class EnsembleModel:
             members.forget(model)
 
     def _new_cache(self) -> ModelCache | None:
-        return None if self._store is None else ModelCache(self._store, self.spec, self.version, self.statistics)
+        if self._store is None or self.spec.decoupled:
+            return None
+        return ModelCache(self._store, self.spec, self.version, self.statistics)
 
     # Loading and unloading
 
@@ -197,7 +199,12 @@ class EnsembleModel:
             return
         budget, answers = self.budget, self._answers
         if request.can_be_refused:
-            self._check_room(request.held_bytes, request.received_ns)
+            try:
+                self._check_room(request.held_bytes, request.received_ns)
+            except QueueFullError:
+                if cache is not None:
+                    cache.keep(request, None)
+                raise
         budget.bytes += request.held_bytes
         budget.requests += 1
         answers.in_flight += 1
@@ -223,7 +230,7 @@ class EnsembleModel:
     def expect_no_more(self) -> None:
         """As ``LoadedModel.expect_no_more``."""
         self._answers.in_flight -= 1
-        self._expected.popleft().let_go()
+        self._let_go(self._expected.popleft())
         self._answers.tell_when_drained()
 
     def check_room(self, size: int) -> None:
@@ -316,7 +323,13 @@ class EnsembleModel:
     def _end(self, run: EnsembleRun) -> None:
         del self._runs[run.request]
         self._answers.let_go(run.request)
-        run.members.let_go()
+        self._let_go(run.members)
+
+    def _let_go(self, members: Members) -> None:
+        """A request that began with these members is answered; those of before are forgotten with the last one."""
+        members.let_go()
+        if self._earlier and not members.runs:
+            self._earlier = [earlier for earlier in self._earlier if earlier.runs]
 
     def _count(self, run: EnsembleRun) -> None:
         request, statistics = run.request, self.statistics
