@@ -19,7 +19,9 @@ from server.models import tensor
 CACHED = "response_cache { enable: true }"
 
 
-def ensemble(member: str, kind: str = "TYPE_FP32", batch: int = 4, more: str = "", names: str = "INPUT0 OUTPUT0") -> str:
+def ensemble(
+    member: str, kind: str = "TYPE_FP32", batch: int = 4, more: str = "", names: str = "INPUT0 OUTPUT0"
+) -> str:
     given, made = names.split()
     return f"""platform: "ensemble" max_batch_size: {batch} {more}
         input [ {tensor("INPUT0", kind, "1")} ] output [ {tensor("OUTPUT0", kind, "1")} ]
