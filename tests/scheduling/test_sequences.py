@@ -223,6 +223,24 @@ def test_direct_gives_a_row_of_another_shape_its_turn_later() -> None:
     assert table.run() == [None, other]
 
 
+def test_direct_lets_no_sequence_wait_for_one_of_another_shape_that_never_pauses() -> None:
+    table = Table()
+    (running,) = [table.send(1, start=True)]
+    assert table.take() == [running]
+    table.now_us += 1
+    other = table.send(2, start=True, key="other")
+    for _ in range(3):
+        table.now_us += 1
+        following = table.send(1)
+        table.done(running)
+        batch = table.take()
+        if other in batch:
+            assert batch == [None, other]
+            return
+        running = following
+    raise AssertionError("the sequence in the lower slot goes always first")
+
+
 def test_direct_waits_for_slots_no_longer_than_the_delay() -> None:
     table = Table(slots=4, max_batch_size=4, max_queue_delay_ns=100 * US, minimum_slot_utilization=0.5)
     first = table.send("a", start=True)

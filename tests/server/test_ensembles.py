@@ -16,6 +16,7 @@ import tritonclient.grpc
 import tritonclient.http
 
 from backends.python_models import HEAD
+from server import sequence_models
 from server.ensembles import chain, step, write_ensemble, write_identity
 from server.models import SUM_AND_DIFFERENCE, numbers, tensor, write_model
 from server.running import RunningServer, serving, until
@@ -46,6 +47,8 @@ class TritonPythonModel:
     def execute(self, requests):
         return [pb_utils.InferenceResponse([]) for _ in requests]
 """
+CACHE = "response_cache { enable: true }"
+ONE, ONE_OUT = {"IN": "TYPE_INT32 1"}, {"OUT": "TYPE_INT32 1"}
 ON_CPU = "instance_group [ { kind: KIND_CPU count: 1 } ]"
 
 
@@ -109,7 +112,10 @@ def write_all(repository: Path) -> None:
         batch=0,
         outputs={"OUT": "TYPE_INT32 -1", "FIRST": "TYPE_INT32 -1"},
     )
-    write_ensemble(repository, "cached", *chain("same", "adds"), extra="response_cache { enable: true }")
+    write_ensemble(repository, "cached", *chain("same", "adds"), extra=CACHE)
+    sums = step("sequences", {"INPUT": "IN"}, {"OUTPUT": "OUT"})
+    sequence_models.write(repository, "sequences", f"oldest {{ }} {sequence_models.controls()}")
+    write_ensemble(repository, "cached_sequences", sums, inputs=ONE, outputs=ONE_OUT, batch=4, extra=CACHE)
     write_ensemble(repository, "paced", *chain("adds", "slow"), scheduling="max_inflight_requests: 1")
 
 
@@ -326,6 +332,15 @@ def test_answers_of_an_ensemble_are_cached(server: RunningServer) -> None:
     assert server.statistics("adds")["inference_count"] == ran + 1
     stats = server.statistics("cached")["inference_stats"]
     assert [stats["cache_hit"]["count"], stats["cache_miss"]["count"]] == [2, 1]
+
+
+def test_requests_of_a_sequence_are_not_answered_from_the_cache_of_an_ensemble(server: RunningServer) -> None:
+    for _ in range(2):
+        totals = []
+        for number in range(3):
+            asked = {"inputs": [_input([[4]])], "parameters": {"sequence_id": 8, "sequence_start": number == 0}}
+            totals.append(server.infer("cached_sequences", asked).json()["outputs"][0]["data"][0])
+        assert totals == [4, 8, 12]
 
 
 def test_metrics_have_a_line_for_an_ensemble(server: RunningServer) -> None:

@@ -146,7 +146,9 @@ class EnsembleModel:
             members.forget(model)
 
     def _new_cache(self) -> ModelCache | None:
-        return None if self._store is None else ModelCache(self._store, self.spec, self.version, self.statistics)
+        if self._store is None or self.spec.decoupled:
+            return None
+        return ModelCache(self._store, self.spec, self.version, self.statistics)
 
     # Loading and unloading
 
@@ -201,7 +203,8 @@ class EnsembleModel:
             self._renew()
             members = self._members
         plan = members.plan(request)
-        cache = self._cache
+        # What a sequence gets depends on what came before, and its steps have to see each request.
+        cache = self._cache if not request.terms.correlation_id else None
         if cache is not None and (outputs := cache.look_up(request)) is not None:
             self.statistics.last_inference_ms = self._clock.wall_ms()
             self._answers.respond(request, outputs, None)
@@ -240,7 +243,7 @@ class EnsembleModel:
         """As ``LoadedModel.expect_no_more``."""
         self._answers.in_flight -= 1
         self._expected -= 1
-        self._members.let_go()
+        self._let_go(self._members)
         self._answers.tell_when_drained()
 
     def check_room(self, size: int) -> None:
@@ -333,7 +336,13 @@ class EnsembleModel:
     def _end(self, run: EnsembleRun) -> None:
         del self._runs[run.request]
         self._answers.let_go(run.request)
-        run.members.let_go()
+        self._let_go(run.members)
+
+    def _let_go(self, members: Members) -> None:
+        """A request that began with these members is answered; those of before are forgotten with the last one."""
+        members.let_go()
+        if self._earlier and not members.runs:
+            self._earlier = [earlier for earlier in self._earlier if earlier.runs]
 
     def _count(self, run: EnsembleRun) -> None:
         request, statistics = run.request, self.statistics

@@ -5,6 +5,7 @@ Source: the two strategies of ``sequence_batching`` in the model configuration.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from naiad.config.spec import BatchingSpec, SequenceSpec
@@ -29,6 +30,7 @@ class SequenceDecision(NamedTuple):
 
 
 NOTHING = SequenceDecision([])
+_queued_ns = attrgetter("queued_ns")
 
 
 class SequenceBatcher(Protocol):
@@ -83,7 +85,8 @@ class DirectBatcher:
             wake_ns = min(request.queued_ns for request in ready) + self._delay_ns
             if now_ns < wake_ns:
                 return SequenceDecision([], wake_ns)
-        shape = ready[0].terms.shape_key
+        # That of the request which has waited longest: callers in lower slots who never pause hold nobody up.
+        shape = min(ready, key=_queued_ns).terms.shape_key
         last = max(index for index, sequence in enumerate(row) if sequence is not None)
         return SequenceDecision([self._row_of(index, row[index], shape) for index in range(last + 1)])
 
