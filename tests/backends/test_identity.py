@@ -43,7 +43,8 @@ def test_outputs_are_the_inputs_themselves(tmp_path: Path) -> None:
 def test_zeros_stand_for_an_optional_input_that_is_not_given(tmp_path: Path) -> None:
     model = spec(
         """backend: "identity" max_batch_size: 8
-        input [ { name: "A" data_type: TYPE_FP32 dims: 2 }, { name: "B" data_type: TYPE_INT8 dims: [ -1, 3 ] optional: true },
+        input [ { name: "A" data_type: TYPE_FP32 dims: 2 },
+          { name: "B" data_type: TYPE_INT8 dims: [ -1, 3 ] optional: true },
           { name: "C" data_type: TYPE_STRING dims: 2 optional: true } ]
         output [ { name: "X" data_type: TYPE_FP32 dims: 2 }, { name: "Y" data_type: TYPE_INT8 dims: [ -1, 3 ] },
           { name: "Z" data_type: TYPE_STRING dims: 2 } ]"""

@@ -77,7 +77,7 @@ def _redis(settings: Sequence[CacheSetting]) -> dict[str, str]:
 def cache_problems(settings: Sequence[CacheSetting], deprecated: Sequence[CacheSetting]) -> Iterator[str]:
     """What is wrong about them taken together."""
     if settings and deprecated:
-        yield "--cache-config and --response-cache-byte-size are incompatible flags: leave the second, deprecated one out"
+        yield "--cache-config and --response-cache-byte-size are incompatible flags: leave the second out"
     if len({setting.cache for setting in settings}) > 1:
         yield "found multiple cache configurations, but only a single cache is currently supported"
     elif given := _redis(settings):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from naiad.config.spec import InstanceGroupSpec, ModelSpec, TensorSpec
+    from naiad.request import Array
 
 
 class IdentityInstance(Instance):
