@@ -3,8 +3,8 @@
 Source: ``rate_limiter`` of ``instance_group`` and the rate limiter of the reference (``--rate-limit=execution_count``).
 
 An instance needs all of its resources at once, for each execution. The one with the smallest score comes first; a turn
-adds the priority of an instance to its score, so that priority 2 gets half the turns of priority 1. Of equal scores the
-one with the smaller number as its priority comes first. Two rules keep any from waiting for ever:
+adds the priority of an instance to its score, so that priority 2 gets half the turns of priority 1. Two rules keep any
+from waiting for ever:
 
 - whoever waits for resources keeps them from all that come after it, and from nobody else;
 - whoever was idle, or is new, goes on from the score of the last turn. It is not owed the turns that it did not want.
@@ -86,7 +86,7 @@ class RateLimiter:
         self._members: set[Contender] = set()
         self._available: dict[Resource, int] = {}
         self._used: Counter[Resource] = Counter()
-        # In the order of their turns: score, priority, number.
+        # In the order of their turns: score, then number.
         self._waiting: list[Contender] = []
         self._numbers = count(1)
         self._clock = 0
@@ -196,5 +196,5 @@ def _is_for(limited: int | None, device: int | None) -> bool:
     return device is GLOBAL or limited is None or limited == device
 
 
-def _order(contender: Contender) -> tuple[int, int, int]:
-    return contender._score, contender.priority, contender._number
+def _order(contender: Contender) -> tuple[int, int]:
+    return contender._score, contender._number
