@@ -45,6 +45,7 @@ def test_it_finds_what_an_expression_finds(pattern: str, names: list[str]) -> No
     [
         ("x-user", ["X-User", "x-user-id", "my-X-USER"], ["x_user", "user"]),
         ("(?i)^X-(User|Team)$", ["x-user", "X-TEAM"], ["x-users", "ax-user"]),
+        ("(?-i)^X-([^A]|b)", ["X-User", "X-b", "X-a"], ["x-User", "X-A"]),
         (".*", ["a", "x" * 1000], []),
         (r"^\w+\z", ["abc_1"], ["a-b"]),
         ("[^a-m]", ["n", "AN"], ["A", "abc"]),

@@ -40,6 +40,25 @@ def test_outputs_are_the_inputs_themselves(tmp_path: Path) -> None:
         assert instance.execute({"A": array}, ("X",))["X"] is array
 
 
+def test_zeros_stand_for_an_optional_input_that_is_not_given(tmp_path: Path) -> None:
+    model = spec(
+        """backend: "identity" max_batch_size: 8
+        input [ { name: "A" data_type: TYPE_FP32 dims: 2 },
+          { name: "B" data_type: TYPE_INT8 dims: [ -1, 3 ] optional: true },
+          { name: "C" data_type: TYPE_STRING dims: 2 optional: true } ]
+        output [ { name: "X" data_type: TYPE_FP32 dims: 2 }, { name: "Y" data_type: TYPE_INT8 dims: [ -1, 3 ] },
+          { name: "Z" data_type: TYPE_STRING dims: 2 } ]"""
+    )
+    array, names = np.ones((4, 2), np.float32), ("X", "Y", "Z")
+    with running("identity", context(tmp_path / "none"), model) as instance:
+        found = instance.execute({"A": array}, names)
+        assert found["X"] is array
+        assert (found["Y"].dtype, found["Y"].tolist()) == (np.int8, [[[0, 0, 0]]] * 4)
+        assert found["Z"].tolist() == [[b"", b""]] * 4
+        given = np.full((4, 5, 3), 7, np.int8)
+        assert instance.execute({"A": array, "B": given}, names)["Y"] is given
+
+
 def elapsed(model_text: str, index: int, path: Path) -> float:
     model = spec(model_text)
     with started("identity", context(path), model) as backend:

@@ -293,3 +293,12 @@ def test_an_unknown_field_with_a_list_is_said_once() -> None:
     with pytest.raises(ConfigProblemsError) as caught:
         parse_config("dynamic_batching { perferred_batch_size: [ 4, 8 ] }", ConfigFormat.PBTXT)
     assert len(caught.value.problems) == 1
+
+
+def test_keys_in_json_may_be_without_quotes() -> None:
+    text = '{name: "a,b: {c: 1}", "max_batch_size": 4,\n  dynamic_batching : {preferred_batch_size: [2, 4]}, input:[]}'
+    config = parse_config(text, ConfigFormat.JSON).config
+    assert (config.name, config.max_batch_size) == ("a,b: {c: 1}", 4)
+    assert list(config.dynamic_batching.preferred_batch_size) == [2, 4]
+    for wrong in ("{name 4}", '{"name": a: 1}', "{1a: 2}", "{na-me: 2}", "{nam: 2}"):
+        assert problems_of(wrong, ConfigFormat.JSON)

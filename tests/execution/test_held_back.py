@@ -53,18 +53,36 @@ def test_an_instance_waits_for_so_many_requests_of_its_sequences(monkeypatch: py
     run(test())
 
 
+def test_the_requests_of_all_instances_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DELAY, "4")
+
+    async def test() -> None:
+        totals = Totals()
+        with loaded(model_spec(sequences(slots=1), 1, 2), totals) as model:
+            callers = [Caller(1, 1.0, True), Caller(2, 2.0, True), Caller(1, 3.0)]
+            send(model, *callers)
+            await until(lambda: not model._queue.turn_is_set)
+            assert totals.batches == []
+            callers.append(Caller(2, 4.0))
+            send(model, callers[-1])
+            assert [await caller.answer() for caller in callers] == [1.0, 2.0, 4.0, 6.0]
+
+    run(test())
+
+
 @strategies
-def test_instances_wait_for_so_many_sequences_without_a_slot(monkeypatch: pytest.MonkeyPatch, oldest: bool) -> None:
-    monkeypatch.setenv(BACKLOG_DELAY, "1")
+def test_instances_wait_for_so_many_requests_without_a_slot(monkeypatch: pytest.MonkeyPatch, oldest: bool) -> None:
+    monkeypatch.setenv(BACKLOG_DELAY, "2")
 
     async def test() -> None:
         with loaded(model_spec(sequences(oldest=oldest, slots=1), 1), Totals()) as model:
-            first, second = Caller(1, 1.0, True, True), Caller(2, 2.0, True, True)
-            send(model, first)
+            callers = [Caller(1, 1.0, True, True), Caller(2, 2.0, True)]
+            send(model, *callers)
             await until(lambda: not model._queue.turn_is_set)
-            assert model.statistics.pending == 1
-            send(model, second)
-            assert [await first.answer(), await second.answer()] == [1.0, 2.0]
+            assert model.statistics.pending == 2
+            callers.append(Caller(2, 3.0, False, True))
+            send(model, callers[-1])
+            assert [await caller.answer() for caller in callers] == [1.0, 2.0, 5.0]
 
     run(test())
 

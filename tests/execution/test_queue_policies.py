@@ -105,6 +105,29 @@ def test_with_the_action_delay_a_late_request_is_answered_after_the_others() -> 
     run(test())
 
 
+@loops
+@pytest.mark.parametrize("delays", [False, True], ids=["refused", "served later"])
+def test_what_is_left_at_a_deadline_may_be_a_batch(loop: str, delays: bool) -> None:
+    async def test() -> None:
+        queue = QueueSpec(policy=QueuePolicySpec(allows_override=True, delays=delays))
+        batching = BatchingSpec((2, 8), max_queue_delay_ns=int(WAIT_S * 10**9))
+        with loaded(spec(batching=batching, queue=queue), negate) as model:
+            late = caller(1, timeout_us=20_000)
+            late.terms.rows = 3
+            left = [caller(2), caller(3)]
+            for one in (late, *left):
+                model.submit(one)
+            await until(lambda: not model._queue.turn_is_set)
+            assert model.statistics.pending == 3
+            assert [await one.answer() for one in left] == [[-2.0], [-3.0]]
+            assert model.statistics.pending == delays
+            if not delays:
+                with pytest.raises(RequestTimeoutError):
+                    await late.answer()
+
+    run(test(), loop)
+
+
 @batched
 def test_a_full_queue_refuses_and_counts_it(batching: BatchingSpec | None) -> None:
     busy = Busy()

@@ -28,7 +28,7 @@ class TritonPythonModel:
 CONFIG = f"""
 backend: "python" input [ {tensor("IN", "TYPE_INT32", "1")} ] output [ {tensor("OUT", "TYPE_STRING", "1")} ]
 instance_group [ {{ kind: KIND_CPU count: 1 }} ]"""
-PATTERN = "^(x-|priority|sequence_id$)"
+PATTERN = "^(x-|priority|sequence_id$|triton_)"
 INPUT = {"name": "IN", "shape": [1], "datatype": "INT32", "data": [1]}
 BINARY = {**INPUT, "parameters": {"binary_data_size": 4}}
 del BINARY["data"]
@@ -82,7 +82,7 @@ def test_binary_requests_that_are_recognised_and_raw_ones_have_them_too(server: 
 
 def test_reserved_http_headers_are_refused(server: RunningServer) -> None:
     body = json.dumps({"inputs": [INPUT]}).encode()
-    for name in ("Priority", "sequence_id"):
+    for name in ("Priority", "sequence_id", "triton_final_response", "Triton_any"):
         answer = server.ask("POST", "/v2/models/tells/infer", body, [(name, "1")])
         assert (answer.status, answer.type) == (400, "application/json")
         assert answer.error == f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
@@ -99,6 +99,7 @@ def test_grpc_metadata(server: RunningServer) -> None:
     with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
         for user in ("a", "b", "a", "a"):
             assert grpc_told(client, {"x-user": user, "other": "no"}) == {"x-user": user}
+        assert grpc_told(client, {"x-user": " a b "}) == {"x-user": " a b "}
         assert grpc_told(client, {}) == {}
         given = {"s": "text", "i": 3, "b": False, "f": 0.5, "x-user": "not me"}
         assert grpc_told(client, {"x-user": "me"}, parameters=given) == {**given, "x-user": "me"}

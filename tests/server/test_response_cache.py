@@ -114,10 +114,10 @@ def test_a_server_without_a_cache_says_so_and_serves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--cache-config", "local,size=10"], "out of bound"),
+        (["--cache-config", "local,size=0"], "out of bound"),
         (["--cache-config", "local,sise=5000"], "has no setting 'sise'"),
         (["--cache-config", "local"], "Got local"),
-        (["--cache-config", "local,size=5000", "--response-cache-byte-size", "5000"], "say the same"),
+        (["--cache-config", "local,size=5000", "--response-cache-byte-size", "5000"], "incompatible flags"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, arguments: list[str], text: str) -> None:

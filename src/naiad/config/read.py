@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from dataclasses import dataclass
 from enum import Enum
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from naiad.config.source import ModelSource
 
 MAX_CONFIG_BYTES = 1 << 20
+# A text first, so that nothing within one is taken for a key.
+_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)([A-Za-z_]\w*)\s*:', re.DOTALL)
 
 
 class ConfigFormat(Enum):
@@ -141,6 +144,7 @@ def _text_format_error(error: text_format.ParseError, inspection: Inspection, fi
 
 def _parse_data(text: str, form: ConfigFormat, config: Any, file: Path | None) -> Inspection:
     if form is ConfigFormat.JSON:
+        text = _with_quoted_keys(text)
         inspection = inspect(read_json_entries(text), config.DESCRIPTOR, is_text=False)
         data = json.loads(text) if text.strip() else {}
     else:
@@ -152,6 +156,11 @@ def _parse_data(text: str, form: ConfigFormat, config: Any, file: Path | None) -
     except json_format.ParseError as error:
         raise ConfigProblemsError([ConfigError(str(error), file)]) from None
     return inspection
+
+
+def _with_quoted_keys(text: str) -> str:
+    """JSON whose keys may be without quotes, as protobuf's own reader in C++ takes them, as proper JSON."""
+    return _BARE_KEY.sub(lambda found: f'{found[1]}"{found[2]}":' if found[2] else found[0], text)
 
 
 def _raise_findings(inspection: Inspection, file: Path | None) -> None:

@@ -62,7 +62,7 @@ class Dispatcher:
         self.policies = PolicyQueue(spec.queue) if spec.queue is not None else None
         self._waiting_time: WaitingTime | None = None
         if self.policies is not None:
-            self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late)
+            self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late, self._due)
         self.batcher = _make_batcher(spec, self.policies, strategy)
         self.batches = isinstance(self.batcher, DynamicBatcher)
         self._gather = gather if spec.assembly is None else assemble
@@ -141,6 +141,10 @@ class Dispatcher:
         self._answers.statistics.pending -= 1
         self._answers.fail(request, RequestTimeoutError("Request timeout expired"))
         self._answers.tell_when_drained()
+
+    def _due(self) -> None:
+        if self.idle and not self.turn_is_set:
+            self.turn()
 
     # Batches
 

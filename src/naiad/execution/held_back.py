@@ -14,9 +14,9 @@ from naiad.scheduling.sequence_batch import NOTHING, SequenceBatcher, SequenceDe
 from naiad.scheduling.sequences import Sequence
 
 DELAY: Final = "TRITONSERVER_DELAY_SCHEDULER"
-"""How many requests wait before a dynamic batcher, or an instance of a model with sequences, begins."""
+"""How many requests wait before a dynamic batcher, or the instances of a model with sequences, begin."""
 BACKLOG_DELAY: Final = "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"
-"""How many sequences wait for a slot before the instances of their model begin."""
+"""How many requests of sequences without a slot wait before the instances of their model begin."""
 _NOTHING: Final = Decision([])
 
 
@@ -51,14 +51,14 @@ class HeldDynamicBatcher(DynamicBatcher):
 
 
 class HeldSequenceBatcher:
-    """Lets each instance run nothing until so many requests of its sequences, and sequences without a slot, wait."""
+    """Lets the instances run nothing until so many requests with a slot, and so many without one, have waited."""
 
     def __init__(self, batcher: SequenceBatcher, requests: int, backlog: int) -> None:
         self.sequences = batcher.sequences
         self._batcher = batcher
         self._requests = requests
         self._backlog = backlog
-        self._open: set[int] = set()
+        self._is_open = False
 
     def placed(self, sequence: Sequence) -> None:
         """As ``SequenceBatcher.placed``."""
@@ -66,11 +66,11 @@ class HeldSequenceBatcher:
 
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
         """As ``SequenceBatcher.take``."""
-        if instance not in self._open:
-            waiting = sum(len(s.waiting) + (s.running is not None) for s in self.sequences.row(instance) if s)
-            if waiting < self._requests or self.sequences.backlog < self._backlog:
+        if not self._is_open:
+            backlog = self.sequences.backlog_requests
+            if len(self.sequences) - backlog < self._requests or backlog < self._backlog:
                 return NOTHING
-            self._open.add(instance)
+            self._is_open = True
         return self._batcher.take(instance, now_ns)
 
     def drain(self) -> list[InferRequest]:

@@ -12,16 +12,24 @@ from naiad.scheduling.policy_queue import NEVER, PolicyQueue
 
 
 class WaitingTime:
-    """Has ``refuse`` called for each request of ``queue`` at its deadline, also while every instance is busy."""
+    """Has ``refuse`` called for each request of ``queue`` at its deadline, also while every instance is busy.
 
-    __slots__ = ("_loop", "_queue", "_refuse", "_timer")
+    ``changed`` is called after deadlines have passed: what is left may make a batch without those that stood before it.
+    """
+
+    __slots__ = ("_changed", "_loop", "_queue", "_refuse", "_timer")
 
     def __init__(
-        self, queue: PolicyQueue, loop: asyncio.AbstractEventLoop, refuse: Callable[[InferRequest], object]
+        self,
+        queue: PolicyQueue,
+        loop: asyncio.AbstractEventLoop,
+        refuse: Callable[[InferRequest], object],
+        changed: Callable[[], object],
     ) -> None:
         self._queue = queue
         self._loop = loop
         self._refuse = refuse
+        self._changed = changed
         self._timer: LoopTimer | None = None
 
     def watch(self) -> None:
@@ -46,4 +54,5 @@ class WaitingTime:
 
     def _due(self) -> None:
         self.look(monotonic_ns())
+        self._changed()
         self.watch()

@@ -16,6 +16,7 @@ RESERVED: Final = frozenset(
     ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
 )
 """Parameters that mean something to the server."""
+RESERVED_PREFIX: Final = "triton_"
 
 
 class AddedParameters:
@@ -52,6 +53,6 @@ class HeaderForwarding:
         """
         chosen = {name: value for name, value in headers if self._pattern.matches(name)}
         for name in chosen:
-            if name.lower() in RESERVED:
+            if name.lower().startswith(RESERVED_PREFIX) or name.lower() in RESERVED:
                 raise InvalidArgumentError(f"Header '{name}' is reserved for Triton usage and cannot be forwarded.")
         return chosen

@@ -11,8 +11,7 @@ from naiad.options.kinds import INT64_MAX, Kind, integer
 from naiad.options.redis_config import REDIS, SECRET, RedisSettings, check_setting, redis_problems, redis_settings
 
 LOCAL: Final = "local"
-SMALLEST_BYTES: Final = 1 << 12
-"""A smaller cache could not hold a single response and what belongs to it."""
+SMALLEST_BYTES: Final = 1
 _SETTING: Final = re.compile(r"(?P<cache>[^,=]+),(?P<key>[^,=]+)=(?P<value>.*)", re.DOTALL)
 
 
@@ -78,7 +77,7 @@ def _redis(settings: Sequence[CacheSetting]) -> dict[str, str]:
 def cache_problems(settings: Sequence[CacheSetting], deprecated: Sequence[CacheSetting]) -> Iterator[str]:
     """What is wrong about them taken together."""
     if settings and deprecated:
-        yield "--cache-config and --response-cache-byte-size say the same: leave the second, deprecated one out"
+        yield "--cache-config and --response-cache-byte-size are incompatible flags: leave the second out"
     if len({setting.cache for setting in settings}) > 1:
         yield "found multiple cache configurations, but only a single cache is currently supported"
     elif given := _redis(settings):

@@ -24,6 +24,7 @@ _ESCAPED: Final = {
     "d": _DIGITS, "D": _CHARACTERS - _DIGITS, "w": _WORD, "W": _CHARACTERS - _WORD, "s": _SPACE, "S": _CHARACTERS,
 }  # fmt: skip
 _MAX_REPEAT: Final = 1000
+_CASE_COUNTS: Final = "(?-i)"
 
 
 class Do(Enum):
@@ -45,7 +46,7 @@ class Step(NamedTuple):
 
 
 class HeaderPattern:
-    """Finds header names in which ``text`` matches somewhere, in upper or lower case.
+    """Finds header names in which ``text`` matches somewhere; case counts only where it begins with ``(?-i)``.
 
     Raises:
         ValueError: the pattern is malformed, too large, or uses what header names have no use for.
@@ -109,7 +110,8 @@ class _Parser:
     """Reads a pattern into steps."""
 
     def __init__(self, text: str) -> None:
-        self._text = text.removeprefix("(?i)")
+        self._cases = _own_case if text.startswith(_CASE_COUNTS) else _both_cases
+        self._text = text.removeprefix(_CASE_COUNTS).removeprefix("(?i)")
         self._at = 0
 
     def parse(self) -> list[Step]:
@@ -120,6 +122,9 @@ class _Parser:
         if self._at < len(self._text):
             raise self._error("there is no '(' for the ')'")
         return steps
+
+    def _taking(self, characters: Iterable[str]) -> Step:
+        return Step(Do.TAKE, characters=self._cases(characters))
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
@@ -159,14 +164,14 @@ class _Parser:
         if character == "(":
             return self._group()
         if character == "[":
-            return [_taking(self._set())]
+            return [self._taking(self._set())]
         if character in "^$":
             return [Step(Do.BEGIN if character == "^" else Do.END)]
         if character in "*+?":
             raise self._error(f"there is nothing to repeat before '{character}'")
         if character == "\\":
             return self._escape()
-        return [_taking(_CHARACTERS if character == "." else {character})]
+        return [self._taking(_CHARACTERS if character == "." else {character})]
 
     def _group(self) -> list[Step]:
         if self._peek() == "?":
@@ -190,7 +195,7 @@ class _Parser:
         character = self._next()
         if character in "Az":
             return [Step(Do.BEGIN if character == "A" else Do.END)]
-        return [_taking(self._escaped(character))]
+        return [self._taking(self._escaped(character))]
 
     def _escaped(self, character: str) -> frozenset[str]:
         if character.isalnum() and character not in _ESCAPED:
@@ -205,7 +210,7 @@ class _Parser:
             found |= self._set_member()
         self._at += 1
         # Without regard to case, so the other case of what is left out is left out too.
-        return _CHARACTERS - _both_cases(found) if negated else found
+        return _CHARACTERS - self._cases(found) if negated else found
 
     def _set_member(self) -> frozenset[str]:
         first = self._next()
@@ -258,8 +263,8 @@ class _Parser:
         return self._checked(found)
 
 
-def _taking(characters: Iterable[str]) -> Step:
-    return Step(Do.TAKE, characters=_both_cases(characters))
+def _own_case(characters: Iterable[str]) -> frozenset[str]:
+    return frozenset(characters)
 
 
 def _both_cases(characters: Iterable[str]) -> frozenset[str]:

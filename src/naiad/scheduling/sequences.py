@@ -140,6 +140,11 @@ class Sequences:
         return len(self._waiting_for_slot)
 
     @property
+    def backlog_requests(self) -> int:
+        """How many requests these sequences have."""
+        return sum(len(sequence.waiting) for sequence in self._waiting_for_slot)
+
+    @property
     def next_ns(self) -> int:
         """When ``settle`` has something to do again, ``NEVER`` if nothing will be without another call."""
         while self._deadlines and not self._holds(self._deadlines[0]):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from naiad.backends.base import Arrays, Backend, Instance
 from naiad.backends.parameters import ParameterReader
 from naiad.backends.signature import shape_text
@@ -14,25 +16,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from naiad.config.spec import InstanceGroupSpec, ModelSpec, TensorSpec
+    from naiad.request import Array
 
 
 class IdentityInstance(Instance):
     """Gives its inputs back under the names of the outputs, after ``delay`` seconds."""
 
-    def __init__(self, pairs: Mapping[str, str], optional: frozenset[str], delay: float) -> None:
+    def __init__(self, pairs: Mapping[str, str], optional: Mapping[str, TensorSpec], delay: float) -> None:
         self._pairs = pairs
         self._optional = optional
         self._delay = delay
 
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
-        """The inputs themselves, without a copy; an optional one that was not given has no output."""
+        """The inputs themselves, without a copy, and zeros for an optional one that was not given."""
         if self._delay:
             time.sleep(self._delay)
         pairs, optional = self._pairs, self._optional
         try:
             if not optional:
                 return {n: inputs[pairs[n]] for n in outputs}
-            return {n: inputs[pairs[n]] for n in outputs if pairs[n] in inputs or pairs[n] not in optional}
+            rows = next((len(array) for array in inputs.values()), 1)
+            found = {n: inputs.get(pairs[n]) for n in outputs}
+            return {n: _zeros(optional[pairs[n]], rows) if a is None else a for n, a in found.items()}
         except KeyError as error:
             raise BackendError(f"tensor {error} is not given; an output needs the input at its own place") from None
 
@@ -46,7 +51,7 @@ class IdentityBackend(Backend):
     """
 
     _pairs: Mapping[str, str]
-    _optional: frozenset[str]
+    _optional: Mapping[str, TensorSpec]
     _delay_s: float
     _multiplier: int
 
@@ -57,7 +62,7 @@ class IdentityBackend(Backend):
         self._multiplier = reader.integer("instance_wise_delay_multiplier", 0)
         creation_delay_s = reader.number("creation_delay_sec", 0.0)
         self._pairs = _pairs(spec)
-        self._optional = frozenset(t.name for t in spec.inputs.values() if t.optional)
+        self._optional = {t.name: t for t in spec.inputs.values() if t.optional}
         time.sleep(creation_delay_s)
 
     @property
@@ -69,6 +74,14 @@ class IdentityBackend(Backend):
         """An instance whose delay grows with ``index`` when the multiplier says so."""
         factor = max(1, self._multiplier * index)
         return IdentityInstance(self._pairs, self._optional, self._delay_s * factor)
+
+
+def _zeros(tensor: TensorSpec, rows: int) -> Array:
+    """What stands for an input that was not given; dims of any size are 1."""
+    dims = [1 if dim < 0 else dim for dim in (tensor.dims if tensor.reshape is None else tensor.reshape)]
+    if len(tensor.shape) > len(tensor.dims):
+        dims = [rows, *dims]
+    return np.full(dims, b"" if tensor.dtype.is_bytes else 0, tensor.dtype.numpy)
 
 
 def _pairs(spec: ModelSpec) -> dict[str, str]:

@@ -31,8 +31,11 @@ class TritonPythonModel:
             if key in self.left:
                 self._step(request, key, np.full(given.shape, self.left[key] - 1, np.int32))
             else:
-                # An empty slot beside others.
-                request.get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                # An empty slot beside others, whose answer nobody gets, or a model without iterative sequences.
+                error = pb_utils.TritonError("the first request of an iterative sequence must have the START flag")
+                request.get_response_sender().send(
+                    pb_utils.InferenceResponse(error=error), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+                )
 
     def _step(self, request: Any, key: Any, left: Any) -> None:
         time.sleep(self.delay_s)
