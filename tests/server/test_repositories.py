@@ -23,7 +23,7 @@ BROKEN = {
     "bad_name": 'name: "other"\n' + identity(),
     "bad_dims": identity(dims="0"),
     "bad_batch": identity(max_batch_size=-3),
-    "not_yet": identity(extra="sequence_batching { }"),
+    "not_yet": identity(extra='runtime: "libtriton_other.so"'),
 }
 
 
@@ -68,7 +68,7 @@ REASONS = {
     "bad_name": "other",
     "bad_dims": "dim",
     "bad_batch": "max_batch_size",
-    "not_yet": "sequence_batching",
+    "not_yet": "runtime",
     "bad_onnx": "model.onnx",
     "empty_onnx": "model.onnx",
     "missing_file": "model.onnx",
