@@ -46,12 +46,13 @@ CALLS: dict[str, dict[str, Any]] = {
     "Tensor.to_dlpack": {},
     "Tensor.from_dlpack": {"name": NONE, "tensor": NONE},
     "Tensor.__dlpack_device__": {},
+    # None for what has to be given: Python has no other way to put that behind what has not.
     "InferenceRequest": {
         "request_id": "",
         "correlation_id": 0,
-        "inputs": (),
-        "requested_output_names": (),
-        "model_name": "",
+        "inputs": None,
+        "requested_output_names": None,
+        "model_name": None,
         "model_version": -1,
         "flags": 0,
         "timeout": 0,
@@ -183,6 +184,14 @@ REQUEST = pb_utils.InferenceRequest(
     model_name="m", inputs=[TENSOR], requested_output_names=["y"], preferred_memory=pb_utils.PreferredMemory(GPU)
 )
 RESPONSE = pb_utils.InferenceResponse([TENSOR])
+
+
+def request(**arguments: Any) -> Any:
+    """A request with what it needs and no more, but for ``arguments``."""
+    needed = {"model_name": "m", "inputs": [TENSOR], "requested_output_names": ["y"]}
+    return pb_utils.InferenceRequest(**{**needed, **arguments})
+
+
 ERROR = pb_utils.TritonError("text", pb_utils.TritonError.NOT_FOUND)
 CONFIG = pb_utils.ModelConfig(json.dumps({"name": "m", "input": [], "output": []}))
 
@@ -200,13 +209,13 @@ CONFIG = pb_utils.ModelConfig(json.dumps({"name": "m", "input": [], "output": []
         (REQUEST.inputs, list),
         (REQUEST.request_id, str),
         (REQUEST.correlation_id, int),
-        (pb_utils.InferenceRequest(correlation_id="a").correlation_id, str),
+        (request(correlation_id="a").correlation_id, str),
         (REQUEST.flags, int),
         (REQUEST.timeout, int),
         (REQUEST.parameters, str),
         (REQUEST.requested_output_names, set),
         (REQUEST.preferred_memory, pb_utils.PreferredMemory),
-        (pb_utils.InferenceRequest().preferred_memory, pb_utils.PreferredMemory),
+        (request().preferred_memory, pb_utils.PreferredMemory),
         (REQUEST.trace, pb_utils.InferenceTrace),
         (REQUEST.trace().get_context, type(None)),
         (pb_utils.InferenceTrace().get_context, type(None)),
@@ -234,9 +243,13 @@ def test_what_it_gives_back(made: Callable[[], Any], kind: type) -> None:
     assert isinstance(made(), kind)
 
 
-def test_every_constructor_can_be_called_with_nothing() -> None:
-    assert (pb_utils.InferenceRequest().parameters(), pb_utils.InferenceResponse().parameters()) == ("{}", "{}")
+def test_what_a_constructor_needs() -> None:
+    assert (request().parameters(), pb_utils.InferenceResponse().parameters()) == ("{}", "{}")
     assert pb_utils.InferenceResponse().output_tensors() == []
+    with pytest.raises(TypeError, match="inputs is missing"):
+        pb_utils.InferenceRequest(model_name="m", requested_output_names=["y"])
+    with pytest.raises(TypeError, match="requested_output_names is missing"):
+        pb_utils.InferenceRequest(model_name="m", inputs=[TENSOR])
 
 
 @pytest.mark.parametrize(
@@ -256,12 +269,12 @@ def test_every_constructor_can_be_called_with_nothing() -> None:
 )
 def test_what_fits_no_request_is_refused_at_once(arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
-        pb_utils.InferenceRequest(**arguments)
+        request(**arguments)
 
 
 def test_flags_are_checked_when_they_change() -> None:
     with pytest.raises(TypeError, match="flags must be a number from 0 to 4294967295, found -1"):
-        pb_utils.InferenceRequest().set_flags(-1)
+        request().set_flags(-1)
 
 
 # Texts that people look for. Those of ``ModelConfig`` are in ``test_objects.py``, those of metrics and of loading in
@@ -301,7 +314,7 @@ SAID_HERE: list[tuple[Callable[[], Any], str]] = [
         "Expect parameters values to have type bool/int/str, found type <class 'NoneType'>",
     ),
     (
-        lambda: pb_utils.InferenceRequest(parameters={"a": [1]}),
+        lambda: request(parameters={"a": [1]}),
         "Expect parameters values to have type bool/int/str, found type <class 'list'>",
     ),
 ]
@@ -375,7 +388,9 @@ def test_text_of_a_call_outside_of_execute(tmp_path: Path) -> None:
     source = """
     class TritonPythonModel:
         def initialize(self, args):
-            pb_utils.InferenceRequest(model_name="o", requested_output_names=["y"]).exec()
+            pb_utils.InferenceRequest(
+                model_name="o", requested_output_names=["y"], inputs=[pb_utils.Tensor("x", np.zeros(1))]
+            ).exec()
     """
     with bare_child() as child:
         failed = child.start(write_model(tmp_path, source))
