@@ -157,7 +157,7 @@ def test_outside_of_explicit_mode_it_is_refused(repository: Path, tmp_path: Path
 def test_a_model_reloads_and_unloads_itself(repository: Path, tmp_path: Path) -> None:
     with client_of(repository, tmp_path / "log", *EXPLICIT, "--load-model=operates") as client:
         (before,) = client.children()
-        operate(client, "load", "operates", config=config(max_batch_size=8))
+        operate(client, "load", "operates", config=config(max_batch_size=4))
         until(lambda: before not in client.children(), 10, "the earlier copy ends")
         (after,) = client.children()
         assert after.pid != before.pid
