@@ -261,7 +261,7 @@ def test_the_answer_to_a_child_that_died_does_no_harm(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_request_fails_while_a_python_model_is_loaded_anew(repository: Path, tmp_path: Path) -> None:
-    config_file = repository / "doubles" / "config.pbtxt"
+    model_file = repository / "doubles" / "1" / "model.py"
     failures: list[BaseException] = []
     answered = [0, 0, 0]
     ended = threading.Event()
@@ -281,7 +281,7 @@ def test_no_request_fails_while_a_python_model_is_loaded_anew(repository: Path, 
             caller.start()
         try:
             for second in range(1, 11):
-                os.utime(config_file, (second, second))
+                os.utime(model_file, (second, second))
                 assert client.server.post("/v2/repository/models/doubles/load", {}).status == 200
                 before = sum(answered)
                 until(lambda before=before: failures or sum(answered) > before + 20, 10, "requests are answered")

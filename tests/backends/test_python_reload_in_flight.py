@@ -51,7 +51,7 @@ ARGUMENTS = ("--model-control-mode=explicit", "--load-model=*")
 
 
 def load_anew(client: Client, repository: Path, name: str) -> None:
-    os.utime(repository / name / "config.pbtxt")
+    os.utime(repository / name / "1" / "model.py")
     client.grpc.load_model(name)
 
 

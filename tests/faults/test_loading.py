@@ -174,6 +174,7 @@ def test_two_loads_and_an_unload_at_once(repository: Path, tmp_path: Path) -> No
     with serving(tmp_path / "log", repository, *EXPLICIT) as server:
         config = repository / "good" / "config.pbtxt"
         for round in range(20):
+            config.write_text(identity(extra=f'parameters {{ key: "tag" value {{ string_value: "{round}" }} }}'))
             os.utime(config, ns=(0, round))
             kinds = ["load", "load", "unload"]
             random.Random(round).shuffle(kinds)

@@ -264,7 +264,8 @@ def test_members_are_exchanged_under_load_and_no_request_fails(server: RunningSe
         for turn in range(12):
             name = ("same", "other", "slow", "pair", "deep")[turn % 5]
             file = repository / name / "config.pbtxt"
-            file.write_text(file.read_text() + "\n")
+            more = f'parameters {{ key: "turn{turn}" value {{ string_value: "" }} }}'
+            file.write_text(f"{file.read_text()}\n{more}\n")
             os.utime(file, ns=(0, 1_000_000_000 * (turn + 1)))
             assert load(server, name).status == 200
         stop.set()
