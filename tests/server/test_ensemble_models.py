@@ -76,6 +76,17 @@ def test_members_are_loaded_with_their_ensemble(server: RunningServer) -> None:
     assert is_answered(server, "outer")
 
 
+def test_an_ensemble_is_loaded_again_without_a_change(server: RunningServer, repository: Path) -> None:
+    for _ in range(2):
+        assert load(server, "pair").status == 200
+        assert is_answered(server)
+        os.utime(repository / "pair" / "config.pbtxt")
+    config = (repository / "pair" / "config.pbtxt").read_text()
+    (repository / "pair" / "config.pbtxt").write_text(f"{config}\n# written again\n")
+    assert load(server, "pair").status == 200
+    assert is_answered(server)
+
+
 def test_an_ensemble_goes_and_comes_with_a_member(server: RunningServer) -> None:
     load(server, "outer")
     unload(server, "other")

@@ -51,6 +51,9 @@ def only_groups_differ(entry: ModelEntry, found: Candidate) -> bool:
     if read.config.HasField("sequence_batching"):
         # Sequences stay with their instances: those of another load take the new ones.
         return False
+    if read.config.HasField("ensemble_scheduling"):
+        # Ensembles have no instances, and cost nothing to load.
+        return False
     if {v.version for v in entry.ready()} != set(found.versions):
         return False
     configs = {str(read.origin.file), str(found.read.origin.file)}
