@@ -486,7 +486,7 @@ def test_a_model_that_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert "[request id: i99] failed for model 'look_up'" in caplog.text
 
 
-def test_outputs_of_optional_inputs_that_were_not_given_are_left_out(tmp_path: Path) -> None:
+def test_outputs_of_optional_inputs_that_were_not_given_are_zeros(tmp_path: Path) -> None:
     tensors = 'name: "%s" data_type: TYPE_FP32 dims: [ -1 ]'
     inputs = ", ".join(f"{{ {tensors % name} optional: true }}" for name in ("A", "B"))
     outputs = ", ".join(f"{{ {tensors % name} }}" for name in ("X", "Y"))
@@ -497,7 +497,9 @@ def test_outputs_of_optional_inputs_that_were_not_given_are_left_out(tmp_path: P
         for binary in (False, True):
             answer = await peer.infer("two", {"inputs": [given], "parameters": {"binary_data_output": binary}})
             assert answer.status == 200
-            assert list(answer.outputs()) == ["Y"]
+            outputs = answer.outputs()
+            assert list(outputs) == ["X", "Y"]
+            assert not np.any(outputs["X"])
 
     play(tmp_path, scenario)
 

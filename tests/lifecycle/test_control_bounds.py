@@ -37,11 +37,11 @@ def test_copies_that_do_not_end_are_bounded(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
         found.write("m", CONFIG + parameter("execute_delay_ms", 900))
         waiting = []
-        for _ in range(MAX_UNLOADING + 1):
+        for turn in range(MAX_UNLOADING + 1):
             await found.manager.load_model("m")
             waiting.append(caller())
             found.engine.find("m", None).submit(waiting[-1])
-            found.write("m", CONFIG + parameter("execute_delay_ms", 900))
+            found.write("m", CONFIG + parameter("execute_delay_ms", 901 + turn))
         with pytest.raises(UnavailableError, match="earlier versions of model 'm' still finish"):
             await found.manager.load_model("m")
         for one in waiting:

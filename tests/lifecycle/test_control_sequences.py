@@ -114,10 +114,9 @@ class Expected:
         return True
 
     def _is_regrouped(self, lies: Lies) -> bool:
-        """Nothing but the number of instances is another one than what serves has."""
+        """Nothing but the number of instances is another one than what serves has, or not even that."""
         ready = {version for version, state in self.versions.items() if state == READY}
-        is_same = lies.kind == "good" and lies.tag == self.tag and ready == lies.versions and self.files is not None
-        return is_same and lies.count != self.count
+        return lies.kind == "good" and lies.tag == self.tag and ready == lies.versions and self.files is not None
 
     def _not_found(self, was_listed: bool) -> None:
         if self.serves:
