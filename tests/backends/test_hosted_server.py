@@ -149,10 +149,12 @@ def test_naiad_check_finds_the_same_and_leaves_no_process(tmp_path: Path, capsys
     write_onnx(repository, "gone")
     (repository / "gone" / "1" / "model.onnx").write_bytes(b"no model")
     found = []
+    # Other tests may share servers that are there all along.
+    before = set(psutil.Process().children())
     for way in ("thread", "process", "shared"):
         settings = {"": {"execution": way}}
         assert check.run([repository], disable_auto_complete=False, model_config_name="", backend_config=settings) == 1
         found.append(capsys.readouterr().out)
     assert "2 models checked: 1 ok, 1 with problems" in found[0]
     assert found[0] == found[1] == found[2]
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= before
