@@ -167,6 +167,16 @@ class ModelAnswers:
                 callback()
 
 
+def send_part(
+    request: InferRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, is_last: bool
+) -> None:
+    """Give a request one of any number of responses; what goes wrong with that harms nobody else."""
+    try:
+        request.respond_part(outputs, error, is_last)
+    except Exception:
+        logger.exception("%sthe answer could not be sent", request_label(request.id))
+
+
 def _send(request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
     try:
         request.respond(outputs, error)

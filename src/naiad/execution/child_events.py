@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from time import monotonic_ns
 
 from naiad.child.protocol import FLAG_FINAL, FLAG_OWN, FLAG_RESCHEDULE
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, UnavailableError
-from naiad.execution.answers import ModelAnswers
+from naiad.execution.answers import ModelAnswers, send_part
 from naiad.execution.batch import Batch
 from naiad.execution.child_codec import Response
 from naiad.execution.counting import count_one
@@ -20,8 +19,6 @@ from naiad.execution.process import ProcessInstance
 from naiad.execution.response_times import ResponseTimes
 from naiad.execution.stepped import SteppedInstance
 from naiad.request import Array, InferRequest, request_label
-
-logger = logging.getLogger("naiad")
 
 
 class ChildEvents:
@@ -105,10 +102,7 @@ class ChildEvents:
         elif response.outputs is None and response.error is None:
             # It is empty: nothing is sent.
             return
-        try:
-            request.respond_part(response.outputs, response.error, response.final)
-        except Exception:
-            logger.exception("%sthe answer could not be sent", request_label(request.id))
+        send_part(request, response.outputs, response.error, response.final)
         if response.final:
             if answers.tracer is not None:
                 answers.tracer.trace((request,), batch, monotonic_ns(), (response.outputs,), response.error)

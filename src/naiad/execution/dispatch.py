@@ -177,6 +177,11 @@ class Dispatcher:
         if isinstance(instance, SteppedInstance):
             instance.begin(batch)
             return None
+        self._gather_small(batch, now_ns)
+        return instance.run(batch)
+
+    def _gather_small(self, batch: Batch, now_ns: int) -> None:
+        """Put the inputs of a small batch together, which the instance does for a large one."""
         if self._is_small(batch):
             # Done here without a fight for the interpreter, which would cost the instance's thread far more.
             try:
@@ -185,7 +190,6 @@ class Dispatcher:
                 # The instance meets it again, and there it fails this batch alone.
                 batch.inputs = None
             batch.gather_ns = monotonic_ns() - now_ns
-        return instance.run(batch)
 
     def finished_in_thread(self, instance: InstanceThread, batches: list[Batch]) -> None:
         """Batches are done; called in the thread of an instance."""

@@ -5,7 +5,6 @@ It has no instances. All that it does happens on the event loop, between the ans
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import monotonic_ns
@@ -14,7 +13,7 @@ from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import ModelSpec
 from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBacklogError, ServerStoppingError
-from naiad.execution.answers import ModelAnswers
+from naiad.execution.answers import ModelAnswers, send_part
 from naiad.execution.caching import ModelCache
 from naiad.execution.child_calls import Models
 from naiad.execution.ensemble_members import Members
@@ -25,14 +24,12 @@ from naiad.execution.ensemble_tracing import RunTrace
 from naiad.execution.model import NEVER
 from naiad.execution.reshape import as_model_sees
 from naiad.execution.serving import ServingModel
-from naiad.request import Array, InferRequest, request_label
+from naiad.request import Array, InferRequest
 from naiad.scheduling.budget import RequestBudget
 from naiad.scheduling.ensemble_graph import EnsembleError, Graph, depth
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.statistics import ModelStatistics
 from naiad.telemetry.tracing import Sampler
-
-logger = logging.getLogger("naiad")
 
 
 class EnsembleModel:
@@ -311,10 +308,7 @@ class EnsembleModel:
             self._count(run)
             if run.trace is not None:
                 run.trace.end(run.request, outputs, None)
-        try:
-            run.request.respond_part(outputs, None, is_last)
-        except Exception:
-            logger.exception("%sthe answer could not be sent", request_label(run.request.id))
+        send_part(run.request, outputs, None, is_last)
         if is_last:
             self._answers.tell_when_drained()
 

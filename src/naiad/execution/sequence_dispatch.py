@@ -216,13 +216,7 @@ class SequenceDispatcher(Dispatcher):
             return None
         if isinstance(instance, ProcessInstance):
             return instance.run(batch)
-        if self._is_small(batch):
-            try:
-                batch.inputs = self._gather(batch, self._spec)
-            except Exception:
-                # The instance meets it again, and there it fails this batch alone.
-                batch.inputs = None
-            batch.gather_ns = monotonic_ns() - now_ns
+        self._gather_small(batch, now_ns)
         if isinstance(instance, InlineInstance):
             return instance.run(batch)
         instance.run(batch)
