@@ -61,13 +61,17 @@ async def serving(repository: Path, **settings: str) -> AsyncIterator[Engine]:
 
 
 def children() -> list[int]:
-    """The numbers of this process's children, but for the servers that other tests share until all are done."""
-    return [child.pid for child in psutil.Process().children() if not _is_server(child)]
+    """The numbers of this process's children, but for those that stay until all tests are done.
+
+    Those are the servers that other tests share, and what Python itself starts with the first shared memory.
+    """
+    return [child.pid for child in psutil.Process().children() if not _stays(child)]
 
 
-def _is_server(child: psutil.Process) -> bool:
+def _stays(child: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
-        return "serve" in child.cmdline()
+        command = child.cmdline()
+        return "serve" in command or any("multiprocessing.resource_tracker" in word for word in command)
     return False
 
 
