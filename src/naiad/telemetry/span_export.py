@@ -7,17 +7,17 @@ its arrival to its answer, the span with the name of the model is what happens i
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from queue import Empty, SimpleQueue
+from queue import Empty
 from time import monotonic, monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import OptionError, first_line
 from naiad.options.trace_config import BATCHING, OPENTELEMETRY, TraceSetting, batching_number
 from naiad.telemetry.trace import Trace, TraceOutput
+from naiad.telemetry.trace_thread import TraceThread
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -93,10 +93,8 @@ class SpanExport:
 
     def __init__(self, settings: SpanSettings) -> None:
         self._settings = settings
-        self._items: SimpleQueue[Trace | None] = SimpleQueue()
+        self._thread: TraceThread[Trace] = TraceThread("naiad-spans", self._run, "sent")
         self._max_traces = max(1, settings.max_waiting // SPANS)
-        self._thread: threading.Thread | None = None
-        self._dropped = 0
         self._has_failed = False
 
     def problem(self) -> str:
@@ -127,31 +125,13 @@ class SpanExport:
 
     def put(self, output: TraceOutput, trace: Trace | None) -> None:
         """Send ``trace`` soon. All scopes go to the same place, so that no end of one needs to be known."""
-        if trace is None:
-            return
-        if self._items.qsize() >= self._max_traces or not self._is_started():
-            self._dropped += 1
-            return
-        self._items.put(trace)
+        if trace is not None and self._thread.has_room(self._max_traces):
+            self._thread.items.put(trace)
 
     def close(self, timeout_s: float) -> None:
         """Send what waits, for ``timeout_s`` seconds at most; the last call."""
-        if self._thread is not None:
-            self._items.put(None)
-            self._thread.join(timeout_s)
-            if self._thread.is_alive():
-                logger.warning("the last traces could not be sent to %s in %g s", self._settings.url, timeout_s)
-
-    def _is_started(self) -> bool:
-        """The thread runs; False where the system has none to give, which costs traces and no answers."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="naiad-spans", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                return False
-            self._thread = thread
-        return True
+        if not self._thread.close(timeout_s):
+            logger.warning("the last traces could not be sent to %s in %g s", self._settings.url, timeout_s)
 
     # In the thread
 
@@ -178,19 +158,19 @@ class SpanExport:
             size = self._settings.max_batch
             for begin in range(0, len(spans), size):
                 self._send(exporter, spans[begin : begin + size])
-            self._tell_dropped()
+            self._thread.tell_dropped()
         exporter.shutdown()
 
     def _collect(self) -> tuple[list[Trace], bool]:
         """The traces to be sent next, and whether they are the last."""
-        first = self._items.get()
+        first = self._thread.items.get()
         if first is None:
             return [], True
         traces = [first]
         deadline = monotonic() + self._settings.delay_s
         while (len(traces) + 1) * SPANS <= self._settings.max_batch:
             try:
-                trace = self._items.get(timeout=max(0.0, deadline - monotonic()))
+                trace = self._thread.items.get(timeout=max(0.0, deadline - monotonic()))
             except Empty:
                 return traces, False
             if trace is None:
@@ -208,8 +188,3 @@ class SpanExport:
         if not is_sent and not self._has_failed:
             logger.error("traces cannot be sent to %s: %s", self._settings.url, reason)
         self._has_failed = not is_sent
-
-    def _tell_dropped(self) -> None:
-        if self._dropped:
-            dropped, self._dropped = self._dropped, 0
-            logger.warning("%d traces were dropped: they came faster than they could be sent", dropped)

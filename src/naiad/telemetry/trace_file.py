@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 from typing import BinaryIO, Final
 
 import orjson
 
 from naiad.telemetry.trace import Trace, TraceOutput, in_utf8
+from naiad.telemetry.trace_thread import TraceThread
 
 logger = logging.getLogger("naiad")
 
 MAX_WAITING: Final = 10_000
 """Traces that may wait for the disk; those beyond are dropped and counted."""
 
-_END: Final = b"\n]\n"
-
-
 MAX_TENSOR_BYTES: Final = 64 << 20
 """Bytes of tensors in those traces; a trace beyond it is dropped likewise."""
+
+_END: Final = b"\n]\n"
 
 
 def trace_text(trace: Trace) -> bytes:
@@ -73,9 +71,7 @@ class TraceWriter:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._items: SimpleQueue[tuple[TraceOutput, Trace | None] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._dropped = 0
+        self._thread: TraceThread[tuple[TraceOutput, Trace | None]] = TraceThread("naiad-trace", self._run, "written")
         # Bytes of tensors: what the loop gave, and what the thread is done with.
         self._given_bytes = self._done_bytes = 0
         self._index = 0
@@ -100,40 +96,26 @@ class TraceWriter:
         """Write ``trace`` soon; None when no more come for ``output``."""
         if trace is not None:
             held = trace.tensor_bytes
-            waiting = self._given_bytes - self._done_bytes
-            if self._items.qsize() >= MAX_WAITING or waiting + held > MAX_TENSOR_BYTES or not self._is_started():
-                self._dropped += 1
+            has_memory = self._given_bytes - self._done_bytes + held <= MAX_TENSOR_BYTES
+            if not self._thread.has_room(MAX_WAITING if has_memory else 0):
                 return
             self._given_bytes += held
-        self._items.put((output, trace))
+        self._thread.items.put((output, trace))
 
     def close(self, timeout_s: float) -> None:
         """Write out what waits, for ``timeout_s`` seconds at most; the last call."""
-        if self._thread is not None:
-            self._items.put(None)
-            self._thread.join(timeout_s)
-
-    def _is_started(self) -> bool:
-        """The thread runs; False where the system has none to give, which costs traces and no answers."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="naiad-trace", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                return False
-            self._thread = thread
-        return True
+        self._thread.close(timeout_s)
 
     # In the thread
 
     def _run(self) -> None:
-        while (item := self._items.get()) is not None:
+        while (item := self._thread.items.get()) is not None:
             self._attempt(self._take, *item)
-            if self._items.empty():
-                self._tell_dropped()
+            if self._thread.items.empty():
+                self._thread.tell_dropped()
         if self._whole is not None:
             self._attempt(self._whole.close)
-        self._tell_dropped()
+        self._thread.tell_dropped()
 
     def _attempt(self, step: Callable[..., None], *arguments: object) -> None:
         """What a disk refuses is said once, until it takes something again."""
@@ -151,7 +133,7 @@ class TraceWriter:
         else:
             self._done_bytes += trace.tensor_bytes
             self._write(output, trace)
-        if self._items.empty():
+        if self._thread.items.empty():
             while self._unflushed:
                 self._unflushed.pop().flush()
 
@@ -178,8 +160,3 @@ class TraceWriter:
         if isinstance(file, _ArrayFile):
             self._unflushed.discard(file)
             file.close()
-
-    def _tell_dropped(self) -> None:
-        if self._dropped:
-            dropped, self._dropped = self._dropped, 0
-            logger.warning("%d traces were dropped: they came faster than they could be written", dropped)
