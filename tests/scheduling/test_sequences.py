@@ -128,7 +128,61 @@ def test_without_a_free_slot_whole_sequences_wait_in_order(oldest: bool) -> None
 def test_after_its_end_an_id_begins_a_new_sequence(oldest: bool) -> None:
     table = Table(oldest=oldest)
     first, second = table.send(1, start=True, end=True), table.send(1, start=True)
-    assert table.take() == [first, second]
+    before = table.sequences.of(first)
+    assert table.run() == [first]
+    assert table.run() == [second]
+    assert table.sequences.of(second) is not before
+
+
+@strategies
+def test_an_id_that_is_used_again_waits_for_the_sequence_that_had_it(oldest: bool) -> None:
+    table = Table(oldest=oldest, instances=2, slots=2)
+    steps = [table.send(1, start=True, end=True), table.send(1, start=True, end=True), table.send(1, start=True)]
+    other = table.send(2, start=True, end=True)
+    # The free slots are for others.
+    assert table.sequences.backlog == 2
+    assert table.take(0) == [steps[0]]
+    assert table.take(0) == []
+    assert table.take(1) == [other]
+    table.done(steps[0])
+    assert table.run(0) == [steps[1]]
+    table.done(other)
+    assert table.run(0) == [steps[2]]
+    assert len(table.sequences) == table.sequences.backlog == 0
+
+
+@strategies
+def test_whoever_waits_for_a_sequence_with_its_id_joins_those_who_wait_for_a_slot(oldest: bool) -> None:
+    table = Table(oldest=oldest, slots=1, max_batch_size=1)
+    first, again = table.send(1, start=True, end=True), table.send(1, start=True, end=True)
+    other = table.send(2, start=True, end=True)
+    assert [table.run(), table.run(), table.run()] == [[first], [other], [again]]
+
+
+@strategies
+def test_one_that_gives_up_in_the_middle_of_those_with_its_id_keeps_their_order(oldest: bool) -> None:
+    table = Table(oldest=oldest)
+    steps = [table.send(1, start=True, end=True) for _ in range(4)]
+    assert table.take() == [steps[0]]
+    assert table.cancel(steps[1]) == [steps[1]]
+    assert table.cancel(steps[3]) == [steps[3]]
+    last = table.send(1, start=True)
+    table.done(steps[0])
+    assert [table.run(), table.run()] == [[steps[2]], [last]]
+
+
+@strategies
+def test_a_sequence_that_ended_from_outside_is_waited_for_while_it_runs(oldest: bool) -> None:
+    table = Table(oldest=oldest)
+    running, waiting = table.send(1, start=True), table.send(1)
+    assert table.take() == [running]
+    assert table.cancel(waiting) == [waiting]
+    again = table.send(1, start=True, timeout_us=100)
+    assert table.take() == []
+    assert table.wait(100) == [again]
+    once_more = table.send(1, start=True)
+    table.done(running)
+    assert table.take() == [once_more]
 
 
 @strategies
@@ -328,11 +382,9 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(requests) <= 2
         for request in requests:
             assert request not in self.left
-            name = request.terms.correlation_id
-            sequence = self.table.sequences.of(request)
-            before = self.sent[int(name)][: self.sent[int(name)].index(request)]
-            same = [r for r in before if r not in self.left and self.table.sequences.of(r) is sequence]
-            assert same == [], "requests of a sequence keep their order"
+            sent = self.sent[int(request.terms.correlation_id)]
+            before = [r for r in sent[: sent.index(request)] if r not in self.left]
+            assert before == [], "requests with one id keep their order, and are in no batch together"
         if requests:
             self.running[instance] = requests
 
@@ -372,7 +424,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(sequences) == live
         placed = [s for instance in (0, 1) for s in sequences.row(instance) if s is not None]
         assert len(set(map(id, placed))) == len(placed)
-        assert not sequences._free or sequences.backlog == 0, "nobody waits beside a free slot"
+        assert not (sequences._free and sequences._waiting_for_slot), "nobody waits beside a free slot"
         assert sequences._suspended.keys() == self.suspended
         parked = [(index, instance) for instance, found in sequences._suspended.items() for index in found]
         assert self.suspended.isdisjoint(instance for _, instance in sequences._free)

@@ -64,11 +64,24 @@ def test_a_model_may_call_another_one_for_a_sequence(client: Client) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("model", ["direct", "oldest", "named"])
+@pytest.mark.parametrize("model", ["named", "onnx_direct"])
 def test_ids_may_be_texts(client: Client, model: str, way: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         runs = [pool.submit(client.run, way, model, f"user-{n}", [n, 5]) for n in range(1, 5)]
         assert [run.result(60) for run in runs] == [[n, n + 5] for n in range(1, 5)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_id_is_of_the_kind_that_the_control_takes(client: Client, way: str) -> None:
+    for model, wrong, found, expected in (
+        ("direct", "user", "BYTES", "UINT64"),
+        ("oldest", "7", "BYTES", "UINT64"),
+        ("named", 7, "UINT64", "BYTES"),
+    ):
+        text = f"control 'CORRID' data-type is '{found}', but model '{model}' expects '{expected}'"
+        with pytest.raises(Refused, match=text):
+            client.step(way, model, wrong, 1, True)
+    assert client.step(way, "direct", 901, 1, True, True) == 1
 
 
 @pytest.mark.parametrize("way", WAYS)
