@@ -8,6 +8,7 @@ from naiad.execution.answers import ModelAnswers
 from naiad.execution.child_events import ChildEvents
 from naiad.execution.direct import DirectRunner
 from naiad.execution.dispatch import Dispatcher
+from naiad.execution.limited_sequences import LimitedSequenceDispatcher
 from naiad.execution.model import MAX_ID, NEVER, LoadedModel
 from naiad.execution.process import ProcessInstance
 from naiad.execution.rate_limits import RateLimits
@@ -38,11 +39,11 @@ class SequenceModel(LoadedModel):
         return answers
 
     def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, ChildEvents]:
-        # An instance that stands still for others would hold up sequences that nobody else can run: not limited.
         self._before: list[SequenceModel] = []
         self._after: list[SequenceModel] = []
         self._named_by_texts = correlation_is_text(self._terms)
-        self._sequences = SequenceDispatcher(self.spec, self._terms, self._loop, self._answers)
+        given = self.spec, self._terms, self._loop, self._answers
+        self._sequences = SequenceDispatcher(*given) if limits is None else LimitedSequenceDispatcher(*given, limits)
         return self._sequences, SequenceEvents(self.spec, self._answers, self._sequences)
 
     @property

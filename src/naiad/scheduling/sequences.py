@@ -2,8 +2,8 @@
 
 Source: the sequence batcher of the model configuration (``sequence_batching``). A sequence is all requests with one
 correlation id, from the one with START to the one with END. It keeps its slot, and with it its instance, to its end.
-One that begins with the id of another, of which not all has run yet, waits for that one: a model that knows sequences by
-their ids must not see the first request of the one before the last request of the other, nor both in one batch.
+One that begins with the id of another, of which not all has run yet, waits for that one: a model that knows sequences
+by their ids must not see the first request of the one before the last of the other, nor both in one batch.
 """
 
 from __future__ import annotations
