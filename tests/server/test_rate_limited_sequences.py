@@ -18,11 +18,11 @@ pytestmark = pytest.mark.slow
 # Notes in a file when it begins and ends what ``TOTALS`` does.
 NOTED = TOTALS.replace(
     "        return [self.answer(request) for request in requests]",
-    """        with open(os.environ["NOTES"], "a", 1) as notes:
-            notes.write("(")
+    """        with open(os.environ["NOTES"], "ab", 0) as notes:
+            notes.write(b"(")
             time.sleep(0.002)
             answers = [self.answer(request) for request in requests]
-            notes.write(")")
+            notes.write(b")")
         return answers""",
 )
 PLAIN = (
@@ -30,10 +30,10 @@ PLAIN = (
     + """
 class TritonPythonModel:
     def execute(self, requests):
-        with open(os.environ["NOTES"], "a", 1) as notes:
-            notes.write("(")
+        with open(os.environ["NOTES"], "ab", 0) as notes:
+            notes.write(b"(")
             time.sleep(0.002)
-            notes.write(")")
+            notes.write(b")")
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.full((1, 1), 7, np.int32))]) for r in requests]
 """
 )
