@@ -71,7 +71,7 @@ def test_sequence_adds_up_all_elements(server: RunningServer) -> None:
     assert infer(server, "sequence", 2, False, True, INPUT=[[2**31 - 1]]) == [-(2**31) + 4]
 
 
-@pytest.mark.parametrize(("model", "sequence"), [("dyna", 70), ("named", "70"), ("named", 70)])
+@pytest.mark.parametrize(("model", "sequence"), [("dyna", 70), ("named", "70")])
 def test_dyna_sequence_adds_the_id_at_the_end(server: RunningServer, model: str, sequence: int | str) -> None:
     assert infer(server, model, sequence, True, False, INPUT=[[1, 2]]) == [3, 3]
     assert infer(server, model, sequence, False, False, INPUT=[[4]]) == [7]

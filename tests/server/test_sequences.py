@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import pytest
+import tritonclient.grpc
 import tritonclient.utils
 
 from server.running import RunningServer, serving, until
@@ -219,3 +222,24 @@ def test_sequences_of_a_stream_may_be_mixed(client: Client) -> None:
         for n in range(1, 4):
             found.append(client.step("stream", "direct", 930 + n, n, value == 0, value == 3))
     assert found == [n * (value + 1) for value in range(4) for n in range(1, 4)]
+
+
+@pytest.mark.parametrize("model", ["direct", "oldest", "onnx_oldest"])
+def test_an_id_may_be_used_again_before_its_end_is_answered(server: RunningServer, model: str) -> None:
+    answers: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as peer:
+        peer.start_stream(lambda result, error: answers.put((result, error)))
+        for step in range(40 * 3):
+            for sequence in (951, 952, 953):
+                given = tritonclient.grpc.InferInput("INPUT", [1, 1], "INT32")
+                given.set_data_from_numpy(np.array([[step % 3 + 1]], np.int32))
+                terms = {"sequence_id": sequence, "sequence_start": step % 3 == 0, "sequence_end": step % 3 == 2}
+                peer.async_stream_infer(model, [given], request_id=str(sequence), **terms)
+        totals: dict[str, list[int]] = {"951": [], "952": [], "953": []}
+        for _ in range(40 * 3 * 3):
+            result, error = answers.get(timeout=20)
+            assert error is None
+            totals[result.get_response().id].append(int(result.as_numpy("OUTPUT")[0, 0]))
+        peer.stop_stream()
+    # Every one of them is right, and their answers come in the order of their requests.
+    assert totals == {name: [1, 3, 6] * 40 for name in totals}
