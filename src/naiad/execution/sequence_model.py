@@ -154,7 +154,7 @@ class SequenceModel(LoadedModel):
     @property
     def has_live(self) -> bool:
         """Sequences are under way."""
-        return self._sequences.sequences.live > 0
+        return self._sequences.sequences.has_live
 
     @property
     def is_busy(self) -> bool:

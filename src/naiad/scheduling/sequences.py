@@ -134,9 +134,9 @@ class Sequences:
         return correlation_id in self._by_id
 
     @property
-    def live(self) -> int:
-        """How many sequences have not ended, or are not done with their last requests."""
-        return len({*self._by_id.values(), *self._by_request.values()})
+    def has_live(self) -> bool:
+        """Whether any sequence has not ended, or is not done with its last requests."""
+        return bool(self._by_id or self._by_request)
 
     def __iter__(self) -> Iterator[InferRequest]:
         """The requests that wait, with those of the backlog; not those that were handed out."""
