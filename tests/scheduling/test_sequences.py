@@ -26,6 +26,7 @@ class Table:
         self, *, oldest: bool = False, instances: int = 1, slots: int = 2, max_batch_size: int = 2, **more: object
     ) -> None:
         spec = SequenceSpec(oldest, slots, IDLE_US * US, preferred_batch_sizes=(max(max_batch_size, 1),), **more)  # type: ignore[arg-type]
+        self.iterative = spec.iterative
         self.batcher: SequenceBatcher = make_sequence_batcher(spec, instances, max_batch_size)
         self.sequences = self.batcher.sequences
         self.now_us = 0
@@ -33,7 +34,7 @@ class Table:
     def send(
         self, name: int | str, start: bool = False, end: bool = False, key: str = "same", timeout_us: int = 0
     ) -> InferRequest:
-        flags = SEQUENCE_START * start | SEQUENCE_END * end
+        flags = 0 if self.iterative else SEQUENCE_START * start | SEQUENCE_END * end
         terms = RequestTerms((), 1, key, flags=flags, correlation_id=name, timeout_us=timeout_us)
         request = InferRequest(terms, {}, queued_ns=self.now_us * US)
         self.batcher.placed(self.sequences.push(request, "m"))
@@ -49,6 +50,8 @@ class Table:
         assert request is not None
         sequence = self.sequences.of(request)
         assert sequence is not None
+        if self.iterative and not sequence.waiting:
+            self.sequences.end(sequence, self.now_us * US)
         following = self.sequences.finish(sequence, self.now_us * US)
         self.batcher.placed(sequence)
         if following is not None:
@@ -58,9 +61,16 @@ class Table:
         sequence = self.sequences.of(request)
         if sequence is None:
             return []
-        self.batcher.discard(sequence)
+        if not self.iterative or sequence.running is request:
+            self.batcher.discard(sequence)
         if sequence.running is request:
             return []
+        if self.iterative:
+            following = self.sequences.withdraw(request, self.now_us * US)
+            self.batcher.placed(sequence)
+            if following is not None:
+                self.batcher.placed(following)
+            return [request]
         given_up, following = self.sequences.end(sequence, self.now_us * US)
         if following is not None:
             self.batcher.placed(following)
@@ -343,10 +353,11 @@ class AnyOrder(RuleBasedStateMachine):
     """Callers, instances and time in any order. A slot has one sequence, a sequence one running request."""
 
     oldest = False
+    iterative = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = Table(oldest=self.oldest, instances=2, slots=2, max_batch_size=2)
+        self.table = Table(oldest=self.oldest, instances=2, slots=2, max_batch_size=2, iterative=self.iterative)
         self.sent: dict[int, list[InferRequest]] = defaultdict(list)
         self.left: set[InferRequest] = set()
         self.running: dict[int, list[InferRequest]] = {}
@@ -405,11 +416,15 @@ class AnyOrder(RuleBasedStateMachine):
         given_up = self.table.cancel(request)
         runs = any(request in batch for batch in self.running.values())
         assert (request in given_up) != runs
+        assert not self.iterative or len(given_up) <= 1
         self._leave(given_up)
 
     @rule(us=st.integers(1, 700))
     def wait(self, us: int) -> None:
-        self._leave(self.table.wait(us))
+        refused = self.table.wait(us)
+        if self.iterative:
+            assert all(r.queued_ns + r.terms.timeout_us * US <= self.table.now_us * US for r in refused)
+        self._leave(refused)
 
     def _leave(self, requests: list[InferRequest]) -> None:
         for request in requests:
@@ -457,11 +472,25 @@ class AnyOrderOldest(AnyOrder):
     oldest = True
 
 
+class AnyOrderIterative(AnyOrder):
+    """Each request is a sequence of its own: what becomes of it is nothing to others with its id."""
+
+    iterative = True
+
+
+class AnyOrderOldestIterative(AnyOrderIterative):
+    oldest = True
+
+
 bounded = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestDirectInAnyOrder = AnyOrder.TestCase
 TestDirectInAnyOrder.settings = bounded
 TestOldestInAnyOrder = AnyOrderOldest.TestCase
 TestOldestInAnyOrder.settings = bounded
+TestIterativeInAnyOrder = AnyOrderIterative.TestCase
+TestIterativeInAnyOrder.settings = bounded
+TestOldestIterativeInAnyOrder = AnyOrderOldestIterative.TestCase
+TestOldestIterativeInAnyOrder.settings = bounded
 
 
 @strategies

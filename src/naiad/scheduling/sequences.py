@@ -189,8 +189,8 @@ class Sequences:
         self._idle.pop(sequence, None)
         if terms.flags & SEQUENCE_END:
             self._close(sequence)
-        if sequence.slot is None and 0 < terms.timeout_us * 1000 < _ENDLESS_NS:
-            self._remind(sequence, request.queued_ns + terms.timeout_us * 1000)
+        if sequence.slot is None and (due_ns := _due_ns(request)) != NEVER:
+            self._remind(sequence, due_ns)
         return sequence
 
     def _begin(self, correlation_id: int | str) -> Sequence:
@@ -252,6 +252,17 @@ class Sequences:
             del self._by_request[request]
         self._close(sequence)
         return given_up, self._after(sequence, now_ns)
+
+    def withdraw(self, request: InferRequest, now_ns: int) -> Sequence | None:
+        """A waiting request goes, and its sequence if nothing else is left of it; gives back who gets its slot.
+
+        For requests that are sequences of their own, and come one after the other since they have the same id.
+        """
+        sequence = self._by_request.pop(request)
+        sequence.waiting.remove(request)
+        if not sequence.waiting and sequence.running is None:
+            self._close(sequence)
+        return self._after(sequence, now_ns)
 
     def _after(self, sequence: Sequence, now_ns: int) -> Sequence | None:
         if sequence.running is not None or sequence.waiting:
@@ -336,7 +347,7 @@ class Sequences:
         while self._deadlines and self._deadlines[0][0] <= now_ns:
             entry = heappop(self._deadlines)
             if self._holds(entry):
-                refused += self.end(entry[2], now_ns)[0]
+                refused += self._refuse_late(entry[2], now_ns) if self._starting else self.end(entry[2], now_ns)[0]
         while self._idle:
             sequence = next(iter(self._idle))
             if sequence.idle_since_ns + self._idle_ns > now_ns:
@@ -345,6 +356,17 @@ class Sequences:
             if following is not None:
                 placed.append(following)
         return refused, placed
+
+    def _refuse_late(self, sequence: Sequence, now_ns: int) -> list[InferRequest]:
+        """Take those requests out that have waited for too long themselves; for such as in ``withdraw``."""
+        sequence.deadline_ns = NEVER
+        late = [request for request in sequence.waiting if NEVER < _due_ns(request) <= now_ns]
+        for request in late:
+            self.withdraw(request, now_ns)
+        for request in sequence.waiting:
+            if (due_ns := _due_ns(request)) != NEVER:
+                self._remind(sequence, due_ns)
+        return late
 
     def drain(self) -> list[InferRequest]:
         """End all sequences; gives back the requests that waited."""
@@ -376,3 +398,9 @@ class Sequences:
             self._deadlines = [entry for entry in self._deadlines if self._holds(entry)]
             heapify(self._deadlines)
         heappush(self._deadlines, (deadline_ns, next(self._order), sequence))
+
+
+def _due_ns(request: InferRequest) -> int:
+    """Until when a request may wait for a slot, ``NEVER`` for no such time."""
+    timeout_ns = request.terms.timeout_us * 1000
+    return request.queued_ns + timeout_ns if 0 < timeout_ns < _ENDLESS_NS else NEVER
