@@ -47,6 +47,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write(repository, "state", "implicit_state", f"{three} {STATE}", CASES, 0)
     write(repository, "stateless", "implicit_state", three, CASES, 0)
     write(repository, "counts", "iterative_sequence", "iterative_sequence: true", ONE + DECOUPLED)
+    plain = f'backend: "iterative_sequence" max_batch_size: 8 {ONE} {DECOUPLED} dynamic_batching {{ }}'
+    write_model(repository, "no_sequences", plain)
     write(repository, "wrong", "sequence", f"direct {{ }} {controls('START')}")
     with serving(repository.parent / "log", repository, "--exit-on-error=false") as running:
         yield running
@@ -71,7 +73,7 @@ def test_sequence_adds_up_all_elements(server: RunningServer) -> None:
     assert infer(server, "sequence", 2, False, True, INPUT=[[2**31 - 1]]) == [-(2**31) + 4]
 
 
-@pytest.mark.parametrize(("model", "sequence"), [("dyna", 70), ("named", "70"), ("named", 70)])
+@pytest.mark.parametrize(("model", "sequence"), [("dyna", 70), ("named", "70")])
 def test_dyna_sequence_adds_the_id_at_the_end(server: RunningServer, model: str, sequence: int | str) -> None:
     assert infer(server, model, sequence, True, False, INPUT=[[1, 2]]) == [3, 3]
     assert infer(server, model, sequence, False, False, INPUT=[[4]]) == [7]
@@ -116,6 +118,39 @@ def test_iterative_sequence_counts_down(server: RunningServer, sequence: int | s
             found[result.get_response().id].append(int(result.as_numpy("OUTPUT")[0, 0]))
         client.stop_stream()
     assert found == expected
+
+
+def test_iterative_sequence_needs_sequences(server: RunningServer) -> None:
+    answer = server.post("/v2/models/no_sequences/generate", {"INPUT": 2})
+    assert "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not" in answer.error
+
+
+def test_one_who_leaves_takes_no_other_iterative_request_along(server: RunningServer) -> None:
+    answers: SimpleQueue[Any] = SimpleQueue()
+    given = tritonclient.grpc.InferInput("INPUT", [1, 1], "INT32")
+    given.set_data_from_numpy(np.array([[400]], np.int32))
+    with (
+        tritonclient.grpc.InferenceServerClient(server.grpc_url) as staying,
+        tritonclient.grpc.InferenceServerClient(server.grpc_url) as leaving,
+    ):
+        for client in (staying, leaving):
+            client.start_stream(lambda result, error: answers.put((result, error)))
+        staying.async_stream_infer("counts", [given], request_id="first", sequence_id=9)
+        answers.get(timeout=20)
+        leaving.async_stream_infer("counts", [given], request_id="gone", sequence_id=9)
+        server.wait_pending("counts", 1)
+        staying.async_stream_infer("counts", [given], request_id="last", sequence_id=9)
+        server.wait_pending("counts", 2)
+        leaving.stop_stream(cancel_requests=True)
+        found = {"first": 1, "last": 0}
+        while sum(found.values()) < 800:
+            result, error = answers.get(timeout=20)
+            if error is None:
+                found[result.get_response().id] += 1
+            else:
+                assert "cancelled" in str(error).lower()
+        staying.stop_stream()
+    assert found == {"first": 400, "last": 400}
 
 
 def test_a_model_that_is_none_for_the_backend_is_refused(server: RunningServer) -> None:

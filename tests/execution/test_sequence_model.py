@@ -112,8 +112,8 @@ def test_controls_have_the_configured_values(wire: str, values: tuple[float, flo
 
 
 @pytest.mark.parametrize("wire", DTYPES)
-@pytest.mark.parametrize("name", [7, 2**64 - 1, 2**33 + 5, "seven", "sevem", "ein längerer Name"])
-def test_numbers_tell_sequences_apart(wire: str, name: int | str) -> None:
+@pytest.mark.parametrize("name", [7, 2**64 - 1, 2**33 + 5])
+def test_numbers_tell_sequences_apart(wire: str, name: int) -> None:
     seen: list[int] = []
 
     def note(inputs: Arrays, outputs: Sequence[str]) -> Arrays:
@@ -128,27 +128,8 @@ def test_numbers_tell_sequences_apart(wire: str, name: int | str) -> None:
                 send(model, caller)
                 await caller.answer()
         assert seen[0] == seen[1] != 0
-        if isinstance(name, int):
-            bits = np.iinfo(wire.lower()).bits
-            assert seen[0] % 2**bits == name % 2**bits
-
-    run(test())
-
-
-def test_ids_that_begin_alike_have_other_numbers() -> None:
-    seen: list[int] = []
-
-    def note(inputs: Arrays, outputs: Sequence[str]) -> Arrays:
-        seen.extend(inputs["CORRID"].ravel().tolist())
-        return {"y": inputs["x"]}
-
-    async def test() -> None:
-        with loaded(model_spec(sequences()), note) as model:
-            for name in ("user-1", "user-2"):
-                caller = Caller(name, 1.0, True, True)
-                send(model, caller)
-                await caller.answer()
-        assert len(set(seen)) == 2
+        bits = np.iinfo(wire.lower()).bits
+        assert seen[0] % 2**bits == name % 2**bits
 
     run(test())
 
@@ -163,11 +144,11 @@ def test_a_text_control_has_the_text() -> None:
     async def test() -> None:
         controls = (ControlSpec("CORRID", tensor("CORRID", "BYTES")),)
         with loaded(model_spec(sequences(controls=controls)), note) as model:
-            for name in ("häus", 77):
+            for name in ("häus", "x" * 128):
                 caller = Caller(name, 1.0, True, True)
                 send(model, caller)
                 await caller.answer()
-        assert seen == ["häus".encode(), b"77"]
+        assert seen == ["häus".encode(), b"x" * 128]
 
     run(test())
 
@@ -189,18 +170,22 @@ def test_a_text_control_has_the_text() -> None:
             "inference request to model 'm' must specify a non-zero or non-empty correlation",
         ),
         (
+            lambda: Caller("8", 1.0, True),
+            "sequence batching control 'CORRID' data-type is 'BYTES', but model 'm' expects 'UINT64'",
+        ),
+        (
             lambda: Caller(8, 1.0, True, rows=2),
             "inference request to model 'm' must specify batch-size 1 due to requirements of sequence batcher",
         ),
     ],
-    ids=["no start", "0", "empty", "two rows"],
+    ids=["no start", "0", "empty", "a text", "two rows"],
 )
 def test_what_is_no_step_of_a_sequence_is_refused(oldest: bool, caller: object, text: str) -> None:
     async def test() -> None:
         with loaded(model_spec(sequences(oldest=oldest)), Totals()) as model:
             with pytest.raises(InvalidArgumentError, match=text) as refused:
                 model.submit(caller())  # type: ignore[operator]
-            assert "[request id" not in str(refused.value)
+            assert ("[request id" in str(refused.value)) == ("data-type" in text), "as in the reference"
             assert (model.in_flight, model.budget.requests, model.statistics.pending) == (0, 0, 0)
             assert standing(model) == 0
 

@@ -5,18 +5,21 @@ Each sequence gets the right totals or a clear error, and in the end every slot 
 
 from __future__ import annotations
 
+import json
 import random
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import psutil
 import pytest
 import tritonclient.utils
 
-from server.running import RunningServer, serving, until
+from server.running import RunningServer, request_bytes, serving, until
 from server.sequence_models import TOTALS, Client, as_json, controls, write
 
 SECONDS = 12.0
@@ -55,6 +58,7 @@ class Callers:
         self.wrong: list[str] = []
         self._end = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=[n]) for n in range(10)]
+        self._threads += [threading.Thread(target=self._hurry, args=[n]) for n in range(4)]
         for thread in self._threads:
             thread.start()
 
@@ -87,14 +91,37 @@ class Callers:
                 return
         self.outcomes["right"] += 1
 
+    def _hurry(self, number: int) -> None:
+        """One sequence after the other with the same id, without a wait for the answers between them."""
+        chance, model, sequence = random.Random(number), ("direct", "oldest")[number % 2], 80_000_000 + number
+        while not self._end.is_set():
+            values = [[chance.randint(1, 9) for _ in range(chance.randint(1, 4))] for _ in range(3)]
+            with self._server.connect() as peer:
+                for one in values:
+                    for index, value in enumerate(one):
+                        send(peer, model, value, sequence, index == 0, index == len(one) - 1)
+                with peer.makefile("rb") as answers:
+                    for one in values:
+                        self._check(model, one, [read(answers) for _ in one])
+
+    def _check(self, model: str, values: list[int], answers: list[dict[str, Any]]) -> None:
+        total, goes_on = 0, True
+        for value, answer in zip(values, answers, strict=True):
+            total += value
+            if error := answer.get("error"):
+                goes_on = False
+                if not any(text in error for text in CLEAR):
+                    self.wrong.append(error)
+            elif goes_on and answer["outputs"][0]["data"] != [total]:
+                self.wrong.append(f"{values} of {model} in a hurry: {answer} and not {total}")
+        self.outcomes["in a hurry"] += goes_on
+
     def leave(self, chance: random.Random) -> None:
-        """Begin a sequence, send more of it, and go before the answers."""
-        model, sequence = chance.choice(("direct", "oldest")), 90_000_000 + chance.randrange(10**6)
+        """Begin a sequence, send more of it, and go before the answers; others may do so with the same id."""
+        model, sequence = chance.choice(("direct", "oldest")), 90_000_000 + chance.randrange(3)
         with self._server.connect() as peer:
             for index in range(3):
-                body = as_json(2000, sequence, index == 0)
-                head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-                peer.sendall(head.encode() + body)
+                send(peer, model, 2000, sequence, index == 0, chance.random() < 0.5)
             time.sleep(chance.choice((0, 0.002, 0.01)))
 
     def stop(self) -> None:
@@ -103,6 +130,23 @@ class Callers:
         for thread in self._threads:
             thread.join(60)
         assert not any(thread.is_alive() for thread in self._threads)
+
+
+def send(peer: socket.socket, model: str, value: int, sequence: int, start: bool, end: bool) -> None:
+    body = as_json(value, sequence, start, end)
+    peer.sendall(request_bytes("POST", f"/v2/models/{model}/infer", body))
+
+
+def read(answers: BinaryIO) -> dict[str, Any]:
+    """One of the answers that come over a connection."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        line = answers.readline()
+        assert line, "the connection was closed"
+        head += line
+    length = next(int(line.split(b":")[1]) for line in head.splitlines() if line.lower().startswith(b"content-length"))
+    found: dict[str, Any] = json.loads(answers.read(length))
+    return found
 
 
 def kill_one(server: RunningServer, chance: random.Random) -> None:
@@ -142,6 +186,7 @@ def test_sequences_are_right_or_end_with_a_clear_error(server: RunningServer, tm
     assert callers.wrong == []
     assert server.log.count("successfully loaded") > 4
     assert callers.outcomes["right"] > 50, callers.outcomes
+    assert callers.outcomes["in a hurry"] > 50, callers.outcomes
     until(lambda: pending(server) == 0, 20, "nothing waits")
     client = Client(server)
     for model in ("direct", "oldest"):

@@ -26,6 +26,7 @@ class Table:
         self, *, oldest: bool = False, instances: int = 1, slots: int = 2, max_batch_size: int = 2, **more: object
     ) -> None:
         spec = SequenceSpec(oldest, slots, IDLE_US * US, preferred_batch_sizes=(max(max_batch_size, 1),), **more)  # type: ignore[arg-type]
+        self.iterative = spec.iterative
         self.batcher: SequenceBatcher = make_sequence_batcher(spec, instances, max_batch_size)
         self.sequences = self.batcher.sequences
         self.now_us = 0
@@ -33,7 +34,7 @@ class Table:
     def send(
         self, name: int | str, start: bool = False, end: bool = False, key: str = "same", timeout_us: int = 0
     ) -> InferRequest:
-        flags = SEQUENCE_START * start | SEQUENCE_END * end
+        flags = 0 if self.iterative else SEQUENCE_START * start | SEQUENCE_END * end
         terms = RequestTerms((), 1, key, flags=flags, correlation_id=name, timeout_us=timeout_us)
         request = InferRequest(terms, {}, queued_ns=self.now_us * US)
         self.batcher.placed(self.sequences.push(request, "m"))
@@ -49,6 +50,8 @@ class Table:
         assert request is not None
         sequence = self.sequences.of(request)
         assert sequence is not None
+        if self.iterative and not sequence.waiting:
+            self.sequences.end(sequence, self.now_us * US)
         following = self.sequences.finish(sequence, self.now_us * US)
         self.batcher.placed(sequence)
         if following is not None:
@@ -58,9 +61,16 @@ class Table:
         sequence = self.sequences.of(request)
         if sequence is None:
             return []
-        self.batcher.discard(sequence)
+        if not self.iterative or sequence.running is request:
+            self.batcher.discard(sequence)
         if sequence.running is request:
             return []
+        if self.iterative:
+            following = self.sequences.withdraw(request, self.now_us * US)
+            self.batcher.placed(sequence)
+            if following is not None:
+                self.batcher.placed(following)
+            return [request]
         given_up, following = self.sequences.end(sequence, self.now_us * US)
         if following is not None:
             self.batcher.placed(following)
@@ -128,7 +138,61 @@ def test_without_a_free_slot_whole_sequences_wait_in_order(oldest: bool) -> None
 def test_after_its_end_an_id_begins_a_new_sequence(oldest: bool) -> None:
     table = Table(oldest=oldest)
     first, second = table.send(1, start=True, end=True), table.send(1, start=True)
-    assert table.take() == [first, second]
+    before = table.sequences.of(first)
+    assert table.run() == [first]
+    assert table.run() == [second]
+    assert table.sequences.of(second) is not before
+
+
+@strategies
+def test_an_id_that_is_used_again_waits_for_the_sequence_that_had_it(oldest: bool) -> None:
+    table = Table(oldest=oldest, instances=2, slots=2)
+    steps = [table.send(1, start=True, end=True), table.send(1, start=True, end=True), table.send(1, start=True)]
+    other = table.send(2, start=True, end=True)
+    # The free slots are for others.
+    assert table.sequences.backlog == 2
+    assert table.take(0) == [steps[0]]
+    assert table.take(0) == []
+    assert table.take(1) == [other]
+    table.done(steps[0])
+    assert table.run(0) == [steps[1]]
+    table.done(other)
+    assert table.run(0) == [steps[2]]
+    assert len(table.sequences) == table.sequences.backlog == 0
+
+
+@strategies
+def test_whoever_waits_for_a_sequence_with_its_id_joins_those_who_wait_for_a_slot(oldest: bool) -> None:
+    table = Table(oldest=oldest, slots=1, max_batch_size=1)
+    first, again = table.send(1, start=True, end=True), table.send(1, start=True, end=True)
+    other = table.send(2, start=True, end=True)
+    assert [table.run(), table.run(), table.run()] == [[first], [other], [again]]
+
+
+@strategies
+def test_one_that_gives_up_in_the_middle_of_those_with_its_id_keeps_their_order(oldest: bool) -> None:
+    table = Table(oldest=oldest)
+    steps = [table.send(1, start=True, end=True) for _ in range(4)]
+    assert table.take() == [steps[0]]
+    assert table.cancel(steps[1]) == [steps[1]]
+    assert table.cancel(steps[3]) == [steps[3]]
+    last = table.send(1, start=True)
+    table.done(steps[0])
+    assert [table.run(), table.run()] == [[steps[2]], [last]]
+
+
+@strategies
+def test_a_sequence_that_ended_from_outside_is_waited_for_while_it_runs(oldest: bool) -> None:
+    table = Table(oldest=oldest)
+    running, waiting = table.send(1, start=True), table.send(1)
+    assert table.take() == [running]
+    assert table.cancel(waiting) == [waiting]
+    again = table.send(1, start=True, timeout_us=100)
+    assert table.take() == []
+    assert table.wait(100) == [again]
+    once_more = table.send(1, start=True)
+    table.done(running)
+    assert table.take() == [once_more]
 
 
 @strategies
@@ -289,10 +353,11 @@ class AnyOrder(RuleBasedStateMachine):
     """Callers, instances and time in any order. A slot has one sequence, a sequence one running request."""
 
     oldest = False
+    iterative = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = Table(oldest=self.oldest, instances=2, slots=2, max_batch_size=2)
+        self.table = Table(oldest=self.oldest, instances=2, slots=2, max_batch_size=2, iterative=self.iterative)
         self.sent: dict[int, list[InferRequest]] = defaultdict(list)
         self.left: set[InferRequest] = set()
         self.running: dict[int, list[InferRequest]] = {}
@@ -328,11 +393,9 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(requests) <= 2
         for request in requests:
             assert request not in self.left
-            name = request.terms.correlation_id
-            sequence = self.table.sequences.of(request)
-            before = self.sent[int(name)][: self.sent[int(name)].index(request)]
-            same = [r for r in before if r not in self.left and self.table.sequences.of(r) is sequence]
-            assert same == [], "requests of a sequence keep their order"
+            sent = self.sent[int(request.terms.correlation_id)]
+            before = [r for r in sent[: sent.index(request)] if r not in self.left]
+            assert before == [], "requests with one id keep their order, and are in no batch together"
         if requests:
             self.running[instance] = requests
 
@@ -353,11 +416,15 @@ class AnyOrder(RuleBasedStateMachine):
         given_up = self.table.cancel(request)
         runs = any(request in batch for batch in self.running.values())
         assert (request in given_up) != runs
+        assert not self.iterative or len(given_up) <= 1
         self._leave(given_up)
 
     @rule(us=st.integers(1, 700))
     def wait(self, us: int) -> None:
-        self._leave(self.table.wait(us))
+        refused = self.table.wait(us)
+        if self.iterative:
+            assert all(r.queued_ns + r.terms.timeout_us * US <= self.table.now_us * US for r in refused)
+        self._leave(refused)
 
     def _leave(self, requests: list[InferRequest]) -> None:
         for request in requests:
@@ -372,7 +439,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(sequences) == live
         placed = [s for instance in (0, 1) for s in sequences.row(instance) if s is not None]
         assert len(set(map(id, placed))) == len(placed)
-        assert not sequences._free or sequences.backlog == 0, "nobody waits beside a free slot"
+        assert not (sequences._free and sequences._waiting_for_slot), "nobody waits beside a free slot"
         assert sequences._suspended.keys() == self.suspended
         parked = [(index, instance) for instance, found in sequences._suspended.items() for index in found]
         assert self.suspended.isdisjoint(instance for _, instance in sequences._free)
@@ -405,11 +472,25 @@ class AnyOrderOldest(AnyOrder):
     oldest = True
 
 
+class AnyOrderIterative(AnyOrder):
+    """Each request is a sequence of its own: what becomes of it is nothing to others with its id."""
+
+    iterative = True
+
+
+class AnyOrderOldestIterative(AnyOrderIterative):
+    oldest = True
+
+
 bounded = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestDirectInAnyOrder = AnyOrder.TestCase
 TestDirectInAnyOrder.settings = bounded
 TestOldestInAnyOrder = AnyOrderOldest.TestCase
 TestOldestInAnyOrder.settings = bounded
+TestIterativeInAnyOrder = AnyOrderIterative.TestCase
+TestIterativeInAnyOrder.settings = bounded
+TestOldestIterativeInAnyOrder = AnyOrderOldestIterative.TestCase
+TestOldestIterativeInAnyOrder.settings = bounded
 
 
 @strategies

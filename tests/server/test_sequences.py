@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import pytest
+import tritonclient.grpc
 import tritonclient.utils
 
 from server.running import RunningServer, serving, until
@@ -64,11 +67,24 @@ def test_a_model_may_call_another_one_for_a_sequence(client: Client) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("model", ["direct", "oldest", "named"])
+@pytest.mark.parametrize("model", ["named", "onnx_direct"])
 def test_ids_may_be_texts(client: Client, model: str, way: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         runs = [pool.submit(client.run, way, model, f"user-{n}", [n, 5]) for n in range(1, 5)]
         assert [run.result(60) for run in runs] == [[n, n + 5] for n in range(1, 5)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_id_is_of_the_kind_that_the_control_takes(client: Client, way: str) -> None:
+    for model, wrong, found, expected in (
+        ("direct", "user", "BYTES", "UINT64"),
+        ("oldest", "7", "BYTES", "UINT64"),
+        ("named", 7, "UINT64", "BYTES"),
+    ):
+        text = f"control 'CORRID' data-type is '{found}', but model '{model}' expects '{expected}'"
+        with pytest.raises(Refused, match=text):
+            client.step(way, model, wrong, 1, True)
+    assert client.step(way, "direct", 901, 1, True, True) == 1
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -206,3 +222,24 @@ def test_sequences_of_a_stream_may_be_mixed(client: Client) -> None:
         for n in range(1, 4):
             found.append(client.step("stream", "direct", 930 + n, n, value == 0, value == 3))
     assert found == [n * (value + 1) for value in range(4) for n in range(1, 4)]
+
+
+@pytest.mark.parametrize("model", ["direct", "oldest", "onnx_oldest"])
+def test_an_id_may_be_used_again_before_its_end_is_answered(server: RunningServer, model: str) -> None:
+    answers: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as peer:
+        peer.start_stream(lambda result, error: answers.put((result, error)))
+        for step in range(40 * 3):
+            for sequence in (951, 952, 953):
+                given = tritonclient.grpc.InferInput("INPUT", [1, 1], "INT32")
+                given.set_data_from_numpy(np.array([[step % 3 + 1]], np.int32))
+                terms = {"sequence_id": sequence, "sequence_start": step % 3 == 0, "sequence_end": step % 3 == 2}
+                peer.async_stream_infer(model, [given], request_id=str(sequence), **terms)
+        totals: dict[str, list[int]] = {"951": [], "952": [], "953": []}
+        for _ in range(40 * 3 * 3):
+            result, error = answers.get(timeout=20)
+            assert error is None
+            totals[result.get_response().id].append(int(result.as_numpy("OUTPUT")[0, 0]))
+        peer.stop_stream()
+    # Every one of them is right, and their answers come in the order of their requests.
+    assert totals == {name: [1, 3, 6] * 40 for name in totals}

@@ -73,6 +73,10 @@ class HeldSequenceBatcher:
             self._is_open = True
         return self._batcher.take(instance, now_ns)
 
+    def is_ready(self, instance: int) -> bool:
+        """As ``SequenceBatcher.is_ready``."""
+        return self._batcher.is_ready(instance)
+
     def drain(self) -> list[InferRequest]:
         """As ``SequenceBatcher.drain``."""
         return self._batcher.drain()

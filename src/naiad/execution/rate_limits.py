@@ -34,10 +34,10 @@ class RateLimits:
 
     def __init__(self, limits: Sequence[ResourceLimit] = ()) -> None:
         self.limiter = RateLimiter(limits)
-        self._homes: dict[Contender, LimitedDispatcher] = {}
+        self._homes: dict[Contender, TurnTaker] = {}
         self._is_handing_out = False
 
-    def join(self, contenders: Iterable[Contender], home: LimitedDispatcher) -> None:
+    def join(self, contenders: Iterable[Contender], home: TurnTaker) -> None:
         """Take instances of one model in, all or none; errors as ``RateLimiter.join``."""
         found = list(contenders)
         self.limiter.join(found)
@@ -71,23 +71,20 @@ class RateLimits:
             self.limiter.release(contender, was_used=False)
 
 
-class LimitedDispatcher(Dispatcher):
-    """Hands a batch to an idle instance when it is that instance's turn among those of all models."""
+class TurnTaker(Dispatcher):
+    """A dispatcher whose instances hold resources while they run; what it hands out is left open."""
 
     is_limited: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        loop: asyncio.AbstractEventLoop,
-        answers: ModelAnswers,
-        limits: RateLimits,
-        strategy: CustomBatching | None = None,
-    ) -> None:
-        super().__init__(spec, loop, answers, strategy)
+    def _share(self, limits: RateLimits) -> None:
+        """Take turns by ``limits``; to be called once, first."""
         self._limits = limits
         self._contenders: dict[AnyInstance, Contender] = {}
         self._instances: dict[Contender, AnyInstance] = {}
+
+    def run_next(self, contender: Contender) -> bool:
+        """It is this instance's turn; False when there is nothing for it to run, or not yet."""
+        raise NotImplementedError
 
     # Instances that come and go
 
@@ -129,6 +126,39 @@ class LimitedDispatcher(Dispatcher):
 
     # Turns
 
+    def freed(self, instance: AnyInstance) -> None:
+        """An instance has nothing to run and gives back what it held; one that is passive gets no batch again."""
+        self._give_back(instance)
+        super().freed(instance)
+        self._limits.hand_out()
+
+    def take_back(self, instance: AnyInstance) -> None:
+        """An instance can take no batch for now: it died, and holds nothing."""
+        super().take_back(instance)
+        if (contender := self._contenders.get(instance)) is not None:
+            self._limits.limiter.withdraw(contender)
+        self._give_back(instance)
+        self._limits.hand_out()
+
+    def _give_back(self, instance: AnyInstance) -> None:
+        if (contender := self._contenders.get(instance)) is not None:
+            self._limits.limiter.release(contender)
+
+
+class LimitedDispatcher(TurnTaker):
+    """Hands a batch to an idle instance when it is that instance's turn among those of all models."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        loop: asyncio.AbstractEventLoop,
+        answers: ModelAnswers,
+        limits: RateLimits,
+        strategy: CustomBatching | None = None,
+    ) -> None:
+        super().__init__(spec, loop, answers, strategy)
+        self._share(limits)
+
     def turn(self) -> None:
         """End of a loop turn in which requests came or an instance became idle: ask for the turns of those that are."""
         self.turn_is_set = False
@@ -159,24 +189,6 @@ class LimitedDispatcher(Dispatcher):
             self.freed(instance)
             self._answers.settle(finished)
         return True
-
-    def freed(self, instance: AnyInstance) -> None:
-        """An instance has nothing to run and gives back what it held; one that is passive gets no batch again."""
-        self._give_back(instance)
-        super().freed(instance)
-        self._limits.hand_out()
-
-    def take_back(self, instance: AnyInstance) -> None:
-        """An instance can take no batch for now: it died, and holds nothing."""
-        super().take_back(instance)
-        if (contender := self._contenders.get(instance)) is not None:
-            self._limits.limiter.withdraw(contender)
-        self._give_back(instance)
-        self._limits.hand_out()
-
-    def _give_back(self, instance: AnyInstance) -> None:
-        if (contender := self._contenders.get(instance)) is not None:
-            self._limits.limiter.release(contender)
 
 
 def contender_of(place: Place) -> Contender:

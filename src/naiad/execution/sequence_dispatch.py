@@ -126,11 +126,21 @@ class SequenceDispatcher(Dispatcher):
         step = self._steps.get(request)
         if step is None:
             return None
-        self._strategy.discard(step.sequence)
-        if step.sequence.running is step:
+        sequence = step.sequence
+        if not self._iterative or sequence.running is step:
+            self._strategy.discard(sequence)
+        if sequence.running is step:
             return step
-        text = f"{request_label(request.id)}the request was cancelled by its caller"
-        self._end_sequence(step.sequence, CancelledError(text))
+        error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
+        if self._iterative:
+            # Those behind it are no part of it, they have the same id.
+            following = self.sequences.withdraw(step, monotonic_ns())
+            self._fail((step,), error)
+            for other in (sequence, following):
+                if other is not None:
+                    self._place(other)
+        else:
+            self._end_sequence(sequence, error)
         self._answers.tell_when_drained()
         self.wake_later()
         return None

@@ -8,11 +8,13 @@ from naiad.execution.answers import ModelAnswers
 from naiad.execution.child_events import ChildEvents
 from naiad.execution.direct import DirectRunner
 from naiad.execution.dispatch import Dispatcher
+from naiad.execution.limited_sequences import LimitedSequenceDispatcher
 from naiad.execution.model import MAX_ID, NEVER, LoadedModel
 from naiad.execution.process import ProcessInstance
 from naiad.execution.rate_limits import RateLimits
 from naiad.execution.sequence_dispatch import SequenceDispatcher
 from naiad.execution.sequence_events import SequenceAnswers, SequenceEvents
+from naiad.execution.sequence_ids import correlation_is_text, misfit
 from naiad.execution.stepped import SteppedInstance
 from naiad.execution.steps import StepTracer
 from naiad.request import SEQUENCE_START, InferRequest
@@ -37,10 +39,11 @@ class SequenceModel(LoadedModel):
         return answers
 
     def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, ChildEvents]:
-        # An instance that stands still for others would hold up sequences that nobody else can run: not limited.
         self._before: list[SequenceModel] = []
         self._after: list[SequenceModel] = []
-        self._sequences = SequenceDispatcher(self.spec, self._terms, self._loop, self._answers)
+        self._named_by_texts = correlation_is_text(self._terms)
+        given = self.spec, self._terms, self._loop, self._answers
+        self._sequences = SequenceDispatcher(*given) if limits is None else LimitedSequenceDispatcher(*given, limits)
         return self._sequences, SequenceEvents(self.spec, self._answers, self._sequences)
 
     @property
@@ -109,6 +112,9 @@ class SequenceModel(LoadedModel):
             raise InvalidArgumentError(
                 f"inference request to model '{self.name}' must specify a non-zero or non-empty correlation ID"
             )
+        is_text = self._named_by_texts
+        if is_text is not None and terms.correlation_id and isinstance(terms.correlation_id, str) is not is_text:
+            raise misfit(self.name, self._terms, request)
         if len(request.id) > MAX_ID and self._runs_in_processes:
             raise InvalidArgumentError(
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
@@ -148,7 +154,7 @@ class SequenceModel(LoadedModel):
     @property
     def has_live(self) -> bool:
         """Sequences are under way."""
-        return self._sequences.sequences.live > 0
+        return self._sequences.sequences.has_live
 
     @property
     def is_busy(self) -> bool:

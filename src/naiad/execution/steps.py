@@ -6,7 +6,6 @@ Source: ``control_input`` and ``state`` of ``sequence_batching`` in the model co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Final
 
 import numpy as np
@@ -223,19 +222,10 @@ class StepMaker:
         return EmptyStep(found, {**like.inputs, **self._empty_controls}, now_ns)
 
     def _correlation_of(self, correlation_id: int | str, dtype: DataType) -> Array:
+        # The id is of the kind that the control takes, or, for a request that came without one, a number.
         if dtype.is_bytes:
             return np.full(self._lead, str(correlation_id).encode(errors="surrogatepass"), np.object_)
-        return np.full(self._lead, _number(correlation_id), np.uint64).astype(dtype.numpy)
-
-
-def _number(correlation_id: int | str) -> int:
-    """A number for an id that is a text: the same for the same text, and another for another one.
-
-    The reference tells the model the length of the text and its first four bytes.
-    """
-    if isinstance(correlation_id, int):
-        return correlation_id % 2**64
-    return int.from_bytes(blake2b(correlation_id.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+        return np.full(self._lead, int(correlation_id) % 2**64, np.uint64).astype(dtype.numpy)
 
 
 def _controls(sequence: SequenceSpec, flags: int, ready: bool, lead: tuple[int, ...]) -> dict[str, Array]:

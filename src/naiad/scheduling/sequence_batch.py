@@ -44,6 +44,9 @@ class SequenceBatcher(Protocol):
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
         """What the idle instance ``instance`` should run now. What was decided has been handed out."""
 
+    def is_ready(self, instance: int) -> bool:
+        """Whether a request waits that ``take`` may give out now, or after a delay."""
+
     def drain(self) -> list[InferRequest]:
         """End all sequences; gives back the requests that did not run yet."""
 
@@ -72,6 +75,10 @@ class DirectBatcher:
 
     def discard(self, sequence: Sequence) -> None:
         return
+
+    def is_ready(self, instance: int) -> bool:
+        row = self.sequences.row(instance)
+        return any(s is not None and s.running is None and s.waiting for s in row)
 
     def drain(self) -> list[InferRequest]:
         return self.sequences.drain()
@@ -122,6 +129,9 @@ class OldestBatcher:
             return
         if self._queues[sequence.slot.instance].discard(sequence.running):
             self.sequences.take_back(sequence)
+
+    def is_ready(self, instance: int) -> bool:
+        return len(self._queues[instance]) > 0
 
     def drain(self) -> list[InferRequest]:
         for queue in self._queues:

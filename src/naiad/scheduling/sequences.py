@@ -2,6 +2,8 @@
 
 Source: the sequence batcher of the model configuration (``sequence_batching``). A sequence is all requests with one
 correlation id, from the one with START to the one with END. It keeps its slot, and with it its instance, to its end.
+One that begins with the id of another, of which not all has run yet, waits for that one: a model that knows sequences
+by their ids must not see the first request of the one before the last of the other, nor both in one batch.
 """
 
 from __future__ import annotations
@@ -43,9 +45,13 @@ class Sequence:
         steps: how many requests were handed out.
         idle_since_ns: since when it has neither a waiting nor a running request.
         deadline_ns: by when it is to have a slot, ``NEVER`` for no such time.
+        before: the one with the same id that has ended, and for whose last request this one waits.
+        behind: the one that waits for this one in that way.
     """
 
     __slots__ = (
+        "before",
+        "behind",
         "correlation_id",
         "deadline_ns",
         "ended",
@@ -66,6 +72,8 @@ class Sequence:
         self.steps = 0
         self.idle_since_ns = 0
         self.deadline_ns = NEVER
+        self.before: Sequence | None = None
+        self.behind: Sequence | None = None
         self.memory: Any = None
 
 
@@ -80,7 +88,9 @@ class Sequences:
         "_by_id",
         "_by_request",
         "_deadlines",
+        "_ending",
         "_free",
+        "_held",
         "_idle",
         "_idle_ns",
         "_order",
@@ -97,6 +107,9 @@ class Sequences:
         self._by_id: dict[int | str, Sequence] = {}
         self._by_request: dict[InferRequest, Sequence] = {}
         self._waiting_for_slot: OrderedDict[Sequence, None] = OrderedDict()
+        # The last one of each id that has ended but is not done, and those that wait for such a one.
+        self._ending: dict[int | str, Sequence] = {}
+        self._held: set[Sequence] = set()
         self._idle: OrderedDict[Sequence, None] = OrderedDict()
         self._idle_ns = idle_ns
         self._starting = starting
@@ -121,9 +134,9 @@ class Sequences:
         return correlation_id in self._by_id
 
     @property
-    def live(self) -> int:
-        """How many sequences have not ended, or are not done with their last requests."""
-        return len({*self._by_id.values(), *self._by_request.values()})
+    def has_live(self) -> bool:
+        """Whether any sequence has not ended, or is not done with its last requests."""
+        return bool(self._by_id or self._by_request)
 
     def __iter__(self) -> Iterator[InferRequest]:
         """The requests that wait, with those of the backlog; not those that were handed out."""
@@ -136,13 +149,13 @@ class Sequences:
 
     @property
     def backlog(self) -> int:
-        """How many sequences wait for a slot."""
-        return len(self._waiting_for_slot)
+        """How many sequences wait for a slot, or for another one with their id."""
+        return len(self._waiting_for_slot) + len(self._held)
 
     @property
     def backlog_requests(self) -> int:
         """How many requests these sequences have."""
-        return sum(len(sequence.waiting) for sequence in self._waiting_for_slot)
+        return sum(len(sequence.waiting) for sequence in (*self._waiting_for_slot, *self._held))
 
     @property
     def next_ns(self) -> int:
@@ -175,19 +188,33 @@ class Sequences:
         self._by_request[request] = sequence
         self._idle.pop(sequence, None)
         if terms.flags & SEQUENCE_END:
-            sequence.ended = True
-            del self._by_id[terms.correlation_id]
-        if sequence.slot is None and 0 < terms.timeout_us * 1000 < _ENDLESS_NS:
-            self._remind(sequence, request.queued_ns + terms.timeout_us * 1000)
+            self._close(sequence)
+        if sequence.slot is None and (due_ns := _due_ns(request)) != NEVER:
+            self._remind(sequence, due_ns)
         return sequence
 
     def _begin(self, correlation_id: int | str) -> Sequence:
         sequence = self._by_id[correlation_id] = Sequence(correlation_id)
+        before = self._ending.get(correlation_id)
+        if before is None:
+            self._admit(sequence)
+        else:
+            sequence.before, before.behind = before, sequence
+            self._held.add(sequence)
+        return sequence
+
+    def _admit(self, sequence: Sequence) -> None:
         if self._free:
             self._place(sequence)
         else:
             self._waiting_for_slot[sequence] = None
-        return sequence
+
+    def _close(self, sequence: Sequence) -> None:
+        """No request follows, but some of ``sequence`` may wait or run."""
+        sequence.ended = True
+        if self._by_id.get(sequence.correlation_id) is sequence:
+            del self._by_id[sequence.correlation_id]
+            self._ending[sequence.correlation_id] = sequence
 
     def _place(self, sequence: Sequence) -> None:
         index, instance = heappop(self._free)
@@ -223,10 +250,19 @@ class Sequences:
         sequence.waiting.clear()
         for request in given_up:
             del self._by_request[request]
-        sequence.ended = True
-        if self._by_id.get(sequence.correlation_id) is sequence:
-            del self._by_id[sequence.correlation_id]
+        self._close(sequence)
         return given_up, self._after(sequence, now_ns)
+
+    def withdraw(self, request: InferRequest, now_ns: int) -> Sequence | None:
+        """A waiting request goes, and its sequence if nothing else is left of it; gives back who gets its slot.
+
+        For requests that are sequences of their own, and come one after the other since they have the same id.
+        """
+        sequence = self._by_request.pop(request)
+        sequence.waiting.remove(request)
+        if not sequence.waiting and sequence.running is None:
+            self._close(sequence)
+        return self._after(sequence, now_ns)
 
     def _after(self, sequence: Sequence, now_ns: int) -> Sequence | None:
         if sequence.running is not None or sequence.waiting:
@@ -236,15 +272,41 @@ class Sequences:
             self._idle[sequence] = None
             return None
         self._idle.pop(sequence, None)
-        if sequence.slot is None:
-            self._waiting_for_slot.pop(sequence, None)
-            return None
+        self._free_slot_of(sequence)
+        behind = self._unchain(sequence)
+        return self._follow() if behind is None else self._follow_with(behind)
+
+    def _free_slot_of(self, sequence: Sequence) -> None:
         slot, sequence.slot = sequence.slot, None
+        if slot is None:
+            self._waiting_for_slot.pop(sequence, None)
+            return
         self._rows[slot.instance][slot.index] = None
         if (parked := self._suspended.get(slot.instance)) is not None:
             parked.append(slot.index)
-            return None
-        heappush(self._free, (slot.index, slot.instance))
+        else:
+            heappush(self._free, (slot.index, slot.instance))
+
+    def _unchain(self, sequence: Sequence) -> Sequence | None:
+        """``sequence`` is done; gives back the one that waited for nothing but this."""
+        before, behind = sequence.before, sequence.behind
+        sequence.before = sequence.behind = None
+        if before is not None:
+            before.behind = behind
+            self._held.discard(sequence)
+        if behind is not None:
+            behind.before = before
+        elif self._ending.get(sequence.correlation_id) is sequence:
+            if before is None:
+                del self._ending[sequence.correlation_id]
+            else:
+                self._ending[sequence.correlation_id] = before
+        return behind if before is None else None
+
+    def _follow_with(self, behind: Sequence) -> Sequence | None:
+        """As ``_follow``, after those that wait already have been joined by ``behind``."""
+        self._held.discard(behind)
+        self._waiting_for_slot[behind] = None
         return self._follow()
 
     def _follow(self) -> Sequence | None:
@@ -285,7 +347,7 @@ class Sequences:
         while self._deadlines and self._deadlines[0][0] <= now_ns:
             entry = heappop(self._deadlines)
             if self._holds(entry):
-                refused += self.end(entry[2], now_ns)[0]
+                refused += self._refuse_late(entry[2], now_ns) if self._starting else self.end(entry[2], now_ns)[0]
         while self._idle:
             sequence = next(iter(self._idle))
             if sequence.idle_since_ns + self._idle_ns > now_ns:
@@ -295,6 +357,17 @@ class Sequences:
                 placed.append(following)
         return refused, placed
 
+    def _refuse_late(self, sequence: Sequence, now_ns: int) -> list[InferRequest]:
+        """Take those requests out that have waited for too long themselves; for such as in ``withdraw``."""
+        sequence.deadline_ns = NEVER
+        late = [request for request in sequence.waiting if NEVER < _due_ns(request) <= now_ns]
+        for request in late:
+            self.withdraw(request, now_ns)
+        for request in sequence.waiting:
+            if (due_ns := _due_ns(request)) != NEVER:
+                self._remind(sequence, due_ns)
+        return late
+
     def drain(self) -> list[InferRequest]:
         """End all sequences; gives back the requests that waited."""
         given_up = list(self)
@@ -302,22 +375,32 @@ class Sequences:
             self._by_request.pop(request).waiting.clear()
         for sequence in (*self._by_id.values(), *self._by_request.values(), *self._waiting_for_slot):
             sequence.ended = True
+            sequence.before = sequence.behind = None
         self._by_id.clear()
         self._waiting_for_slot.clear()
+        self._held.clear()
+        self._ending = {s.correlation_id: s for s in self._by_request.values()}
         for sequence in [s for row in self._rows for s in row if s is not None and s.running is None]:
             self._after(sequence, 0)
         return given_up
 
     def _holds(self, entry: tuple[int, int, Sequence]) -> bool:
         deadline_ns, _, sequence = entry
-        return sequence in self._waiting_for_slot and sequence.deadline_ns == deadline_ns
+        waits = sequence in self._waiting_for_slot or sequence in self._held
+        return waits and sequence.deadline_ns == deadline_ns
 
     def _remind(self, sequence: Sequence, deadline_ns: int) -> None:
         """A sequence waits no longer than the most impatient of its requests."""
         if NEVER < sequence.deadline_ns <= deadline_ns:
             return
         sequence.deadline_ns = deadline_ns
-        if len(self._deadlines) > 2 * len(self._waiting_for_slot) + _SPARE_DEADLINES:
+        if len(self._deadlines) > 2 * self.backlog + _SPARE_DEADLINES:
             self._deadlines = [entry for entry in self._deadlines if self._holds(entry)]
             heapify(self._deadlines)
         heappush(self._deadlines, (deadline_ns, next(self._order), sequence))
+
+
+def _due_ns(request: InferRequest) -> int:
+    """Until when a request may wait for a slot, ``NEVER`` for no such time."""
+    timeout_ns = request.terms.timeout_us * 1000
+    return request.queued_ns + timeout_ns if 0 < timeout_ns < _ENDLESS_NS else NEVER

@@ -10,6 +10,11 @@ import numpy as np
 import triton_python_backend_utils as pb_utils  # type: ignore[import-not-found]
 
 DELAY_MS = 500
+NO_START = "the first request of an iterative sequence must have the START flag"
+NO_SEQUENCES = (
+    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle "
+    "such a flag."
+)
 
 
 class TritonPythonModel:
@@ -17,7 +22,9 @@ class TritonPythonModel:
 
     def initialize(self, args: Any) -> None:
         """Read the parameter."""
-        parameters = json.loads(args["model_config"]).get("parameters", {})
+        config = json.loads(args["model_config"])
+        parameters = config.get("parameters", {})
+        self.refusal = NO_START if config.get("sequence_batching") else NO_SEQUENCES
         self.delay_s = float(parameters.get("execute_delay_ms", {}).get("string_value", DELAY_MS)) / 1000
         self.left: dict[Any, int] = {}
 
@@ -32,7 +39,7 @@ class TritonPythonModel:
                 self._step(request, key, np.full(given.shape, self.left[key] - 1, np.int32))
             else:
                 # An empty slot beside others, whose answer nobody gets, or a model without iterative sequences.
-                error = pb_utils.TritonError("the first request of an iterative sequence must have the START flag")
+                error = pb_utils.TritonError(self.refusal)
                 request.get_response_sender().send(
                     pb_utils.InferenceResponse(error=error), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
                 )
