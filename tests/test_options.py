@@ -194,7 +194,7 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
             "summary_latencies=true is not supported by this version of naiad",
         ),
         (["--metrics-config=summary_quantiles=0.5:0.1"], "summary_quantiles is not supported by this version"),
-        (["--trace-config=opentelemetry,url=x"], "the url 'x' does not begin with http:// or https://"),
+        (["--trace-config=opentelemetry,url=ftp://x"], "the url 'ftp://x' does not begin with http:// or https://"),
         (["--trace-config=opentelemetry,resource=x"], "the resource 'x' is not of the form <key>=<value>"),
         (["--trace-config=opentelemetry,bsp_max_queue_size=0"], "expected a number from 1 to 1048576, got: 0"),
         (

@@ -226,6 +226,12 @@ FUNCTION = "in auto-complete-config function for model 'm'"
             "trying to change decoupled property in auto-complete-config for model 'm', "
             "which is already set to 'True'.",
         ),
+        (
+            {"model_transaction_policy": {"decoupled": False}},
+            lambda c: c.set_model_transaction_policy({"decoupled": True}),
+            "trying to change decoupled property in auto-complete-config for model 'm', "
+            "which is already set to 'False'.",
+        ),
     ],
 )
 def test_a_configuration_is_not_contradicted(content: dict[str, Any], change: Any, message: str) -> None:

@@ -181,18 +181,23 @@ def test_single_file_of_no_known_kind(name: str, words: str, tmp_path: Path) -> 
         single_file(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["..", ".", "a/b", "../a", "a\\b", "a\0"])
+@pytest.mark.parametrize("name", ["..", ".", " ..", ".. ", "\t.\n", "a/b", "../a", "a\\b", "a\0"])
 def test_names_that_leave_the_repository(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match="must not contain path traversal characters"):
         check_model_name(name)
 
 
-def test_other_names() -> None:
+@pytest.mark.parametrize("name", ["", " ", "\t", "\n\r\f\v "])
+def test_names_that_are_empty(name: str) -> None:
     with pytest.raises(
         InvalidArgumentError, match=r"^Model name cannot be empty\. Please enter a valid name to deploy\.$"
     ):
-        check_model_name("")
-    check_model_name("a..b.identity")
+        check_model_name(name)
+
+
+@pytest.mark.parametrize("name", ["a..b.identity", "...", "..a", "a model"])
+def test_other_names(name: str) -> None:
+    check_model_name(name)
 
 
 @pytest.mark.parametrize(

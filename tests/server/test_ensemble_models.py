@@ -408,6 +408,8 @@ def test_steps_are_traced_as_children(tmp_path: Path, repository: Path) -> None:
     parents = {item["model_name"]: heads.get(item.get("parent_id"), {}).get("model_name") for item in heads.values()}
     assert parents == {"outer": None, "pair": "outer", "same": "pair", "other": "pair"}
     assert {item["request_id"] for item in heads.values()} == {"seven"}
+    in_order = ["id", "model_name", "model_version", "request_id", "parent_id"]
+    assert [list(item) for item in heads.values() if "parent_id" in item] == [in_order] * 3
     times = {
         heads[item["id"]]["model_name"]: [t["name"] for t in item["timestamps"]]
         for item in found

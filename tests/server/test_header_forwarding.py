@@ -65,6 +65,12 @@ def test_http_headers_under_the_names_that_callers_write(server: RunningServer) 
         assert told(server, body) == {}
 
 
+def test_spaces_around_the_value_of_an_http_header_are_no_part_of_it(server: RunningServer) -> None:
+    body = json.dumps({"inputs": [INPUT]}).encode()
+    for _ in range(3):
+        assert told(server, body, ("X-User", "  two words \t ")) == {"X-User": "two words"}
+
+
 def test_parameters_of_every_type_stay_beside_http_headers(server: RunningServer) -> None:
     given = {"s": "text", "i": -7, "b": True, "f": 1.5, "X-User": "not me"}
     body = json.dumps({"inputs": [INPUT], "parameters": given}).encode()

@@ -122,6 +122,14 @@ def test_a_failed_request_is_marked(tmp_path: Path, models: Path, collector: Col
     assert "COMPUTE_END" not in events(compute)
 
 
+def test_a_url_without_a_scheme_is_one_of_http(tmp_path: Path, models: Path, collector: Collector) -> None:
+    given = [setting.replace("url=http://", "url=") for setting in settings(collector, "rate=1")]
+    with serving(tmp_path / "log", models, *given) as server:
+        assert infer(server) == 200
+        assert server.get("/v2/trace/setting").json()["url"] == collector.url
+    assert [s.name for s in collector.spans] == ["InferRequest", "inline", "compute"]
+
+
 def test_spans_are_sent_together_and_soon(tmp_path: Path, models: Path, collector: Collector) -> None:
     """A full batch at once, and what is left after the delay, while the server runs."""
     more = ("rate=1", "opentelemetry,bsp_max_export_batch_size=6", "opentelemetry,bsp_schedule_delay=50")

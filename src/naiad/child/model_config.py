@@ -60,7 +60,7 @@ class ModelConfig:
             )
         policy = self._model_config.setdefault("model_transaction_policy", {})
         for decoupled in transaction_policy_dict.values():
-            if policy.get("decoupled") and not decoupled:
+            if policy.get("decoupled", decoupled) != decoupled:
                 raise ValueError(
                     f"trying to change decoupled property in auto-complete-config for model '{self._name()}', which is "
                     f"already set to '{policy['decoupled']}'."

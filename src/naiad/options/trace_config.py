@@ -131,8 +131,11 @@ def _value(name: str, text: str) -> int | str:
     elif name in BATCHING:
         return batching_number(text)
     elif name == "url":
-        if not re.fullmatch(r"https?://[!-~]+", text):
+        # As for the reference, whose default has no scheme: "localhost:4318/v1/traces" means http.
+        url = text if "://" in text else f"http://{text}"
+        if not re.fullmatch(r"https?://[!-~]+", url):
             raise ValueError(f"the url {text!r} does not begin with http:// or https://")
+        return url
     elif name == "resource":
         key, mark, _ = text.partition("=")
         if not (key and mark):

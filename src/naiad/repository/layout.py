@@ -127,14 +127,15 @@ def single_file(path: Path) -> ModelSource:
 
 
 def check_model_name(name: str) -> None:
-    """Refuse a model name that is empty or leaves its repository.
+    """Refuse a model name that is empty or leaves its repository. Spaces around it do not hide that.
 
     Raises:
         InvalidArgumentError: with the protocol's own text.
     """
-    if not name:
+    bare = name.strip(" \t\n\r\f\v")
+    if not bare:
         raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
-    if name in (".", "..") or any(mark in name for mark in "/\\\0"):
+    if bare in (".", "..") or any(mark in name for mark in "/\\\0"):
         raise InvalidArgumentError(
             f"invalid model name '{name}', model name must not contain path traversal characters"
         )

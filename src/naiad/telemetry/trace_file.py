@@ -31,10 +31,10 @@ _END: Final = b"\n]\n"
 def trace_text(trace: Trace) -> bytes:
     """The objects of a trace, divided by commas."""
     head: dict[str, object] = {"id": trace.id, "model_name": in_utf8(trace.model), "model_version": trace.version}
-    if trace.parent_id:
-        head["parent_id"] = trace.parent_id
     if trace.request_id:
         head["request_id"] = in_utf8(trace.request_id)
+    if trace.parent_id:
+        head["parent_id"] = trace.parent_id
     items = [head]
     if trace.timestamps:
         items.append({"id": trace.id, "timestamps": [{"name": name, "ns": ns} for name, ns in trace.timestamps]})

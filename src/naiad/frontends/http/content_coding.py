@@ -204,5 +204,6 @@ def _inflate(body: Body, coding: str, limit: int) -> bytearray:
         raise MalformedRequestError(f"the request body {error}") from None
     except TooMuchDataError:
         raise BodyTooLargeError(
-            f"the request body has more than {limit} bytes once decompressed; see --http-max-input-size"
+            f"request body of more than {limit} bytes once decompressed exceeds the maximum allowed input size of "
+            f"{limit} bytes. Use --http-max-input-size to increase the limit."
         ) from None
