@@ -371,3 +371,18 @@ def test_an_ensemble_reshapes_its_own_tensors(tmp_path: Path, batch: int) -> Non
         assert refused.status == 400
         index = {entry["name"]: entry for entry in server.post("/v2/repository/index", b"{}").json()}
         assert "inconsistent shape" in index["unfit"]["reason"]
+
+
+def test_the_bytes_of_a_batch_are_bounded_for_texts_that_a_step_gets(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    text = f"input [ {tensor('INPUT0', 'TYPE_STRING', '1')} ] output [ {tensor('OUTPUT0', 'TYPE_STRING', '1')} ]"
+    bounds = 'parameters { key: "max_batch_bytes" value { string_value: "100000" } }'
+    batching = "dynamic_batching { max_queue_delay_microseconds: 300000 }"
+    write_model(models, "texts", f'backend: "identity" max_batch_size: 4 {text} {ON_CPU} {batching} {bounds}')
+    kinds = {"IN": "TYPE_STRING 1"}, {"OUT": "TYPE_STRING 1"}
+    write_ensemble(models, "around", *chain("texts"), inputs=kinds[0], outputs=kinds[1], batch=4)
+    with serving(tmp_path / "log", "--model-repository", models) as server, ThreadPoolExecutor(4) as callers:
+        large = {"name": "IN", "datatype": "BYTES", "shape": [1, 1], "data": ["x" * 60_000]}
+        answers = list(callers.map(lambda n: server.infer("around", {"inputs": [large]}), range(4)))
+        assert [answer.status for answer in answers] == [200] * 4
+        assert {entry["batch_size"] for entry in server.statistics("texts")["batch_stats"]} == {1}
