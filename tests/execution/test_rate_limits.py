@@ -122,6 +122,34 @@ def test_as_many_run_together_as_there_is_room_for() -> None:
     run(test())
 
 
+def test_an_instance_without_work_keeps_nothing_from_others() -> None:
+    """Two instances ask for the one request, and the one that did not get it, or lost it, no longer waits."""
+
+    async def test() -> None:
+        meter = Meter()
+        limits = RateLimits([ResourceLimit("r", 6)])
+        large = (needing(ResourceSpec("R", 4), count=2), meter.backend("large"))
+        small = (needing(ResourceSpec("R", 2), count=2), meter.backend("small"))
+        with limited(limits, large, small) as (first, second):
+            callers = submit(first, 1)
+            await until(lambda: meter.running == 1)
+            callers += submit(second, 1)
+            await until(lambda: meter.running == 2)
+            meter.tickets.release(2)
+            await answers(*callers)
+            # The same when the request that an instance waits for is given up.
+            callers = submit(first, 1)
+            await until(lambda: meter.running == 1)
+            (given_up,) = submit(first, 1)
+            callers += submit(second, 1)
+            first.cancel(given_up)
+            await until(lambda: meter.running == 2)
+            meter.tickets.release(2)
+            await answers(*callers)
+
+    run(test())
+
+
 def test_priorities_share_the_turns() -> None:
     async def test() -> None:
         meter = Meter()

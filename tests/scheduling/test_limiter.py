@@ -141,6 +141,16 @@ def test_turns_are_shared_by_priority(priority: int, expected: tuple[int, int]) 
     assert (found[first], found[second]) == expected
 
 
+def test_whoever_has_the_smaller_priority_comes_first_from_the_beginning() -> None:
+    """Not only in the long run: of the first n turns, a half with priority 2 never has more than a third."""
+    half, full = needs(priority=2), needs()
+    made = limiter(half, full)
+    given = 0
+    for count in range(1, 100):
+        given += turns(made, [half, full], 1)[half]
+        assert 0 <= count - 3 * given < 3
+
+
 def test_whoever_comes_late_is_not_owed_the_turns_before() -> None:
     old, late = needs(), needs()
     made = limiter(old)

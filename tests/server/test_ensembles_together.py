@@ -345,3 +345,44 @@ def test_steps_are_spans_inside_that_of_their_request(tmp_path: Path) -> None:
         around = spans.get(span.parent_span_id, span)
         assert around.start_time_unix_nano <= span.start_time_unix_nano
         assert span.end_time_unix_nano <= around.end_time_unix_nano
+
+
+@pytest.mark.parametrize("batch", [0, 8])
+def test_an_ensemble_reshapes_its_own_tensors(tmp_path: Path, batch: int) -> None:
+    """Its steps see the shapes of ``reshape``, its callers those of ``dims``; so does an ensemble around it."""
+    models = tmp_path / "models"
+    write_identity(models, "flat", batch)
+    one = {"IN": "TYPE_INT32 2,3 reshape: { shape: [ 6 ] }"}, {"OUT": "TYPE_INT32 3,2 reshape: { shape: [ 6 ] }"}
+    write_ensemble(models, "shaped", *chain("flat"), inputs=one[0], outputs=one[1], batch=batch)
+    around = [step("shaped", {"IN": "IN"}, {"OUT": "OUT"})]
+    plain = {"IN": "TYPE_INT32 2,3"}, {"OUT": "TYPE_INT32 3,2"}
+    write_ensemble(models, "around", *around, inputs=plain[0], outputs=plain[1], batch=batch)
+    wrong = {"IN": "TYPE_INT32 6 reshape: { shape: [ 2, 3 ] }"}
+    write_ensemble(models, "unfit", *chain("flat"), inputs=wrong, batch=batch)
+    with serving(tmp_path / "log", "--model-repository", models, "--exit-on-error=false") as server:
+        lead = [3] if batch else []
+        data = list(range(18 if batch else 6))
+        given = {"name": "IN", "datatype": "INT32", "shape": [*lead, 2, 3], "data": data}
+        for model in ("shaped", "around"):
+            answer = server.infer(model, {"inputs": [given]}).json()
+            assert answer["outputs"][0]["shape"] == [*lead, 3, 2]
+            assert answer["outputs"][0]["data"] == data
+        refused = server.infer("shaped", {"inputs": [given | {"shape": [*lead, 6]}]})
+        assert refused.status == 400
+        index = {entry["name"]: entry for entry in server.post("/v2/repository/index", b"{}").json()}
+        assert "inconsistent shape" in index["unfit"]["reason"]
+
+
+def test_the_bytes_of_a_batch_are_bounded_for_texts_that_a_step_gets(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    text = f"input [ {tensor('INPUT0', 'TYPE_STRING', '1')} ] output [ {tensor('OUTPUT0', 'TYPE_STRING', '1')} ]"
+    bounds = 'parameters { key: "max_batch_bytes" value { string_value: "100000" } }'
+    batching = "dynamic_batching { max_queue_delay_microseconds: 300000 }"
+    write_model(models, "texts", f'backend: "identity" max_batch_size: 4 {text} {ON_CPU} {batching} {bounds}')
+    kinds = {"IN": "TYPE_STRING 1"}, {"OUT": "TYPE_STRING 1"}
+    write_ensemble(models, "around", *chain("texts"), inputs=kinds[0], outputs=kinds[1], batch=4)
+    with serving(tmp_path / "log", "--model-repository", models) as server, ThreadPoolExecutor(4) as callers:
+        large = {"name": "IN", "datatype": "BYTES", "shape": [1, 1], "data": ["x" * 60_000]}
+        answers = list(callers.map(lambda n: server.infer("around", {"inputs": [large]}), range(4)))
+        assert [answer.status for answer in answers] == [200] * 4
+        assert {entry["batch_size"] for entry in server.statistics("texts")["batch_stats"]} == {1}

@@ -14,6 +14,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from backends.python_models import DOUBLES, REPEATS, write_python_model
+from server.ensembles import chain, write_ensemble, write_identity
 from server.models import LOOK_UP, identity, numbers, write_model
 from server.running import RunningServer, run_to_end, serving, until
 
@@ -227,6 +228,25 @@ def test_each_request_of_a_batch_has_its_own_tensors(traced: RunningServer, tmp_
     assert found[0:8:2] == [("TENSOR_QUEUE_INPUT", "INPUT0", o[2], "1,1", "INT32") for o in found[1:8:2]]
     assert {o[2] for o in found[1:8:2]} == {"0", "1", "2", "3"}
     assert [t[0] for t in found[8:]] == ["TENSOR_QUEUE_INPUT", "TENSOR_BACKEND_OUTPUT", "TENSOR_QUEUE_INPUT"]
+
+
+def test_requests_that_are_answered_from_the_cache_are_traced(tmp_path: Path) -> None:
+    """A model's own, those of an ensemble, and those of a step of one."""
+    models, cached = tmp_path / "models", "response_cache { enable: true }"
+    write_identity(models, "kept", extra=cached)
+    write_ensemble(models, "around", *chain("kept"), extra=cached)
+    settings = (f"triton,file={tmp_path / 'trace'}", "level=TIMESTAMPS", "level=TENSORS", "rate=1")
+    options = ("--cache-config", "local,size=1000000", *(f"--trace-config={s}" for s in settings))
+    with serving(tmp_path / "log", models, *options) as server:
+        for name, model in (("INPUT0", "kept"), ("INPUT0", "kept"), ("IN", "around"), ("IN", "around")):
+            given = {"name": name, "datatype": "INT32", "shape": [1, 1], "data": [7]}
+            assert server.infer(model, {"inputs": [given]}).status == 200
+    without = [s for s in OF_HTTP if not s.startswith("COMPUTE")]
+    inside = [s for s in without if not s.startswith("HTTP")]
+    assert [(t["model_name"], t["timestamps"]) for t in traces(tmp_path / "trace")] == [
+        ("kept", OF_HTTP), ("kept", without), ("around", without), ("kept", inside), ("around", without)
+    ]  # fmt: skip
+    assert {shown for _, _, shown, _, _ in tensors(tmp_path / "trace")} == {"7"}
 
 
 def test_large_tensors_are_shortened(traced: RunningServer, tmp_path: Path) -> None:

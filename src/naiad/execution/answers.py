@@ -145,6 +145,8 @@ class ModelAnswers:
         if self.ordered is not None:
             self.ordered.expect(request)
         self.respond(request, outputs, None)
+        if self.tracer is not None:
+            self.tracer.trace_kept(request, outputs)
 
     def _send_in_order(
         self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None, size: int

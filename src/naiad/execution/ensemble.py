@@ -24,6 +24,7 @@ from naiad.execution.ensemble_tracing import RunTrace
 from naiad.execution.model import NEVER
 from naiad.execution.reshape import as_model_sees
 from naiad.execution.serving import ServingModel
+from naiad.execution.tracing import ModelTracer
 from naiad.request import Array, InferRequest
 from naiad.scheduling.budget import RequestBudget
 from naiad.scheduling.ensemble_graph import EnsembleError, Graph, depth
@@ -152,6 +153,8 @@ class EnsembleModel:
     def trace_with(self, sampler: Sampler | None) -> None:
         """Trace the requests that ``sampler`` chooses from now on, or none."""
         self._sampler = sampler
+        # Of requests that are answered without a step.
+        self._answers.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
 
     def stop_accepting(self) -> None:
         """Refuse new requests; those accepted go on."""
@@ -203,8 +206,7 @@ class EnsembleModel:
         # What a sequence gets depends on what came before, and its steps have to see each request.
         cache = self._cache if not request.terms.correlation_id else None
         if cache is not None and (outputs := cache.look_up(request)) is not None:
-            self.statistics.last_inference_ms = self._clock.wall_ms()
-            self._answers.respond(request, outputs, None)
+            self._answers.respond_kept(request, outputs)
             return
         budget, answers = self.budget, self._answers
         if request.can_be_refused:

@@ -7,13 +7,15 @@ last such request is answered.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
 from naiad.config.spec import ModelSpec, TensorSpec
-from naiad.errors import InvalidArgumentError
+from naiad.errors import BackendError, InvalidArgumentError
 from naiad.execution.child_calls import CalledInput, Models
+from naiad.execution.reshape import as_clients_get
 from naiad.execution.serving import ServingModel
-from naiad.request import InferRequest, RequestTerms, request_label
+from naiad.request import Array, InferRequest, RequestTerms, request_label
 from naiad.scheduling.ensemble_graph import EnsembleError, Graph, Step, build
 from naiad.scheduling.ensemble_plan import Plan
 from naiad.scheduling.ensemble_progress import Absent
@@ -181,6 +183,27 @@ def fitted(shape: Shape, tensor: TensorSpec, batches: bool) -> Shape:
     if not batches and len(shape) == rank + 1 and shape[0] == 1:
         return shape[1:]
     return shape
+
+
+def as_outside(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
+    """What a step wrote, in the shape that callers of the ensemble ``spec`` get (``reshape``).
+
+    Raises:
+        BackendError: it has no such shape.
+    """
+    batches = spec.max_batch_size > 0
+    if tensor.reshape is None:
+        shape = fitted(array.shape, tensor, batches)
+        return array if shape == array.shape else array.reshape(shape)
+    inside = fitted(array.shape, replace(tensor, dims=tensor.reshape), batches)
+    shape = as_clients_get(inside, tensor, spec)
+    try:
+        return array.reshape(shape)
+    except ValueError:
+        raise BackendError(
+            f"output '{tensor.name}' of ensemble '{spec.name}' has shape {list(array.shape)}, which does not reshape to "
+            f"{list(shape)}"
+        ) from None
 
 
 def _with_asked(terms: RequestTerms, asked: RequestTerms) -> RequestTerms:

@@ -20,7 +20,7 @@ from naiad.errors import (
 from naiad.execution.caching import ModelCache
 from naiad.execution.ensemble_errors import at_inputs, in_ensemble, in_step
 from naiad.execution.ensemble_holds import Holds
-from naiad.execution.ensemble_members import Members, fitted
+from naiad.execution.ensemble_members import Members, as_outside
 from naiad.execution.ensemble_step import StepRequest
 from naiad.execution.ensemble_tracing import RunTrace
 from naiad.execution.serving import ServingModel
@@ -300,8 +300,7 @@ class EnsembleRun:
             if value.__class__ is Absent:
                 continue
             tensor = spec.outputs[name]
-            shape = fitted(value.shape, tensor, spec.max_batch_size > 0)
-            outputs[name] = value if shape == value.shape else value.reshape(shape)
+            outputs[name] = as_outside(value, tensor, spec)
             is_foreign = is_foreign or value.dtype != tensor.dtype.numpy
         parameters = self._sequence_parameters()
         return Outputs(outputs, parameters) if parameters or is_foreign else outputs

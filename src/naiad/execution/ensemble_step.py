@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from naiad.errors import NaiadError
 from naiad.execution.batch import Batch
-from naiad.request import Array, InferRequest, Recipient, RequestTerms
+from naiad.request import Array, InferRequest, Recipient, RequestTerms, memory_of
 
 if TYPE_CHECKING:
     from naiad.execution.ensemble_tracing import StepTrace
@@ -39,7 +39,7 @@ class StepRequest(InferRequest):
         took: what an ensemble took for it: nanoseconds of input, inference and output, all its steps together.
     """
 
-    __slots__ = ("batch", "run", "target", "task", "took", "trace")
+    __slots__ = ("_memory", "batch", "run", "target", "task", "took", "trace")
     # The request of the ensemble was accepted and holds its place; refusing its steps would waste what was done for it.
     can_be_refused = False
 
@@ -58,6 +58,15 @@ class StepRequest(InferRequest):
         self.batch: Batch | None = None
         self.took: tuple[int, int, int] | None = None
         self.trace: StepTrace | None = None
+
+    @property
+    def memory(self) -> int:
+        """As ``InferRequest.memory``; counted when it is asked for, once."""
+        try:
+            return self._memory
+        except AttributeError:
+            self._memory = memory_of(self.inputs)
+            return self._memory
 
     def aim(self, recipient: Recipient) -> None:
         """Another version answers."""

@@ -7,7 +7,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 from naiad.errors import NaiadError
-from naiad.execution.tracing import MAX_ERROR, MAX_ID
+from naiad.execution.tracing import MAX_ERROR, MAX_ID, arrival, departure
 from naiad.request import Array, InferRequest
 from naiad.telemetry.trace import Trace
 from naiad.telemetry.trace_parent import TraceParent, read_parent
@@ -113,7 +113,7 @@ class RunTrace:
             step.children = tuple(self._children)
             return
         sampler, now_ns = self._sampler, monotonic_ns()
-        times = tuple(_times(request, now_ns)) if sampler.timestamps else ()
+        times = (*arrival(request), *departure(request, now_ns)) if sampler.timestamps else ()
         tensors = self._tensors(request, outputs, self._spec)
         failure = "" if error is None else str(error)[:MAX_ERROR]
         sampler.put(
@@ -133,18 +133,6 @@ class RunTrace:
         wanted = ((name, spec.outputs[name].dtype) for name in request.terms.outputs)
         room = MAX_BYTES - sum(t.nbytes for t in found)
         return (*found, *traced_tensors(BACKEND_OUTPUT, outputs or {}, wanted, room))
-
-
-def _times(request: InferRequest, now_ns: int) -> Iterator[tuple[str, int]]:
-    received = "WAITREAD" if request.carrier == "GRPC" else "RECV"
-    yield f"{request.carrier}_{received}_START", request.received_ns
-    yield f"{request.carrier}_{received}_END", request.received_ns
-    yield "REQUEST_START", request.queued_ns
-    yield "QUEUE_START", request.queued_ns
-    yield "INFER_RESPONSE_COMPLETE", now_ns
-    yield "REQUEST_END", now_ns
-    yield f"{request.carrier}_SEND_START", now_ns
-    yield f"{request.carrier}_SEND_END", now_ns
 
 
 def _step_times(request: StepRequest, batch: Batch | None, now_ns: int, has_run: bool) -> Iterator[tuple[str, int]]:

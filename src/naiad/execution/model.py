@@ -413,7 +413,7 @@ class LoadedModel:
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
-        if self._queue.discard(request) or (self._cache is not None and self._cache.give_up(request)):
+        if self._queue.discard(request) or self._looked_up_no_more(request):
             text = f"{request_label(request.id)}the request was cancelled by its caller"
             self._answers.fail(request, CancelledError(text))
             self._answers.tell_when_drained()
@@ -421,6 +421,14 @@ class LoadedModel:
             for instance in self._instances:
                 if isinstance(instance, (ProcessInstance, SteppedInstance)):
                     instance.cancel(request)
+
+    def _looked_up_no_more(self, request: InferRequest) -> bool:
+        if self._cache is None or not self._cache.give_up(request):
+            return False
+        if self._answers.ordered is not None:
+            # It had no place among the answers yet, and gets the one behind those that were handed on.
+            self._answers.ordered.expect(request)
+        return True
 
     def hold(self, request: InferRequest, patience_ms: int) -> None:
         """The caller does not take the responses to a request for now; see ``Recipient.hold``."""

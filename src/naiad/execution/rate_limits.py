@@ -21,6 +21,7 @@ from naiad.execution.batch_strategy import CustomBatching
 from naiad.execution.dispatch import Dispatcher
 from naiad.execution.instances import AnyInstance
 from naiad.execution.regrouping import Place
+from naiad.request import InferRequest
 from naiad.scheduling.limiter import GLOBAL, Contender, RateLimiter, Resource, ResourceLimit
 
 logger = logging.getLogger("naiad")
@@ -168,7 +169,22 @@ class LimitedDispatcher(TurnTaker):
         if len(self.batcher):
             for instance in self.idle:
                 limiter.ask(self._contenders[instance])
+        else:
+            self._withdraw_idle()
         self._limits.hand_out()
+
+    def discard(self, request: InferRequest) -> bool:
+        """Take a request out of the queue; False when it waits no more."""
+        was_queued = super().discard(request)
+        if was_queued and not len(self.batcher):
+            self._withdraw_idle()
+            self._limits.hand_out()
+        return was_queued
+
+    def _withdraw_idle(self) -> None:
+        """There is nothing to run: whoever waits for its turn all the same would keep resources from others."""
+        for instance in self.idle:
+            self._limits.limiter.withdraw(self._contenders[instance])
 
     def run_next(self, contender: Contender) -> bool:
         """It is this instance's turn; False when there is nothing for it to run, or not yet."""
@@ -179,12 +195,13 @@ class LimitedDispatcher(TurnTaker):
         if not requests:
             if wake_ns:
                 self._wake_at(wake_ns)
-            for instance in self.idle:
-                self._limits.limiter.withdraw(self._contenders[instance])
+            self._withdraw_idle()
             return False
         self._answers.statistics.pending -= len(requests)
         instance = self._instances[contender]
         self.idle.remove(instance)
+        if not len(self.batcher):
+            self._withdraw_idle()
         if finished := self._run(instance, Batch(requests), now_ns):
             self.freed(instance)
             self._answers.settle(finished)

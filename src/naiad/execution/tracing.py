@@ -12,7 +12,7 @@ from naiad.errors import NaiadError
 from naiad.execution.batch import Batch
 from naiad.request import Array, InferRequest
 from naiad.telemetry.trace import Trace
-from naiad.telemetry.trace_parent import read_parent
+from naiad.telemetry.trace_parent import TraceParent, read_parent
 from naiad.telemetry.trace_tensors import BACKEND_OUTPUT, MAX_BYTES, QUEUE_INPUT, TracedTensor, traced_tensors
 from naiad.telemetry.tracing import Sampler
 
@@ -58,10 +58,7 @@ class ModelTracer:
         row = 0
         for index, request in enumerate(requests):
             begin, row = row, row + request.terms.rows
-            if not request.carrier:
-                continue
-            parent = read_parent(request.headers()) if sampler.takes_parents else None
-            number = sampler.take() if parent is None else sampler.take_in()
+            number, parent = self._chosen(request)
             if not number:
                 continue
             given = None if outputs is None else outputs[index] or {}
@@ -75,6 +72,30 @@ class ModelTracer:
                 timestamps, tensors = (), ()
             request_id = request.id[:MAX_ID]
             sampler.put(Trace(number, self._model, self._version, request_id, timestamps, tensors, parent, failure))
+
+    def trace_kept(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
+        """``request`` was answered from the response cache, and has come to no stage of the model."""
+        number, parent = self._chosen(request)
+        if not number:
+            return
+        try:
+            times = (*arrival(request), *departure(request, monotonic_ns()))
+            timestamps = times if self.sampler.timestamps else ()
+            tensors = self._tensors(request, outputs)
+        except Exception:
+            logger.exception("a trace of model '%s' could not be made", self._model)
+            timestamps, tensors = (), ()
+        self.sampler.put(
+            Trace(number, self._model, self._version, request.id[:MAX_ID], timestamps, tensors, parent, "")
+        )
+
+    def _chosen(self, request: InferRequest) -> tuple[int, TraceParent | None]:
+        """The id of a request's trace, 0 when it is not traced, and the trace of its caller."""
+        if not request.carrier:
+            return 0, None
+        sampler = self.sampler
+        parent = read_parent(request.headers()) if sampler.takes_parents else None
+        return sampler.take() if parent is None else sampler.take_in(), parent
 
     def _tensors(self, request: InferRequest, outputs: Mapping[str, Array]) -> tuple[TracedTensor, ...]:
         if not self.sampler.tensors:
@@ -98,15 +119,28 @@ def _rows(batch: Batch, index: int, begin: int, end: int) -> Mapping[str, Array]
     return {name: array[begin:end] for name, array in batch.results.items()}
 
 
-def _timestamps(
-    request: InferRequest, batch: Batch, answered_ns: int, sent_ns: int, has_run: bool
-) -> Iterator[tuple[str, int]]:
-    """The names are those of the reference. A stage that the request did not reach has none."""
+def arrival(request: InferRequest) -> Iterator[tuple[str, int]]:
+    """The timestamps of a request until it is queued."""
     received = "WAITREAD" if request.carrier == "GRPC" else "RECV"
     yield f"{request.carrier}_{received}_START", request.received_ns
     yield f"{request.carrier}_{received}_END", request.received_ns
     yield "REQUEST_START", request.queued_ns
     yield "QUEUE_START", request.queued_ns
+
+
+def departure(request: InferRequest, answered_ns: int) -> Iterator[tuple[str, int]]:
+    """The timestamps of an answer that no model had to make for it."""
+    yield "INFER_RESPONSE_COMPLETE", answered_ns
+    yield "REQUEST_END", answered_ns
+    yield f"{request.carrier}_SEND_START", answered_ns
+    yield f"{request.carrier}_SEND_END", answered_ns
+
+
+def _timestamps(
+    request: InferRequest, batch: Batch, answered_ns: int, sent_ns: int, has_run: bool
+) -> Iterator[tuple[str, int]]:
+    """The names are those of the reference. A stage that the request did not reach has none."""
+    yield from arrival(request)
     yield "COMPUTE_START", batch.start_ns - batch.gather_ns
     yield "COMPUTE_INPUT_END", batch.input_ns
     if has_run:

@@ -9,7 +9,7 @@ in a *scope* of its own inside the scope of the step. Scope 0 is that of the req
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from naiad.config.ensemble import UNLESS, WHEN, EnsembleSpec, StepSpec
@@ -129,7 +129,8 @@ class _Checks:
     def check(self, steps: Sequence[StepSpec], models: Sequence[ModelSpec]) -> None:
         spec = self.spec
         for tensor in (*spec.inputs.values(), *spec.outputs.values()):
-            self.known[tensor.name] = _Known(spec.name, tensor, spec.max_batch_size > 0)
+            inside = tensor if tensor.reshape is None else replace(tensor, dims=tensor.reshape)
+            self.known[tensor.name] = _Known(spec.name, inside, spec.max_batch_size > 0)
         for step, model in zip(steps, models, strict=True):
             if 0 < model.max_batch_size < spec.max_batch_size:
                 raise EnsembleError(

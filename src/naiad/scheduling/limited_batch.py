@@ -77,7 +77,7 @@ def input_bytes(request: InferRequest) -> int:
     size = 0
     for array in request.inputs.values():
         if array.dtype.hasobject:
-            return request.held_bytes
+            return request.memory
         size += array.nbytes
     return size
 

@@ -59,7 +59,8 @@ class Contender:
     def __init__(self, needs: Mapping[Resource, int], priority: int = 1) -> None:
         self.needs = tuple(needs.items())
         self.priority = priority
-        self._score = 0
+        # As if it had just had a turn beside one with priority 1, which comes first then, as in the reference.
+        self._score = priority - 1
         self._number = 0
         self._state = _State.RESTING
 
@@ -86,7 +87,7 @@ class RateLimiter:
         self._members: set[Contender] = set()
         self._available: dict[Resource, int] = {}
         self._used: Counter[Resource] = Counter()
-        # In the order of their turns: score, then number.
+        # In the order of their turns: score, then priority, then number.
         self._waiting: list[Contender] = []
         self._numbers = count(1)
         self._clock = 0
@@ -196,5 +197,5 @@ def _is_for(limited: int | None, device: int | None) -> bool:
     return device is GLOBAL or limited is None or limited == device
 
 
-def _order(contender: Contender) -> tuple[int, int]:
-    return contender._score, contender._number
+def _order(contender: Contender) -> tuple[int, int, int]:
+    return contender._score, contender.priority, contender._number
