@@ -135,6 +135,11 @@ class Sequences:
         return len(self._by_request)
 
     @property
+    def has_idle(self) -> bool:
+        """Whether a sequence that goes on has no request here."""
+        return bool(self._idle)
+
+    @property
     def backlog(self) -> int:
         """How many sequences wait for a slot."""
         return len(self._waiting_for_slot)
