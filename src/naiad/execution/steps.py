@@ -26,10 +26,17 @@ _MAX_EMPTY_TERMS: Final = 64
 
 
 class SequenceBatch(Batch):
-    """A batch of steps. It is never split: a model with sequences may have taken a part of it in before it failed."""
+    """A batch of steps. It is never split: a model with sequences may have taken a part of it in before it failed.
 
-    __slots__ = ()
+    ``steps`` are those of its rows that are no empty ones.
+    """
+
+    __slots__ = ("steps",)
     splits = False
+
+    def __init__(self, requests: list[InferRequest], steps: list[InferRequest]) -> None:
+        super().__init__(requests)
+        self.steps = steps
 
 
 class SequenceMemory:

@@ -78,7 +78,8 @@ class DirectBatcher:
 
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
         row = self.sequences.row(instance)
-        ready = [s.waiting[0] for s in row if s is not None and s.waiting and s.running is None]
+        taken = [s for s in row if s is not None]
+        ready = [s.waiting[0] for s in taken if s.waiting and s.running is None]
         if not ready:
             return NOTHING
         if self._delay_ns and self._utilization and len(ready) / self._slots < self._utilization:
@@ -86,9 +87,10 @@ class DirectBatcher:
             if now_ns < wake_ns:
                 return SequenceDecision([], wake_ns)
         # That of the request which has waited longest: callers in lower slots who never pause hold nobody up.
-        shape = min(ready, key=_queued_ns).terms.shape_key
-        last = max(index for index, sequence in enumerate(row) if sequence is not None)
-        return SequenceDecision([self._row_of(index, row[index], shape) for index in range(last + 1)])
+        shape = (min(ready, key=_queued_ns) if len(ready) > 1 else ready[0]).terms.shape_key
+        last = taken[-1].slot
+        count = len(row) if last is None else last.index + 1
+        return SequenceDecision([self._row_of(index, row[index], shape) for index in range(count)])
 
     def _row_of(self, index: int, sequence: Sequence | None, shape: object) -> Row:
         if sequence is None or not sequence.waiting or sequence.running is not None:
