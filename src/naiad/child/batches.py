@@ -9,9 +9,10 @@ from .client_files import RegionError
 from .errors import ErrorCode, FailedError
 from .forms import Form, Forms, aligned
 from .outbound import error_frame
-from .protocol import ALIKE, COUNT, EXECUTE, EXECUTE_ALIKE, IN_REGION, REQUEST
+from .protocol import ALIKE, COUNT, EXECUTE, EXECUTE_ALIKE, EXECUTE_STEPS, IN_REGION, REQUEST
 from .regions import Parts
 from .requests import InferenceRequest, received_request
+from .steps import read_steps
 
 if TYPE_CHECKING:
     from .session import Session
@@ -65,6 +66,8 @@ def read_batch(session: Session, kind: int, number: int, payload: bytearray, for
         batch = _read_alike(session, number, payload, forms)
     elif kind == EXECUTE:
         batch = _read_any(session, number, payload, forms)
+    elif kind == EXECUTE_STEPS:
+        batch = Batch(number, *read_steps(session, payload, forms))
     else:
         return None
     if session.is_decoupled:

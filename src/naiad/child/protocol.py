@@ -61,6 +61,10 @@ numbered one after the other. When each of them has one plain response, and all 
 not BYTES, ``RESPONSES_ALIKE`` (number: the batch) may answer them: ``u32 responses, u32 form``, then the data part,
 laid out likewise. All of these responses are final.
 
+**Steps.** The requests of sequences differ in their sequence and their flags as well. ``EXECUTE_STEPS`` is
+``EXECUTE_ALIKE`` with, right behind its head and before the ids, for each request ``u64 correlation id, u32 flags, u32
+reserved``; those of its form count for nothing. Ids of sequences that are texts travel with forms of their own.
+
 A request that has no final response when its batch ends stays open: the model still holds its response sender, and a
 ``RESPONSE`` with ``FLAG_FINAL`` comes later, an error if the model lets go of the sender. This is the rule in
 decoupled mode (where ``async def execute`` ends its batch at once) and possible in default mode. The child keeps the
@@ -86,6 +90,7 @@ REQUEST = struct.Struct("<QIHH")
 PLACE = struct.Struct("<IIQQ")
 RESPONSE_HEAD = struct.Struct("<QIIII")
 ALIKE = struct.Struct("<QIIII")
+STEP = struct.Struct("<QII")
 NUMBERS = struct.Struct("<I")
 
 IN_REGION = 1
@@ -130,6 +135,7 @@ HOLD = 13
 that other requests need. Nothing may be sent for it, by threads that can wait, until ``GO_ON`` or ``CANCEL``."""
 GO_ON = 14
 """number: the request whose caller takes its responses again."""
+EXECUTE_STEPS = 15
 
 # From the child.
 READY = 33

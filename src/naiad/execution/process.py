@@ -64,7 +64,7 @@ from naiad.execution.child_asks import ChildAsks, Content, Reply
 from naiad.execution.child_back_off import BackOff
 from naiad.execution.child_calls import ChildCalls, Models
 from naiad.execution.child_channel import ChildChannel
-from naiad.execution.child_codec import BatchWriter, Piece, Response, ResponseReader, frame, no_segments
+from naiad.execution.child_codec import Piece, Response, ResponseReader, frame, no_segments
 from naiad.execution.child_metrics import ChildMetrics
 from naiad.execution.child_models import ModelQuestions
 from naiad.execution.child_output import ChildOutput
@@ -72,6 +72,7 @@ from naiad.execution.child_overtime import Overtime
 from naiad.execution.child_process import END_S, ChildProcess, is_first, log_line
 from naiad.execution.child_readiness import ChildReadiness
 from naiad.execution.child_requests import ChildRequests
+from naiad.execution.child_steps import writer_for
 from naiad.request import Array, InferRequest, request_label
 from naiad.telemetry.custom_metrics import CustomMetrics
 
@@ -138,7 +139,7 @@ class ProcessInstance:
         """Forget all that belonged to one child."""
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
-        self._writer = BatchWriter(self._spec)
+        self._writer = writer_for(self._spec)
         self._reader = ResponseReader(self._spec, self._open_segment)
         self._calls = ChildCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
         self._asks = ChildAsks(ModelQuestions(self._models), ChildMetrics(self._metrics))

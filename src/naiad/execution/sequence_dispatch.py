@@ -172,6 +172,17 @@ class SequenceDispatcher(Dispatcher):
         self.turn_is_set = True
         self._loop.call_soon(self.turn)
 
+    def pushed(self, request: InferRequest) -> None:
+        """A request was queued, and is counted."""
+        if not self.idle or self.turn_is_set:
+            return
+        begins = self._iterative or request.terms.flags & SEQUENCE_START
+        if begins or self.sequences.has_idle or type(self.idle[0]) is not ProcessInstance:
+            self.wake()
+        else:
+            # Every sequence has its request here, so nothing that comes later in this turn could run with it.
+            self.turn()
+
     def wake_later(self) -> None:
         """Something has changed that may let an idle instance go on."""
         if self.idle and not self.turn_is_set:
@@ -208,15 +219,14 @@ class SequenceDispatcher(Dispatcher):
             self._wake_at(wake_ns)
 
     def _batch(self, rows: list[Row], now_ns: int) -> Batch:
-        first = next(row.request for row in rows if row.request is not None)
-        requests: list[InferRequest] = []
-        for row in rows:
-            if row.request is not None:
-                self._answers.statistics.pending -= 1
-                requests.append(row.request)
-            elif isinstance(first, Step):
-                requests.append(self._maker.empty(first, now_ns))
-        return SequenceBatch(requests)
+        steps = [row.request for row in rows if row.request is not None]
+        self._answers.statistics.pending -= len(steps)
+        first = steps[0]
+        if len(steps) == len(rows) or not isinstance(first, Step):
+            return SequenceBatch(steps, steps)
+        # One stands in all empty slots.
+        empty = self._maker.empty(first, now_ns)
+        return SequenceBatch([empty if row.request is None else row.request for row in rows], steps)
 
     def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         if self.tells_batches:

@@ -16,7 +16,7 @@ from naiad.execution.hosted import HostedInstance
 from naiad.execution.process import ProcessInstance
 from naiad.execution.sequence_dispatch import SequenceDispatcher
 from naiad.execution.stepped import SteppedInstance
-from naiad.execution.steps import EmptyStep, Step
+from naiad.execution.steps import EmptyStep, SequenceBatch, Step
 from naiad.request import Array, InferRequest
 
 
@@ -32,7 +32,7 @@ class SequenceAnswers(ModelAnswers):
 
     def count(self, batch: Batch) -> int:
         """As ``ModelAnswers.count``."""
-        steps = [request for request in batch.requests if isinstance(request, Step)]
+        steps = batch.steps if isinstance(batch, SequenceBatch) else batch.requests
         if len(steps) == len(batch.requests):
             return super().count(batch)
         self.in_flight -= len(steps)

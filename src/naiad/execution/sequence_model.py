@@ -99,7 +99,7 @@ class SequenceModel(LoadedModel):
         budget.requests += 1
         answers.in_flight += 1
         self._statistics.pending += 1
-        queue.wake_later()
+        queue.pushed(request)
 
     def _check(self, request: InferRequest) -> None:
         terms = request.terms

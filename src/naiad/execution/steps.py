@@ -14,6 +14,7 @@ from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
 from naiad.errors import NaiadError
 from naiad.execution.batch import Batch
 from naiad.execution.sequence_states import States
+from naiad.execution.step_facts import FactMaker, StepFacts
 from naiad.execution.tracing import ModelTracer
 from naiad.request import SEQUENCE_END, SEQUENCE_START, Array, InferRequest, Outputs, RequestTerms
 from naiad.scheduling.sequences import Sequence
@@ -24,10 +25,17 @@ _MAX_EMPTY_TERMS: Final = 64
 
 
 class SequenceBatch(Batch):
-    """A batch of steps. It is never split: a model with sequences may have taken a part of it in before it failed."""
+    """A batch of steps. It is never split: a model with sequences may have taken a part of it in before it failed.
 
-    __slots__ = ()
+    ``steps`` are those of its rows that are no empty ones.
+    """
+
+    __slots__ = ("steps",)
     splits = False
+
+    def __init__(self, requests: list[InferRequest], steps: list[InferRequest]) -> None:
+        super().__init__(requests)
+        self.steps = steps
 
 
 class SequenceMemory:
@@ -36,19 +44,31 @@ class SequenceMemory:
     Attributes:
         correlation: the value of its CORRID control.
         states: what its next request gets, by the names of the inputs.
-        terms: of its last step, beside what they were made of: most steps have the same.
+        terms, facts: of its last step, beside what they were made of: most steps have the same.
     """
 
-    __slots__ = ("correlation", "made_of", "states", "terms")
+    __slots__ = ("correlation", "facts", "made_of", "states", "terms")
 
     def __init__(self) -> None:
         self.correlation: Array | None = None
         self.states: Mapping[str, Array] = {}
         self.made_of: tuple[object, ...] = ()
         self.terms: RequestTerms | None = None
+        self.facts: StepFacts | None = None
 
 
-class Step(InferRequest):
+class StepRow(InferRequest):
+    """One row of a batch of steps.
+
+    Attributes:
+        facts: what it has in common with others, and what not; None where it has to be described by itself.
+    """
+
+    __slots__ = ("facts",)
+    facts: StepFacts | None
+
+
+class Step(StepRow):
     """One request of a sequence on its way through the model; what the model answers goes to ``original``.
 
     Attributes:
@@ -75,6 +95,7 @@ class Step(InferRequest):
         self.correlation_id = correlation_id
         self.is_made = self.is_again = False
         self.is_stateful = False
+        self.facts = None
         self.failure: NaiadError | None = None
 
     def headers(self) -> Mapping[str, str]:
@@ -99,14 +120,17 @@ class Step(InferRequest):
         return Outputs(found, outputs.parameters) if isinstance(outputs, Outputs) else found
 
 
-class EmptyStep(InferRequest):
+class EmptyStep(StepRow):
     """Stands in a slot that has nothing to run now. Nobody is answered, and it is counted nowhere."""
 
     __slots__ = ()
 
-    def __init__(self, terms: RequestTerms, inputs: Mapping[str, Array], now_ns: int) -> None:
+    def __init__(
+        self, terms: RequestTerms, inputs: Mapping[str, Array], now_ns: int, facts: StepFacts | None = None
+    ) -> None:
         self.terms = terms
         self.inputs = inputs
+        self.facts = facts
         self.id = ""
         self.received_ns = self.queued_ns = now_ns
         self.held_bytes = 0
@@ -152,7 +176,8 @@ class StepMaker:
         if self._correlation is not None:
             name, dtype = self._correlation.tensor.name, self._correlation.tensor.dtype
             self._empty_controls[name] = np.full(lead, b"" if dtype.is_bytes else 0, dtype.numpy)
-        self._empty_terms: dict[object, RequestTerms] = {}
+        self._facts = FactMaker(spec, self._empty_controls)
+        self._empty_terms: dict[object, tuple[RequestTerms, StepFacts | None]] = {}
 
     def make(self, request: InferRequest) -> Step:
         """The step of a request that is about to be queued.
@@ -190,6 +215,7 @@ class StepMaker:
             step.is_stateful = True
         step.inputs = inputs
         step.terms = self._terms(step, memory, flags)
+        step.facts = memory.facts
         step.is_made = True
 
     def _terms(self, step: Step, memory: SequenceMemory, flags: int) -> RequestTerms:
@@ -208,6 +234,7 @@ class StepMaker:
                 flags,
                 step.correlation_id,
             )
+            memory.facts = self._facts.find(memory.terms, step.inputs)
         return memory.terms
 
     def empty(self, like: Step, now_ns: int) -> EmptyStep:
@@ -218,8 +245,9 @@ class StepMaker:
         if found is None:
             if len(self._empty_terms) >= _MAX_EMPTY_TERMS:
                 self._empty_terms.clear()
-            found = self._empty_terms[key] = RequestTerms(terms.outputs, 1, terms.shape_key)
-        return EmptyStep(found, {**like.inputs, **self._empty_controls}, now_ns)
+            own = RequestTerms(terms.outputs, 1, terms.shape_key)
+            found = self._empty_terms[key] = own, self._facts.find(own, self._empty_controls)
+        return EmptyStep(found[0], {**like.inputs, **self._empty_controls}, now_ns, found[1])
 
     def _correlation_of(self, correlation_id: int | str, dtype: DataType) -> Array:
         # The id is of the kind that the control takes, or, for a request that came without one, a number.

@@ -43,9 +43,16 @@ class Planner(Generic[_Plan]):
         form = header.form()
         plan = self._forms.get(form)
         if plan is None:
-            plan = self.make(header, offsets)
+            plan = self._of_another_sequence(header) or self.make(header, offsets)
             self._keep(form, plan, header)
         return plan
+
+    def _of_another_sequence(self, header: InferHeader) -> _Plan | None:
+        """The plan for a request if there is one for a request that differs in its sequence alone."""
+        if not header.sequence_id:
+            return None
+        found = self._forms.get(header.form(of_any_sequence=True))
+        return None if found is None else found.in_sequence(header.sequence_id)
 
     def _keep(self, form: object, plan: _Plan, header: InferHeader) -> None:
         # Inputs were found to be the model's; outputs may be named any number of times.
@@ -54,6 +61,8 @@ class Planner(Generic[_Plan]):
         if len(self._forms) >= MAX_PLANS:
             self._forms.clear()
         self._forms[form] = plan
+        if header.sequence_id:
+            self._forms[header.form(of_any_sequence=True)] = plan
 
     def make(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:
         """Check a request against its model and note all that the next one with the same description needs.

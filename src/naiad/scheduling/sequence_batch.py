@@ -85,7 +85,8 @@ class DirectBatcher:
 
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
         row = self.sequences.row(instance)
-        ready = [s.waiting[0] for s in row if s is not None and s.waiting and s.running is None]
+        taken = [s for s in row if s is not None]
+        ready = [s.waiting[0] for s in taken if s.waiting and s.running is None]
         if not ready:
             return NOTHING
         if self._delay_ns and self._utilization and len(ready) / self._slots < self._utilization:
@@ -93,9 +94,10 @@ class DirectBatcher:
             if now_ns < wake_ns:
                 return SequenceDecision([], wake_ns)
         # That of the request which has waited longest: callers in lower slots who never pause hold nobody up.
-        shape = min(ready, key=_queued_ns).terms.shape_key
-        last = max(index for index, sequence in enumerate(row) if sequence is not None)
-        return SequenceDecision([self._row_of(index, row[index], shape) for index in range(last + 1)])
+        shape = (min(ready, key=_queued_ns) if len(ready) > 1 else ready[0]).terms.shape_key
+        last = taken[-1].slot
+        count = len(row) if last is None else last.index + 1
+        return SequenceDecision([self._row_of(index, row[index], shape) for index in range(count)])
 
     def _row_of(self, index: int, sequence: Sequence | None, shape: object) -> Row:
         if sequence is None or not sequence.waiting or sequence.running is not None:
@@ -108,21 +110,29 @@ class DirectBatcher:
 class OldestBatcher:
     """The sequences of an instance are batched dynamically, each with one request at a time.
 
-    Requests are put together in the order in which they could be run, as the dynamic batcher does it.
+    Requests are put together in the order in which they could be run, as the dynamic batcher does it. A delay ends early
+    when no request can come that it is for: every sequence has its request here, and none began within that time.
     """
 
-    __slots__ = ("_queues", "sequences")
+    __slots__ = ("_began_ns", "_delay_ns", "_queues", "sequences")
 
     def __init__(self, spec: SequenceSpec, sequences: Sequences, instances: int, max_batch_size: int) -> None:
         self.sequences = sequences
         batching = BatchingSpec(spec.preferred_batch_sizes, spec.max_queue_delay_ns)
+        # Iterative sequences are requests of their own, of which others may come at any time.
+        self._delay_ns = 0 if spec.iterative else spec.max_queue_delay_ns
+        # When the last sequence began, in each instance.
+        self._began_ns = [0] * instances
         self._queues: list[Batcher] = [
             DynamicBatcher(batching, max_batch_size) if max_batch_size else SingleBatcher() for _ in range(instances)
         ]
 
     def placed(self, sequence: Sequence) -> None:
         if sequence.slot is not None and sequence.running is None and sequence.waiting:
-            self._queues[sequence.slot.instance].push(self.sequences.hand_out(sequence))
+            request = self.sequences.hand_out(sequence)
+            self._queues[sequence.slot.instance].push(request)
+            if self._delay_ns and sequence.steps == 1:
+                self._began_ns[sequence.slot.instance] = request.queued_ns
 
     def discard(self, sequence: Sequence) -> None:
         if sequence.slot is None or sequence.running is None:
@@ -141,7 +151,11 @@ class OldestBatcher:
         return self.sequences.drain()
 
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
-        batch, wake_ns = self._queues[instance].take(now_ns)
+        queue = self._queues[instance]
+        batch, wake_ns = queue.take(now_ns)
+        if wake_ns and self._delay_ns and not self.sequences.has_idle:
+            if now_ns - self._began_ns[instance] >= self._delay_ns:
+                batch, wake_ns = queue.take(wake_ns)
         found = [(request, self.sequences.of(request)) for request in batch]
         rows = [Row(s.slot.index, request, s) for request, s in found if s is not None and s.slot is not None]
         return SequenceDecision(rows, wake_ns)

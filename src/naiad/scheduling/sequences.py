@@ -148,6 +148,11 @@ class Sequences:
         return len(self._by_request)
 
     @property
+    def has_idle(self) -> bool:
+        """Whether a sequence that goes on has no request here."""
+        return bool(self._idle)
+
+    @property
     def backlog(self) -> int:
         """How many sequences wait for a slot, or for another one with their id."""
         return len(self._waiting_for_slot) + len(self._held)

@@ -79,16 +79,17 @@ class InferHeader:
         """``sequence_start`` and ``sequence_end`` as ``RequestTerms`` has them."""
         return SEQUENCE_START * self.sequence_start | SEQUENCE_END * self.sequence_end
 
-    def form(self) -> tuple[object, ...] | None:
+    def form(self, of_any_sequence: bool = False) -> tuple[object, ...] | None:
         """All that decides whether and how the request fits a model, without its id and data; None with parameters.
 
-        Two requests of equal form have equal plans.
+        Two requests of equal form have equal plans; ``of_any_sequence``: but for the sequence that they belong to.
         """
         if self.parameters:
             return None
         inputs = tuple([(i.name, i.dtype.wire, i.shape, i.binary_size, i.region) for i in self.inputs])
         outputs = tuple([(o.name, o.binary, o.classification, o.region) for o in self.outputs or ()])
-        sequence = (self.sequence_id, self.sequence_start, self.sequence_end)
+        sequence_id = None if of_any_sequence else self.sequence_id
+        sequence = (sequence_id, self.sequence_start, self.sequence_end)
         return inputs, outputs, self.binary_default, self.priority, self.timeout_us, sequence, self.empty_final
 
 

@@ -135,12 +135,22 @@ class InferPlan(RequestTerms, Generic[_Head]):
 
     def with_parameters(self, parameters: Parameters) -> Self:
         """The same plan for a request that has these parameters beside its own; heads of answers are shared."""
+        found = self._copied()
+        found.parameters = {**self.parameters, **parameters}
+        return found
+
+    def in_sequence(self, correlation_id: int | str) -> Self:
+        """The same plan for a request of another sequence; heads of answers are shared."""
+        found = self._copied()
+        found.correlation_id = correlation_id
+        return found
+
+    def _copied(self) -> Self:
         # copy.copy() takes several times as long.
         found = object.__new__(type(self))
         for name in type(self)._all_slots:
             setattr(found, name, getattr(self, name))
-        found.parameters = {**self.parameters, **parameters}
-        # Those have the parameters of this one.
+        # Those have the parameters and the sequence of this one.
         found._of_versions = None
         return found
 

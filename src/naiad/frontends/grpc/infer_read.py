@@ -26,6 +26,7 @@ from naiad.wire.infer_message import Raw, read_message
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_proto import Layout, ProtoPlan, raw_offsets, scan
 from naiad.wire.proto_fields import has_more_fields
+from naiad.wire.sequence_plans import SequencePlans, cut_proto
 
 MAX_FIELDS: Final = 4 * MAX_ENTRIES
 """A large message of a form that clients do not write is refused when it has more fields than this."""
@@ -63,6 +64,8 @@ class RequestDecoder:
         self._serves_decoupled = serves_decoupled
         self._last: Remembered | None = None
         self._memo = PlanMemo[Remembered]()
+        # None until there is a request of a sequence.
+        self._sequences: SequencePlans[Remembered] | None = None
         self._planners: dict[tuple[str, int], Planner[ProtoPlan]] = {}
         self._class = message_class("ModelInferRequest")
         engine.follow(self)
@@ -77,6 +80,8 @@ class RequestDecoder:
         if self._last is not None and self._last.model is model:
             self._last = None
         self._memo.forget(lambda like: like.model is model)
+        if self._sequences is not None:
+            self._sequences.forget(lambda like: like.model is model)
         self._planners = {key: planner for key, planner in self._planners.items() if planner.model is not model}
 
     def recall(self, message: Body) -> Decoded | None:
@@ -98,7 +103,8 @@ class RequestDecoder:
         layout = scan(message)
         if layout is None or memo_key_size(layout) > MAX_PLAN_KEY:
             return None
-        like = self._memo.get(memo_key(message, layout))
+        key = memo_key(message, layout)
+        like = self._memo.get(key) or self._of_another_sequence(message, layout, key)
         if like is None or not like.fits(layout.sizes()):
             return None
         try:
@@ -115,6 +121,16 @@ class RequestDecoder:
             for given, raw in zip(like.inputs, _views(message, layout), strict=True)
         }
         return model, like.plan, inputs, request_id
+
+    def _of_another_sequence(self, message: Body, layout: Layout, key: bytes) -> Remembered | None:
+        """What is remembered of a request that differs in the number of its sequence alone, for that sequence."""
+        found = self._sequences.find(key) if self._sequences is not None else None
+        if found is None:
+            return None
+        like, number = found
+        made = Remembered(message, layout, like.model, like.version, like.plan.in_sequence(number), like.inputs)
+        self._memo.keep(key, made)
+        return made
 
     def read(self, message: Body) -> Decoded:
         """Read and check a request in full; what was found is remembered where the next one may be like it.
@@ -144,7 +160,11 @@ class RequestDecoder:
         carried = [given for given in header.inputs if given.region is None]
         if layout is not None and len(layout.raws) == len(carried) and memo_key_size(layout) <= MAX_PLAN_KEY:
             like = Remembered(message, layout, model, parsed.model_version, plan, carried)
-            self._memo.keep(memo_key(message, layout), like)
+            key = memo_key(message, layout)
+            self._memo.keep(key, like)
+            if plan.correlation_id:
+                self._sequences = self._sequences or SequencePlans(cut_proto)
+                self._sequences.keep(key, like, plan.correlation_id)
         return model, plan, inputs, header.id
 
     def read_id(self, message: Body) -> str:

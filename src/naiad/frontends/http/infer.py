@@ -33,6 +33,7 @@ from naiad.wire.infer_classes import Classes, Classified, LargeClassesError, Unc
 from naiad.wire.infer_parameters import parameters_of
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer, tensor_bytes
+from naiad.wire.sequence_plans import SequencePlans, cut_json
 
 _IN_ONE_WRITE = 65536
 _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
@@ -210,7 +211,7 @@ class InferHandler:
 
     __slots__ = (
         "__weakref__", "_engine", "_knows_regions", "_last_header", "_last_id", "_last_plan", "_memo", "_model",
-        "_name", "_reader", "_version",
+        "_name", "_reader", "_sequences", "_version",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, name: str, version: str | None) -> None:
@@ -228,12 +229,14 @@ class InferHandler:
         """Let go of a model that is being unloaded."""
         if model is self._model:
             self._model = None
-            del self._reader, self._memo, self._last_plan
+            del self._reader, self._memo, self._sequences, self._last_plan
 
     def _begin(self, reader: RequestReader) -> None:
         """Start anew: what was noted holds for one loaded model only."""
         self._reader = reader
         self._memo = PlanMemo[BinaryPlan]()
+        # None until there is a request of a sequence.
+        self._sequences: SequencePlans[BinaryPlan] | None = None
         self._knows_regions = False
         self._last_header = b""
         self._last_id = ""
@@ -321,8 +324,12 @@ class InferHandler:
     def _look_up(self, header: bytes) -> BinaryPlan | None:
         self._last_id, key = split_id(header)
         self._last_header = header if len(header) <= MAX_PLAN_KEY else b""
-        self._last_plan = self._memo.get(key)
-        return self._last_plan
+        plan = self._memo.get(key)
+        if plan is None and self._sequences is not None and (found := self._sequences.find(key)) is not None:
+            plan = found[0].in_sequence(found[1])
+            self._memo.keep(key, plan)
+        self._last_plan = plan
+        return plan
 
     def _read(
         self,
@@ -346,6 +353,9 @@ class InferHandler:
             if b'"id"' not in key and b"\\" not in key:
                 self._memo.keep(key, plan)
                 self._last_header = b""
+                if plan.correlation_id:
+                    self._sequences = self._sequences or SequencePlans(cut_json)
+                    self._sequences.keep(key, plan, plan.correlation_id)
                 self._knows_regions = self._knows_regions or regions is not None
         if regions is not None:
             return self._with_regions(exchange, model, plan, inputs, request_id, received_ns)
