@@ -97,6 +97,16 @@ def test_inputs_and_outputs_are_filled_on_their_own(tmp_path: Path) -> None:
     assert (shape_of(given.input), list(given.output[0].dims)) == ([("X", "TYPE_FP32", [3])], [-1])
 
 
+BOTH = """input { name: "X" data_type: TYPE_FP32 dims: [ 3 ] } output { name: "Y" data_type: TYPE_FP32 dims: [ 3 ] }"""
+
+
+@pytest.mark.parametrize("batch", ["", "max_batch_size: 7 "])
+def test_nothing_is_added_to_a_configuration_with_inputs_and_outputs(tmp_path: Path, batch: str) -> None:
+    """Above all no dynamic batching: such a model runs requests one by one, as those who wrote it expect."""
+    path = onnx_models.double(tmp_path / "m.onnx")
+    assert completed(path, batch + BOTH) == config('backend: "onnxruntime" ' + batch + BOTH)
+
+
 def test_full_shapes_in_the_configuration_mean_no_batching(tmp_path: Path) -> None:
     path = onnx_models.double(tmp_path / "m.onnx")
     message = completed(path, 'input { name: "X" data_type: TYPE_FP32 dims: [ -1, 3 ] }')

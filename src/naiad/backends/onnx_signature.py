@@ -64,9 +64,12 @@ def _tensor(node: Any, required: bool) -> ModelTensor:
 def complete(config: Any, graph: GraphSignature, default_max_batch_size: int) -> None:
     """Fill max_batch_size, dynamic_batching, input and output of a ``ModelConfig`` message where they are open.
 
-    Source: auto-complete of the reference's onnxruntime backend. One difference: a configuration that lists tensors
-    with the full rank of the graph means a model without a batch dimension, and stays so.
+    Source: auto-complete of the reference's onnxruntime backend. A configuration that lists inputs and outputs is
+    complete, so that nothing is added to it, no batching either. One difference: a configuration that lists one of
+    the two with the full rank of the graph means a model without a batch dimension, and stays so.
     """
+    if (config.input or config.batch_input) and config.output:
+        return
     _complete_batching(config, graph, default_max_batch_size)
     batching = config.max_batch_size > 0
     hidden = _hidden(config)
