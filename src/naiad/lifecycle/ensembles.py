@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -83,6 +84,8 @@ class Ensembles:
         self._lacking: dict[str, ModelSpec] = {}
         # Models that were loaded for an ensemble, and that nobody asked for otherwise.
         self._brought: set[str] = set()
+        # Members of ensembles that are being loaded.
+        self._awaited: Counter[str] = Counter()
         self._is_looking = False
         self._loads: set[asyncio.Task[None]] = set()
 
@@ -101,20 +104,24 @@ class Ensembles:
         if models is None or spec.ensemble is None:
             raise InternalError(f"there are no models that ensemble '{spec.name}' could be made of")
         failures: dict[str, NaiadError] = {}
-        for member in spec.ensemble.models:
-            try:
-                await self._bring(name, member, asker)
-            except CircularEnsembleError:
-                raise
-            except NaiadError as error:
-                failures[member] = error
         cache = self._cache_of(spec)
+        self._awaited.update(spec.ensemble.models)
         try:
-            self._check(spec, failures)
-            model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
-        except EnsembleError:
-            self._lacking[name] = spec
-            raise
+            for member in spec.ensemble.models:
+                try:
+                    await self._bring(name, member, asker)
+                except CircularEnsembleError:
+                    raise
+                except NaiadError as error:
+                    failures[member] = error
+            try:
+                self._check(spec, failures)
+                model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
+            except EnsembleError:
+                self._lacking[name] = spec
+                raise
+        finally:
+            self._awaited.subtract(spec.ensemble.models)
         config.model_transaction_policy.decoupled = model.spec.decoupled
         self._all.add(model)
         self._lacking.pop(name, None)
@@ -183,6 +190,18 @@ class Ensembles:
             return None
 
     # Changes
+
+    def awaits(self, name: str) -> bool:
+        """Whether an ensemble that is being loaded needs the model of that name, as a member or inside of one."""
+        waiting, seen = list(+self._awaited), set[str]()
+        while waiting:
+            entry = self._entry(waiting.pop())
+            if entry is None or entry.name in seen:
+                continue
+            seen.add(entry.name)
+            ensemble = entry.serving.spec.ensemble if entry.serving is not None else None
+            waiting += ensemble.models if ensemble is not None else ()
+        return name in seen
 
     def wanted(self, name: str) -> None:
         """Somebody asks for a model to be loaded: it stays when an ensemble goes that it is part of."""
