@@ -28,17 +28,19 @@ def ready(found: House) -> set[str]:
     return {model.name for model in found.engine.loaded_models()}
 
 
-def chained(*members: str) -> str:
-    """An ensemble of models one behind the other."""
-    io = 'name: "%s" data_type: TYPE_FP32 dims: [ 1 ]'
+def chained(*members: str, beside: str = "") -> str:
+    """An ensemble of models one behind the other, and of one beside them that gives EXTRA."""
+    tensor = '{ name: "%s" data_type: TYPE_FP32 dims: [ 1 ] }'
     names = ["INPUT0", *(f"t{n}" for n in range(1, len(members))), "OUTPUT0"]
+    taken = [*zip(members, names, names[1:], strict=False)] + ([(beside, "INPUT0", "EXTRA")] if beside else [])
     steps = [
-        f'{{ model_name: "{member}" model_version: -1 input_map {{ key: "INPUT0" value: "{names[n]}" }} '
-        f'output_map {{ key: "OUTPUT0" value: "{names[n + 1]}" }} }}'
-        for n, member in enumerate(members)
+        f'{{ model_name: "{member}" model_version: -1 input_map {{ key: "INPUT0" value: "{read}" }} '
+        f'output_map {{ key: "OUTPUT0" value: "{written}" }} }}'
+        for member, read, written in taken
     ]
+    outputs = [tensor % name for name in ("OUTPUT0", *(["EXTRA"] if beside else []))]
     return (
-        f'platform: "ensemble" max_batch_size: 4 input [ {{ {io % "INPUT0"} }} ] output [ {{ {io % "OUTPUT0"} }} ] '
+        f'platform: "ensemble" max_batch_size: 4 input [ {tensor % "INPUT0"} ] output [ {", ".join(outputs)} ] '
         f"ensemble_scheduling {{ step [ {', '.join(steps)} ] }}"
     )
 
@@ -182,6 +184,26 @@ def test_no_member_of_an_ensemble_goes_while_that_is_loaded(tmp_path: Path) -> N
             await found.manager.load_model("outer")
             assert ready(found) == {"quick", "late", "inner", "outer"}
             await until(lambda: not ready(found))
+
+    run(scenario())
+
+
+def test_a_member_that_is_seldom_needed_stays_while_its_ensemble_is_asked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path, memory=MemorySettings(idle_s=5)) as found:
+            for name in ("often", "seldom", "unused"):
+                found.write(name, CONFIG)
+            found.write("inner", chained("seldom"))
+            found.write("outer", chained("often", beside="inner"))
+            for name in ("outer", "unused"):
+                await found.manager.load_model(name)
+            for entry in found.manager.entries.values():
+                entry.loaded_ms -= 10_000
+            # OUTPUT0 is all that is asked for.
+            await infer(found, "outer", 1)
+            assert found.manager.entries["seldom"].loaded()[0].statistics.last_inference_ms == 0
+            found.manager.memory.evict_idle()
+            assert ready(found) == {"often", "seldom", "inner", "outer"}
 
     run(scenario())
 

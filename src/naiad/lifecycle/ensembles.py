@@ -193,15 +193,26 @@ class Ensembles:
 
     def awaits(self, name: str) -> bool:
         """Whether an ensemble that is being loaded needs the model of that name, as a member or inside of one."""
-        waiting, seen = list(+self._awaited), set[str]()
+        return name in self._all_of(+self._awaited)
+
+    def inside(self, name: str) -> set[str]:
+        """The models that an ensemble which serves is made of, and those inside of these; nothing for other models."""
+        entry = self._owner.entries.get(name)
+        return self._all_of(self._members(entry)) if entry is not None else set()
+
+    def _all_of(self, members: Iterable[str]) -> set[str]:
+        waiting, found = list(members), set[str]()
         while waiting:
             entry = self._entry(waiting.pop())
-            if entry is None or entry.name in seen:
-                continue
-            seen.add(entry.name)
-            ensemble = entry.serving.spec.ensemble if entry.serving is not None else None
-            waiting += ensemble.models if ensemble is not None else ()
-        return name in seen
+            if entry is not None and entry.name not in found:
+                found.add(entry.name)
+                waiting += self._members(entry)
+        return found
+
+    @staticmethod
+    def _members(entry: ModelEntry) -> Iterable[str]:
+        ensemble = entry.serving.spec.ensemble if entry.serving is not None else None
+        return ensemble.models if ensemble is not None else ()
 
     def wanted(self, name: str) -> None:
         """Somebody asks for a model to be loaded: it stays when an ensemble goes that it is part of."""

@@ -125,6 +125,7 @@ class ModelManager:
             self._retire_model,
             self._retirements.models,
             is_awaited=self._ensembles.awaits,
+            inside=self._ensembles.inside,
         )
 
     # At the start

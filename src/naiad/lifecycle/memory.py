@@ -66,6 +66,7 @@ class ModelMemory:
         retire: lets a model go, told why.
         retiring: those that are on their way out.
         is_awaited: an ensemble that is being loaded needs the model of that name, so it is not idle.
+        inside: the models that an ensemble is made of: they are used whenever it is.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class ModelMemory:
         retiring: Collection[LoadedVersion],
         clock: Clock | None = None,
         is_awaited: Callable[[str], bool] = lambda name: False,
+        inside: Callable[[str], Iterable[str]] = lambda name: (),
     ) -> None:
         self.evictions: Counter[str] = Counter()
         self.budget_bytes = settings.budget_bytes
@@ -86,6 +88,7 @@ class ModelMemory:
         self._retire = retire
         self._retiring = retiring
         self._is_awaited = is_awaited
+        self._inside = inside
         self._is_starting = False
         self._started_ms = 0
         self._clock = clock or SystemClock()
@@ -121,7 +124,15 @@ class ModelMemory:
         return sum(held_bytes(m for m in self._retiring if (m.namespace, m.name) == name) for name in names)
 
     def _residents(self) -> list[Resident]:
-        return [_resident(entry, self._has_to_stay(name)) for name, entry in self._entries.items() if entry.serving]
+        found = {
+            name: _resident(entry, self._has_to_stay(name)) for name, entry in self._entries.items() if entry.serving
+        }
+        # A step may run seldom, or answers may be kept: when a member goes, so does the ensemble.
+        for name, ensemble in list(found.items()):
+            for member in self._inside(name):
+                if member in found and found[member].last_used_ms < ensemble.last_used_ms:
+                    found[member] = found[member]._replace(last_used_ms=ensemble.last_used_ms)
+        return list(found.values())
 
     # Loads
 
