@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from execution.models import Caller as PlainCaller
@@ -14,11 +16,15 @@ from naiad.execution.held_back import BACKLOG_DELAY, DELAY
 strategies = pytest.mark.parametrize("oldest", [False, True], ids=["direct", "oldest"])
 
 
-def test_a_dynamic_batcher_waits_once_for_so_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("max_batch_bytes", [0, 1000], ids=["plain", "with a limit"])
+def test_a_dynamic_batcher_waits_once_for_so_many_requests(
+    monkeypatch: pytest.MonkeyPatch, max_batch_bytes: int
+) -> None:
     monkeypatch.setenv(DELAY, "3")
 
     async def test() -> None:
-        with plain_loaded(spec(batching=BatchingSpec((8,))), negate) as model:
+        limited = replace(spec(batching=BatchingSpec((8,))), max_batch_bytes=max_batch_bytes)
+        with plain_loaded(limited, negate) as model:
             first = [PlainCaller(1.0), PlainCaller(2.0)]
             for caller in first:
                 model.submit(caller)

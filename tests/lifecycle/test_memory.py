@@ -13,6 +13,7 @@ from lifecycle.explicit_house import CONFIG, House, answered, caller, house, par
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
 from naiad.lifecycle.demand import Demand, ModelNotLoadedError
 from naiad.lifecycle.memory import MemorySettings, entry_bytes
+from naiad.repository.catalog import Catalog
 
 GB = 1 << 30
 """So that what is measured of such small models counts for nothing."""
@@ -25,6 +26,23 @@ def sized(size: int, more: str = "") -> str:
 
 def ready(found: House) -> set[str]:
     return {model.name for model in found.engine.loaded_models()}
+
+
+def chained(*members: str, beside: str = "") -> str:
+    """An ensemble of models one behind the other, and of one beside them that gives EXTRA."""
+    tensor = '{ name: "%s" data_type: TYPE_FP32 dims: [ 1 ] }'
+    names = ["INPUT0", *(f"t{n}" for n in range(1, len(members))), "OUTPUT0"]
+    taken = [*zip(members, names, names[1:], strict=False)] + ([(beside, "INPUT0", "EXTRA")] if beside else [])
+    steps = [
+        f'{{ model_name: "{member}" model_version: -1 input_map {{ key: "INPUT0" value: "{read}" }} '
+        f'output_map {{ key: "OUTPUT0" value: "{written}" }} }}'
+        for member, read, written in taken
+    ]
+    outputs = [tensor % name for name in ("OUTPUT0", *(["EXTRA"] if beside else []))]
+    return (
+        f'platform: "ensemble" max_batch_size: 4 input [ {tensor % "INPUT0"} ] output [ {", ".join(outputs)} ] '
+        f"ensemble_scheduling {{ step [ {', '.join(steps)} ] }}"
+    )
 
 
 async def infer(found: House, name: str, value: float) -> None:
@@ -149,6 +167,56 @@ def test_a_storm_of_requests_loads_and_unloads_keeps_to_the_budget_and_loses_not
             assert found.engine.demand is not None
             assert found.engine.demand.waiting == 0
             assert sum(entry_bytes(entry) for entry in found.manager.entries.values()) <= 100 * GB
+
+    run(scenario())
+
+
+def test_no_member_of_an_ensemble_goes_while_that_is_loaded(tmp_path: Path) -> None:
+    """Idle is told after a second here; the last member takes longer than that to load, and so does the whole."""
+
+    async def scenario() -> None:
+        async with house(tmp_path, memory=MemorySettings(idle_s=1)) as found:
+            found.write("quick", CONFIG)
+            found.write("late", CONFIG + parameter("creation_delay_sec", 1.6))
+            found.write("inner", chained("quick"))
+            found.write("outer", chained("inner", "late"))
+            found.manager.memory.start()
+            await found.manager.load_model("outer")
+            assert ready(found) == {"quick", "late", "inner", "outer"}
+            await until(lambda: not ready(found))
+
+    run(scenario())
+
+
+def test_a_member_that_is_seldom_needed_stays_while_its_ensemble_is_asked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path, memory=MemorySettings(idle_s=5)) as found:
+            for name in ("often", "seldom", "unused"):
+                found.write(name, CONFIG)
+            found.write("inner", chained("seldom"))
+            found.write("outer", chained("often", beside="inner"))
+            for name in ("outer", "unused"):
+                await found.manager.load_model(name)
+            for entry in found.manager.entries.values():
+                entry.loaded_ms -= 10_000
+            # OUTPUT0 is all that is asked for.
+            await infer(found, "outer", 1)
+            assert found.manager.entries["seldom"].loaded()[0].statistics.last_inference_ms == 0
+            found.manager.memory.evict_idle()
+            assert ready(found) == {"often", "seldom", "inner", "outer"}
+
+    run(scenario())
+
+
+def test_no_model_goes_before_the_start_is_over(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path, memory=MemorySettings(idle_s=1)) as found:
+            found.write("quick", CONFIG)
+            found.write("late", CONFIG + parameter("creation_delay_sec", 1.6))
+            catalog = Catalog((found.repository,))
+            await found.manager.load_all([catalog.find(name) for name in ("quick", "late")])
+            assert ready(found) == {"quick", "late"}
+            await until(lambda: not ready(found))
 
     run(scenario())
 

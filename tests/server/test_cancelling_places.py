@@ -1,9 +1,10 @@
-"""Why a caller goes, crossed with where its request is by then: it leaves there at once, and counts once, by its reason."""
+"""Why a caller goes, crossed with where its request is by then: it is gone at once, and counts once, by its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,9 @@ dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 600
 """
 
 
+NONE: Mapping[str, int] = MappingProxyType({})
+
+
 class Place(NamedTuple):
     """Where a request to ``model`` is.
 
@@ -37,8 +41,8 @@ class Place(NamedTuple):
     model: str
     blocked: str = ""
     runs: bool = False
-    waits: dict[str, int] = {}
-    failures: dict[str, int] = {}
+    waits: Mapping[str, int] = NONE
+    failures: Mapping[str, int] = NONE
 
 
 PLACES = {

@@ -17,6 +17,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
+from backends.python_models import HEAD
 from server.ensembles import I_TO_O, chain, step, write_ensemble, write_identity
 from server.models import identity, tensor
 from server.running import RunningServer, serving, until
@@ -417,3 +418,32 @@ def test_steps_are_traced_as_children(tmp_path: Path, repository: Path) -> None:
     }
     assert times["outer"][0] == "HTTP_RECV_START"
     assert {"REQUEST_START", "QUEUE_START", "REQUEST_END"} <= set(times["same"])
+
+
+@pytest.mark.parametrize("routes", [False, True], ids=["plain", "with routes"])
+def test_a_kept_answer_goes_with_a_change_of_any_model_inside(tmp_path: Path, routes: bool) -> None:
+    """Also of one inside of a member, which stays itself."""
+    models = tmp_path / "models"
+    write_python(models, "adds", ADDS, tensor("INPUT0", "TYPE_INT32", "-1"))
+    write_ensemble(models, "inner", *chain("adds"))
+    write_ensemble(models, "middle", step("inner", {"IN": "IN"}, {"OUT": "OUT"}))
+    kept = "response_cache { enable: true }"
+    write_ensemble(models, "outer", step("middle", {"IN": "IN"}, {"OUT": "OUT"}), extra=kept)
+    options = ("--cache-config", "local,size=100000", "--model-control-mode", "explicit", "--load-model", "outer")
+    with serving(tmp_path / "log", "--model-repository", models, *options) as server:
+        if routes:
+            for name in ("adds", "inner"):
+                split = {"split": {"1": 1}}
+                assert server.post(f"/v2/repository/models/{name}/load", {}).status == 200
+                assert server.post(f"/v2/models/{name}/routes", split).status == 200
+
+        def answer() -> int:
+            return int(server.infer("outer", ROW).json()["outputs"][0]["data"][0])
+
+        assert [answer(), answer()] == [2, 2]
+        assert server.statistics("outer")["inference_stats"]["cache_hit"]["count"] == 1
+        source = models / "adds" / "1" / "model.py"
+        for more in (2, 3):
+            source.write_text((HEAD + ADDS).replace("x + 1", f"x + {more}"))
+            assert load(server, "adds").status == 200
+            assert [answer(), answer()] == [1 + more] * 2

@@ -16,14 +16,15 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from backends.python_models import HEAD
+from backends.python_models import HEAD, write_python_model
 from server.ensembles import chain, step, write_ensemble, write_identity
 from server.models import identity, tensor, write_model
 from server.otlp_collector import collecting
 from server.running import RunningServer, serving, until
 from server.test_batching_together import FLAT_GRAPH, GRAPH, PADDED, RAGGED, SCATTERED
 from server.test_ensembles import ADDS, ON_CPU, SILENT, _input, write_python
-from server.versioned import write_onnx
+from server.versioned import SCALES, parameter, write_onnx
+from server.versioned import write_python as write_scales
 
 ROW = {"inputs": [_input([[1]])]}
 FLOATS = ({"IN": "TYPE_FP32 -1"}, {"OUT": "TYPE_FP32 -1"})
@@ -53,6 +54,26 @@ class TritonPythonModel:
         return answers
 """
 # Waits for as many milliseconds as its input says.
+# Waits for a file.
+GATED = """
+class TritonPythonModel:
+    def execute(self, requests):
+        folder = os.path.dirname(__file__)
+        open(os.path.join(folder, "begun"), "w").close()
+        end = time.time() + 20
+        while time.time() < end and not os.path.exists(os.path.join(folder, "go")):
+            time.sleep(0.001)
+        tensors = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)]) for x in tensors]
+"""
+# Ends once there is a file, or the server does not wait any longer.
+ENDS = """
+    def finalize(self):
+        end = time.time() + 20
+        file = os.path.join(os.path.dirname(os.path.dirname(__file__)), "may_end")
+        while time.time() < end and not os.path.exists(file):
+            time.sleep(0.001)
+"""
 SLEEPS = ADDS.replace("y = x + 1 if", "time.sleep(x.max() / 1000); y = x + 1 if")
 
 
@@ -315,6 +336,34 @@ def test_a_step_follows_the_routes_of_its_model(tmp_path: Path, load: tuple[str,
             assert set().union(*(found.result() for found in asked)) <= {2.0, 4.0, 6.0}
         route(split=None)
         assert factor() == 6
+
+
+def test_a_step_stays_with_the_versions_of_a_route_that_its_request_began_with(tmp_path: Path) -> None:
+    """They are loaded anew while the step before is at work, and would take long to end."""
+    models = tmp_path / "models"
+    gate = write_python_model(models, "gated", GATED) / "1"
+    folder = write_scales(models, "scales", 2, SCALES + ENDS, "max_batch_size: 4" + parameter("route.split", "1:1,2:1"))
+    pairs = {"IN": "TYPE_FP32 2"}, {"OUT": "TYPE_FP32 2"}
+    steps = [step("gated", {"X": "IN"}, {"Y": "t"}), step("scales", {"X": "t"}, {"Y": "OUT"})]
+    write_ensemble(models, "both", *steps, inputs=pairs[0], outputs=pairs[1], batch=4)
+    options = ("--model-control-mode", "explicit", "--load-model", "both")
+    body = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 1.0]}]}
+    with serving(tmp_path / "log", "--model-repository", models, *options) as server, ThreadPoolExecutor(1) as callers:
+        asked = callers.submit(server.infer, "both", body)
+        until((gate / "begun").exists, 10, "the first step is at work")
+        config = folder / "config.pbtxt"
+        config.write_text(config.read_text() + 'metric_tags { key: "a" value: "b" }')
+        assert server.post("/v2/repository/models/scales/load", {}).status == 200
+        # Answered by the versions of now.
+        direct = {"inputs": [body["inputs"][0] | {"name": "X"}]}
+        assert server.infer("scales", direct).status == 200
+        (gate / "go").touch()
+        answer = asked.result(20)
+        assert answer.status == 200, answer.body
+        assert answer.json()["outputs"][0]["data"][0] in (1.0, 2.0)
+        (folder / "may_end").touch()
+        for version in (1, 2):
+            server.wait_for(f"successfully unloaded 'scales' version {version}")
 
 
 # Spans

@@ -19,7 +19,7 @@ from naiad.execution.batch import Batch
 from naiad.execution.batch_strategy import CustomBatching
 from naiad.execution.ensemble_step import tell_batch
 from naiad.execution.gather import gather, is_small
-from naiad.execution.held_back import dynamic_batcher_kind
+from naiad.execution.held_back import dynamic_batcher_kind, limited_batcher_kind
 from naiad.execution.instances import AnyInstance
 from naiad.execution.process import ProcessInstance
 from naiad.execution.regrouping import Place
@@ -29,7 +29,7 @@ from naiad.execution.timer import LoopTimer
 from naiad.execution.waiting_time import WaitingTime
 from naiad.request import InferRequest
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
-from naiad.scheduling.limited_batch import BatchLimit, ByteLimit, LimitedBatcher
+from naiad.scheduling.limited_batch import BatchLimit, ByteLimit
 from naiad.scheduling.policy_queue import PolicyQueue
 
 
@@ -246,5 +246,5 @@ def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None, strategy: CustomBa
     if strategy is not None:
         limits.append(strategy)
     if limits:
-        return LimitedBatcher(spec.batching, spec.max_batch_size, queue, limits)
+        return limited_batcher_kind()(spec.batching, spec.max_batch_size, queue, limits)
     return dynamic_batcher_kind()(spec.batching, spec.max_batch_size, queue)

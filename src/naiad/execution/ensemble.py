@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 from time import monotonic_ns
+from typing import Final
 
 from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
@@ -31,6 +33,8 @@ from naiad.scheduling.ensemble_graph import EnsembleError, Graph, depth
 from naiad.telemetry.custom_metrics import CustomMetrics
 from naiad.telemetry.statistics import ModelStatistics
 from naiad.telemetry.tracing import Sampler
+
+_CHANGES: Final = count(1)
 
 
 class EnsembleModel:
@@ -75,6 +79,8 @@ class EnsembleModel:
         self.spec = _with_graph(spec, self._members.graph)
         # Those that requests began with before others took their place.
         self._earlier: list[Members] = []
+        self._changed = next(_CHANGES)
+        self._seen_inside = 0
         self._cache = self._new_cache()
         self._pace = Pace(spec.ensemble.max_inflight if spec.ensemble is not None else 0)
         self._reshapes = any(tensor.reshape is not None for tensor in spec.inputs.values())
@@ -135,6 +141,7 @@ class EnsembleModel:
             self._members.let_go()
         self._earlier = [members for members in (*self._earlier, self._members) if members.runs]
         self._members = fresh
+        self._changed = next(_CHANGES)
         # Other members may answer in another way.
         self._cache = self._new_cache()
 
@@ -142,6 +149,32 @@ class EnsembleModel:
         """A model is being unloaded; where it is a member, requests that began with it still find it."""
         for members in (*self._earlier, self._members):
             members.forget(model)
+
+    @property
+    def changed(self) -> int:
+        """As ``ServingModel.changed``: of its members, and of those inside of them."""
+        if not self._stopping and not self._members.are_current():
+            self._renew()
+        return max(self._changed, self._changed_inside())
+
+    def _changed_inside(self) -> int:
+        return max((target.changed for target in self.members if target.spec.ensemble is not None), default=0)
+
+    def _cache_for(self, request: InferRequest) -> ModelCache | None:
+        """Where to look a request up whose members are those of now; None for nowhere."""
+        if self._cache is None or request.terms.correlation_id:
+            # What a sequence gets depends on what came before, and its steps have to see each request.
+            return None
+        try:
+            inside = self._changed_inside()
+        except NaiadError:
+            # The step that meets it says where it was.
+            return None
+        if inside != self._seen_inside:
+            # Ensembles among its members have other members now.
+            self._seen_inside = inside
+            self._cache = self._new_cache()
+        return self._cache
 
     def _new_cache(self) -> ModelCache | None:
         if self._store is None or self.spec.decoupled:
@@ -203,8 +236,7 @@ class EnsembleModel:
             self._renew()
             members = self._members
         plan = members.plan(request)
-        # What a sequence gets depends on what came before, and its steps have to see each request.
-        cache = self._cache if not request.terms.correlation_id else None
+        cache = None if self._cache is None else self._cache_for(request)
         if cache is not None and (outputs := cache.look_up(request)) is not None:
             self._answers.respond_kept(request, outputs)
             return

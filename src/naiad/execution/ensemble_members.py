@@ -201,8 +201,8 @@ def as_outside(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
         return array.reshape(shape)
     except ValueError:
         raise BackendError(
-            f"output '{tensor.name}' of ensemble '{spec.name}' has shape {list(array.shape)}, which does not reshape to "
-            f"{list(shape)}"
+            f"output '{tensor.name}' of ensemble '{spec.name}' has shape {list(array.shape)}, which does not reshape "
+            f"to {list(shape)}"
         ) from None
 
 

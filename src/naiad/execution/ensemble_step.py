@@ -62,11 +62,10 @@ class StepRequest(InferRequest):
     @property
     def memory(self) -> int:
         """As ``InferRequest.memory``; counted when it is asked for, once."""
-        try:
-            return self._memory
-        except AttributeError:
-            self._memory = memory_of(self.inputs)
-            return self._memory
+        found: int | None = getattr(self, "_memory", None)
+        if found is None:
+            found = self._memory = memory_of(self.inputs)
+        return found
 
     def aim(self, recipient: Recipient) -> None:
         """Another version answers."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from naiad.request import InferRequest
 from naiad.scheduling.batch import Decision, DynamicBatcher
+from naiad.scheduling.limited_batch import LimitedBatcher
 from naiad.scheduling.sequence_batch import NOTHING, SequenceBatcher, SequenceDecision
 from naiad.scheduling.sequences import Sequence
 
@@ -30,6 +31,11 @@ def dynamic_batcher_kind() -> type[DynamicBatcher]:
     return HeldDynamicBatcher if _count(DELAY) else DynamicBatcher
 
 
+def limited_batcher_kind() -> type[LimitedBatcher]:
+    """The class of dynamic batchers whose batches have further limits."""
+    return HeldLimitedBatcher if _count(DELAY) else LimitedBatcher
+
+
 def held_back(batcher: SequenceBatcher) -> SequenceBatcher:
     """``batcher``, held back if the environment says so."""
     requests, backlog = _count(DELAY), _count(BACKLOG_DELAY)
@@ -48,6 +54,10 @@ class HeldDynamicBatcher(DynamicBatcher):
                 return _NOTHING
             self._is_open = True
         return super().take(now_ns)
+
+
+class HeldLimitedBatcher(HeldDynamicBatcher, LimitedBatcher):
+    """The same for a batcher with limits."""
 
 
 class HeldSequenceBatcher:

@@ -116,6 +116,11 @@ class LoadedModel:
         return queue, ChildEvents(self.spec, self._answers, queue)
 
     @property
+    def changed(self) -> int:
+        """As ``ServingModel.changed``: nothing behind it changes."""
+        return 0
+
+    @property
     def in_flight(self) -> int:
         """Requests that were accepted, or are expected, and not answered for good."""
         return self._answers.in_flight

@@ -37,6 +37,14 @@ class ServingModel(Recipient, Protocol):
     def regions_from(self) -> int:
         """Inputs of so many bytes and more may be a ``RegionTensor``, as in ``LoadedModel``."""
 
+    @property
+    def changed(self) -> int:
+        """A number that grows whenever what answers behind it changes, while it stays the same itself.
+
+        Raises:
+            NaiadError: something that it needs is not there.
+        """
+
     def check_room(self, size: int) -> None:
         """As ``LoadedModel.check_room``."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -83,6 +84,8 @@ class Ensembles:
         self._lacking: dict[str, ModelSpec] = {}
         # Models that were loaded for an ensemble, and that nobody asked for otherwise.
         self._brought: set[str] = set()
+        # Members of ensembles that are being loaded.
+        self._awaited: Counter[str] = Counter()
         self._is_looking = False
         self._loads: set[asyncio.Task[None]] = set()
 
@@ -101,20 +104,24 @@ class Ensembles:
         if models is None or spec.ensemble is None:
             raise InternalError(f"there are no models that ensemble '{spec.name}' could be made of")
         failures: dict[str, NaiadError] = {}
-        for member in spec.ensemble.models:
-            try:
-                await self._bring(name, member, asker)
-            except CircularEnsembleError:
-                raise
-            except NaiadError as error:
-                failures[member] = error
         cache = self._cache_of(spec)
+        self._awaited.update(spec.ensemble.models)
         try:
-            self._check(spec, failures)
-            model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
-        except EnsembleError:
-            self._lacking[name] = spec
-            raise
+            for member in spec.ensemble.models:
+                try:
+                    await self._bring(name, member, asker)
+                except CircularEnsembleError:
+                    raise
+                except NaiadError as error:
+                    failures[member] = error
+            try:
+                self._check(spec, failures)
+                model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
+            except EnsembleError:
+                self._lacking[name] = spec
+                raise
+        finally:
+            self._awaited.subtract(spec.ensemble.models)
         config.model_transaction_policy.decoupled = model.spec.decoupled
         self._all.add(model)
         self._lacking.pop(name, None)
@@ -183,6 +190,29 @@ class Ensembles:
             return None
 
     # Changes
+
+    def awaits(self, name: str) -> bool:
+        """Whether an ensemble that is being loaded needs the model of that name, as a member or inside of one."""
+        return name in self._all_of(+self._awaited)
+
+    def inside(self, name: str) -> set[str]:
+        """The models that an ensemble which serves is made of, and those inside of these; nothing for other models."""
+        entry = self._owner.entries.get(name)
+        return self._all_of(self._members(entry)) if entry is not None else set()
+
+    def _all_of(self, members: Iterable[str]) -> set[str]:
+        waiting, found = list(members), set[str]()
+        while waiting:
+            entry = self._entry(waiting.pop())
+            if entry is not None and entry.name not in found:
+                found.add(entry.name)
+                waiting += self._members(entry)
+        return found
+
+    @staticmethod
+    def _members(entry: ModelEntry) -> Iterable[str]:
+        ensemble = entry.serving.spec.ensemble if entry.serving is not None else None
+        return ensemble.models if ensemble is not None else ()
 
     def wanted(self, name: str) -> None:
         """Somebody asks for a model to be loaded: it stays when an ensemble goes that it is part of."""

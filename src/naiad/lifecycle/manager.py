@@ -118,7 +118,15 @@ class ModelManager:
         self._meters: set[LoadMeter] = set()
         self._ensembles = Ensembles(self, settings)
         self.demand = Demand(self, memory.demand_s) if memory.demand_s else None
-        self.memory = ModelMemory(self.entries, memory, self._is_held, self._retire_model, self._retirements.models)
+        self.memory = ModelMemory(
+            self.entries,
+            memory,
+            self._is_held,
+            self._retire_model,
+            self._retirements.models,
+            is_awaited=self._ensembles.awaits,
+            inside=self._ensembles.inside,
+        )
 
     # At the start
 
@@ -128,7 +136,8 @@ class ModelManager:
         for source in found:
             self._entry(source.key)
         self.memory.start()
-        await asyncio.gather(*(self._load_source(source) for source in found))
+        with self.memory.starting():
+            await asyncio.gather(*(self._load_source(source) for source in found))
         self.loaded = True
 
     def refuse(self, name: str, problem: NaiadError) -> None:

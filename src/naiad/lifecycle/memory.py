@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +65,8 @@ class ModelMemory:
         is_held: a model must stay, whatever it is used for: told its name.
         retire: lets a model go, told why.
         retiring: those that are on their way out.
+        is_awaited: an ensemble that is being loaded needs the model of that name, so it is not idle.
+        inside: the models that an ensemble is made of: they are used whenever it is.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class ModelMemory:
         retire: Callable[[ModelEntry, str], None],
         retiring: Collection[LoadedVersion],
         clock: Clock | None = None,
+        is_awaited: Callable[[str], bool] = lambda name: False,
+        inside: Callable[[str], Iterable[str]] = lambda name: (),
     ) -> None:
         self.evictions: Counter[str] = Counter()
         self.budget_bytes = settings.budget_bytes
@@ -83,6 +87,10 @@ class ModelMemory:
         self._is_held = is_held
         self._retire = retire
         self._retiring = retiring
+        self._is_awaited = is_awaited
+        self._inside = inside
+        self._is_starting = False
+        self._started_ms = 0
         self._clock = clock or SystemClock()
         # Of each load under way, what its model will hold in the end.
         self._targets: dict[str, tuple[ModelEntry, int]] = {}
@@ -116,7 +124,15 @@ class ModelMemory:
         return sum(held_bytes(m for m in self._retiring if (m.namespace, m.name) == name) for name in names)
 
     def _residents(self) -> list[Resident]:
-        return [_resident(entry, self._has_to_stay(name)) for name, entry in self._entries.items() if entry.serving]
+        found = {
+            name: _resident(entry, self._has_to_stay(name)) for name, entry in self._entries.items() if entry.serving
+        }
+        # A step may run seldom, or answers may be kept: when a member goes, so does the ensemble.
+        for name, ensemble in list(found.items()):
+            for member in self._inside(name):
+                if member in found and found[member].last_used_ms < ensemble.last_used_ms:
+                    found[member] = found[member]._replace(last_used_ms=ensemble.last_used_ms)
+        return list(found.values())
 
     # Loads
 
@@ -294,10 +310,24 @@ class ModelMemory:
             except Exception:
                 logger.exception("the memory of models could not be looked at")
 
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """While the server starts nobody can ask for a model, so none is idle: that is counted from the end on."""
+        self._is_starting = True
+        try:
+            yield
+        finally:
+            self._is_starting = False
+            self._started_ms = self._clock.wall_ms()
+
     def evict_idle(self) -> None:
         """Let those go that nobody used for too long."""
-        for resident in idle(self._residents(), self._clock.wall_ms(), self._idle_ms):
-            self._evict(resident.name, "idle", f"no request for {self._idle_ms // 1000} s")
+        now_ms = self._clock.wall_ms()
+        if self._is_starting or now_ms - self._started_ms < self._idle_ms:
+            return
+        for resident in idle(self._residents(), now_ms, self._idle_ms):
+            if not self._is_awaited(resident.name):
+                self._evict(resident.name, "idle", f"no request for {self._idle_ms // 1000} s")
 
     async def _share(self, entry: ModelEntry) -> None:
         """A model may have come into a process that others are in: each holds a part of it from now on."""

@@ -73,17 +73,19 @@ class Retirements:
 
     async def _drain(self, model: LoadedVersion) -> bool:
         """Wait until a model has answered all it accepted; False when the time of the server is over before."""
-        if model.is_drained:
-            return True
-        drained = asyncio.Event()
-        model.when_drained(drained.set)
-        waits = [asyncio.ensure_future(event.wait()) for event in (drained, self._hurry)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        return drained.is_set()
+        # Looked at again: the wait ends in a later turn of the loop than the one in which it was drained.
+        while not model.is_drained:
+            drained = asyncio.Event()
+            model.when_drained(drained.set)
+            waits = [asyncio.ensure_future(event.wait()) for event in (drained, self._hurry)]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+            if not drained.is_set():
+                return False
+        return True
 
     async def _close(self, model: LoadedVersion, folder: ModelFolder | None) -> bool:
         left_s = None if self._deadline is None else max(CLOSING_S, self._deadline - monotonic())

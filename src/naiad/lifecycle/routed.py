@@ -82,6 +82,11 @@ class RoutedModel:
         return "; ".join(f"version {m.version}: {m.problem}" for m, _ in self._shares if m.problem)
 
     @property
+    def changed(self) -> int:
+        """As ``ServingModel.changed``, of all its versions."""
+        return max((model.changed for model in self._versions.values()), default=0)
+
+    @property
     def budget(self) -> RequestBudget:
         """That of all models."""
         return self._budget

@@ -201,8 +201,9 @@ class Routing:
         for name in self._sequences.keys() - ({DEFAULT} | self.routes.aliases.keys()):
             del self._sequences[name]
         for gone in before:
-            gone.close()
+            # Whoever needs it still says so first, and it keeps the versions for them.
             self._forget(gone)
+            gone.close()
 
     def _resolve_default(self) -> None:
         split = self.routes.split or self._highest()
