@@ -62,10 +62,11 @@ def test_ids_and_facts_reach_the_model(tmp_path: Path) -> None:
 
 def test_steps_say_their_sequence_and_their_flags_themselves(tmp_path: Path) -> None:
     body = """
+    name = "InferenceRequest"
     return [
         pb_utils.InferenceResponse([
             pb_utils.Tensor("SAID", np.array([r.correlation_id(), r.flags()], np.uint64)),
-            pb_utils.Tensor("IDS", np.array([len(r.request_id()), r.timeout(), type(r).__name__ == "InferenceRequest"])),
+            pb_utils.Tensor("IDS", np.array([len(r.request_id()), r.timeout(), type(r).__name__ == name])),
             pb_utils.Tensor("OUT", r.inputs()[0].as_numpy() + r.inputs()[1].as_numpy()),
         ])
         for r in requests

@@ -1,4 +1,4 @@
-"""Steps of different sequences travel to a process in one piece where they are of one kind, and are told apart there."""
+"""Steps of different sequences travel to a process in one piece where they are of one kind, and are told apart."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from naiad.errors import NaiadError
 from naiad.wire.infer_header import InferHeader, parse_infer_header
 from naiad.wire.infer_message import read_message
+from naiad.wire.infer_plan import MAX_PLAN_KEY, MAX_PLANS
 from naiad.wire.infer_proto import scan
 from naiad.wire.sequence_plans import SequencePlans, cut_json, cut_proto
 from wire.infer_requests import Request, spoil
@@ -40,7 +41,8 @@ def test_json_of_another_sequence_is_found(number: int, other: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", ["0", "07", "-7", "7.0", "7e3", "+7", '"7"', "[7]", "null", "true", "", "  7", "7 ", str(10**19), "9" * 40]
+    "number",
+    ["0", "07", "-7", "7.0", "7e3", "+7", '"7"', "[7]", "null", "true", "", "  7", "7 ", str(10**19), "9" * 40],
 )
 def test_json_of_other_forms_is_left_to_the_parser(number: str) -> None:
     plans = SequencePlans[str](cut_json)
@@ -63,6 +65,17 @@ def test_json_of_other_forms_is_left_to_the_parser(number: str) -> None:
 )
 def test_what_cannot_be_told_apart_is_not_kept(description: bytes, sequence: int | str) -> None:
     assert not SequencePlans[str](cut_json).keep(description, "plan", sequence)
+
+
+def test_what_is_kept_is_bounded() -> None:
+    plans = SequencePlans[str](cut_json)
+    kept = [described(5, more=f',"timeout":{n}') for n in range(3 * MAX_PLANS)]
+    for raw in kept:
+        assert plans.keep(raw, "plan", 5)
+    assert 0 < sum(plans.find(raw) is not None for raw in kept) <= MAX_PLANS
+    long = described(5, more=f',"note":"{"x" * MAX_PLAN_KEY}"')
+    plans.keep(long, "plan", 5)
+    assert plans.find(long) is None
 
 
 def message(number: int, order: int = 0, **more: Any) -> Any:
