@@ -272,8 +272,13 @@ class Child:
             heads.append(request.id.encode())
         self.send(p.EXECUTE, batch, aligned(b"".join(heads)) + bytes(data))
 
-    def execute_alike(self, batch: int, requests: Sequence[Request], first: int = 1) -> None:
-        """Hand a batch over in one go, whose requests differ in their tensors' elements and in their ids alone."""
+    def execute_alike(
+        self, batch: int, requests: Sequence[Request], first: int = 1, steps: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        """Hand a batch over in one go, whose requests differ in their tensors' elements and in their ids alone.
+
+        ``steps``: the number of the sequence of each, and its flags, in which they differ as well.
+        """
         data = bytearray()
         forms = set()
         for request in requests:
@@ -281,12 +286,15 @@ class Child:
             forms.add(self.form({"inputs": described, "outputs": list(request.outputs), **request.terms}))
         (form,) = forms
         ids = b"\0".join(r.id.encode() for r in requests) if any(r.id for r in requests) else b""
-        head = p.ALIKE.pack(first, len(requests), form, len(ids), 0) + ids
-        self.send(p.EXECUTE_ALIKE, batch, aligned(head) + bytes(data))
+        said = b"".join(p.STEP.pack(*step, 0) for step in steps)
+        head = p.ALIKE.pack(first, len(requests), form, len(ids), 0) + said + ids
+        self.send(p.EXECUTE_STEPS if steps else p.EXECUTE_ALIKE, batch, aligned(head) + bytes(data))
 
-    def run_alike(self, requests: Sequence[Request], batch: int = 1) -> list[Mapping[str, Any]]:
+    def run_alike(
+        self, requests: Sequence[Request], batch: int = 1, steps: Sequence[tuple[int, int]] = ()
+    ) -> list[Mapping[str, Any]]:
         """Execute such a batch; the outputs of each request, from the frame that answers all at once."""
-        self.execute_alike(batch, requests)
+        self.execute_alike(batch, requests, steps=steps)
         frame = self.expect(p.RESPONSES_ALIKE, p.LOG)
         assert frame.number == batch
         count, number = p.COUNT.unpack_from(frame.payload)

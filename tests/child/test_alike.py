@@ -60,6 +60,32 @@ def test_ids_and_facts_reach_the_model(tmp_path: Path) -> None:
         assert [o["OUT"].tolist() for o in child.run_alike(requests)] == [[0], [1], [2]]
 
 
+def test_steps_say_their_sequence_and_their_flags_themselves(tmp_path: Path) -> None:
+    body = """
+    name = "InferenceRequest"
+    return [
+        pb_utils.InferenceResponse([
+            pb_utils.Tensor("SAID", np.array([r.correlation_id(), r.flags()], np.uint64)),
+            pb_utils.Tensor("IDS", np.array([len(r.request_id()), r.timeout(), type(r).__name__ == name])),
+            pb_utils.Tensor("OUT", r.inputs()[0].as_numpy() + r.inputs()[1].as_numpy()),
+        ])
+        for r in requests
+    ]
+    """
+    with child_of(write_execute(tmp_path, body)) as child:
+        terms = {"correlation_id": 99, "flags": 3, "timeout_us": 4}
+        steps = [(7, 1), (2**64 - 1, 0), (0, 2)]
+        for ids in (("", "", ""), ("", "one", "\u00fc!")):
+            requests = [
+                Request({"A": np.array([n]), "B": np.full((3, 1), n * 10)}, id=i, terms=terms)
+                for n, i in enumerate(ids)
+            ]
+            found = child.run_alike(requests, steps=steps)
+            assert [tuple(o["SAID"].tolist()) for o in found] == steps
+            assert [o["IDS"].tolist() for o in found] == [[len(i), 4, 1] for i in ids]
+            assert [o["OUT"].ravel().tolist() for o in found] == [[n * 11] * 3 for n in range(3)]
+
+
 @pytest.mark.parametrize(
     "response",
     [

@@ -331,6 +331,49 @@ def test_oldest_puts_the_requests_of_sequences_together_as_they_come() -> None:
 # Iterative
 
 
+def test_a_delay_ends_when_no_request_is_left_to_wait_for() -> None:
+    table = Table(oldest=True, slots=4, max_batch_size=4, max_queue_delay_ns=100 * US)
+    first = [table.send("a", start=True), table.send("b", start=True)]
+    assert table.take() == [], "others may begin as well"
+    table.wait(100)
+    assert table.take() == first
+    for request in first:
+        table.done(request)
+    second = [table.send("a")]
+    assert table.take() == [], "the other sequence may go on as well"
+    second.append(table.send("b"))
+    assert table.take() == second
+    table.done(second[0])
+    third = table.send("a")
+    assert table.take() == [third], "what runs can send nothing that would run now"
+
+
+def test_a_delay_lasts_while_a_sequence_has_just_begun() -> None:
+    table = Table(oldest=True, slots=4, max_batch_size=4, max_queue_delay_ns=100 * US)
+    request = table.send("a", start=True)
+    table.wait(99)
+    assert table.take() == []
+    table.wait(1)
+    assert table.take() == [request]
+    table.done(request)
+    table.wait(50)
+    begun = table.send("b", start=True)
+    later = table.send("a")
+    table.wait(99)
+    assert table.take() == []
+    table.wait(1)
+    assert table.take() == [begun, later]
+
+
+def test_iterative_requests_wait_for_the_whole_delay() -> None:
+    table = Table(oldest=True, slots=4, max_batch_size=4, max_queue_delay_ns=100 * US, iterative=True)
+    request = table.send(1)
+    table.wait(99)
+    assert table.take() == []
+    table.wait(1)
+    assert table.take() == [request]
+
+
 @strategies
 def test_a_request_that_is_given_back_runs_again_before_the_next(oldest: bool) -> None:
     table = Table(oldest=oldest, iterative=True)

@@ -59,6 +59,27 @@ def test_sequences_side_by_side_have_totals_of_their_own(client: Client, model: 
     assert in_flight(client.server, model) == 0
 
 
+@pytest.mark.parametrize("way", ["http", "grpc", "json"])
+def test_ids_of_any_size_are_told_apart(client: Client, way: str) -> None:
+    ids = [1, 9, 10, 127, 128, 2**31, 2**53 + 1, 2**62, 2**63 - 1, *([10**19 - 1, 10**19, 2**64 - 1] * (way != "grpc"))]
+
+    def step(sequence: int, value: int, start: bool = False, end: bool = False) -> int:
+        if way != "json":
+            return client.step(way, "oldest", sequence, value, start, end)
+        body = as_json(value, sequence, start, end)
+        answer = client.server.ask("POST", "/v2/models/oldest/infer", body)
+        assert answer.status == 200, answer.body
+        return int(json.loads(answer.body)["outputs"][0]["data"][0])
+
+    for first in range(0, len(ids), 6):
+        some = ids[first : first + 6]
+        assert [step(n, i, start=True) for i, n in enumerate(some, 1)] == [*range(1, len(some) + 1)]
+        assert [step(n, 10) for n in some] == [*range(11, len(some) + 11)]
+        assert [step(n, 10, end=True) for n in some] == [*range(21, len(some) + 21)]
+    with pytest.raises((Refused, AssertionError), match="must specify the START flag"):
+        step(ids[0], 1)
+
+
 def test_a_model_may_call_another_one_for_a_sequence(client: Client) -> None:
     # No more than have a slot: the one instance that calls waits for each answer.
     with ThreadPoolExecutor(4) as pool:

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from .outbound import Outbound
 
 MAX_CANCELLED = 4096
-_WORK = frozenset(
-    (protocol.EXECUTE_ALIKE, protocol.EXECUTE_STEPS, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE)
-)
+_WORK = frozenset((protocol.EXECUTE_ALIKE, protocol.EXECUTE_STEPS, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE))
 Work = Tuple[int, int, bytearray, Forms]
 """Kind, number and payload of a frame for the main thread, and the forms that were valid when it came."""
 

@@ -47,6 +47,7 @@ class SequenceDispatcher(Dispatcher):
         super().__init__(run_spec(spec), loop, answers)
         self._name = spec.name
         self._iterative = sequence.iterative
+        self._idle_ns = sequence.max_idle_ns
         self._strategy = held_back(make_sequence_batcher(sequence, spec.instance_count, spec.max_batch_size))
         self.sequences = self._strategy.sequences
         self._maker = StepMaker(spec, sequence)
@@ -70,16 +71,18 @@ class SequenceDispatcher(Dispatcher):
             InvalidArgumentError: it does not begin a sequence, and there is none with its id.
         """
         step = self._maker.make(request)
-        self._warn_of_restart(request)
-        step.sequence = self.sequences.push(step, self._name)
+        if request.terms.flags & SEQUENCE_START:
+            self._warn_of_restart(request)
+        sequence = step.sequence = self.sequences.push(step, self._name)
         self._steps[request] = step
-        self._place(step.sequence)
-        if step.sequence.slot is None:
+        if sequence.slot is None:
             self._watch()
+        else:
+            self._place(sequence)
 
     def _warn_of_restart(self, request: InferRequest) -> None:
         terms = request.terms
-        if terms.flags & SEQUENCE_START and not self._iterative and self.sequences.is_live(terms.correlation_id):
+        if not self._iterative and self.sequences.is_live(terms.correlation_id):
             logger.warning(
                 "sequence %s for model '%s' has a conflict. The previous sequence did not end before this sequence "
                 "start. Previous sequence will be terminated early.",
@@ -193,6 +196,13 @@ class SequenceDispatcher(Dispatcher):
         self.idle.append(instance)
         self.wake_later()
 
+    def freed(self, instance: AnyInstance) -> None:
+        """As ``Dispatcher.freed``; without a request there is nothing to look for."""
+        if len(self.sequences):
+            super().freed(instance)
+        elif instance not in self.passive:
+            self.idle.append(instance)
+
     def turn(self) -> None:
         """Hand batches out to the idle instances that have something to run."""
         self.turn_is_set = False
@@ -281,11 +291,14 @@ class SequenceDispatcher(Dispatcher):
         sequence = step.sequence
         if self._iterative and not sequence.waiting:
             self.sequences.end(sequence, 0)
-        following = self.sequences.finish(sequence, monotonic_ns())
-        self._place(sequence)
+        now_ns = monotonic_ns()
+        following = self.sequences.finish(sequence, now_ns)
+        if sequence.waiting:
+            self._place(sequence)
         if following is not None:
             self._place(following)
-        if not sequence.waiting:
+        if not sequence.waiting and not NEVER < self._settle_ns <= now_ns + self._idle_ns:
+            # Otherwise somebody looks before this sequence has been idle for too long.
             self._watch()
 
     # Time

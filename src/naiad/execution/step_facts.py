@@ -1,4 +1,4 @@
-"""What steps of all sequences have in common, and what each of them says beside: for batches that are described once."""
+"""What steps of all sequences have in common, and what each says beside: for batches that are described once."""
 
 from __future__ import annotations
 

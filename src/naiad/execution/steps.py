@@ -44,15 +44,17 @@ class SequenceMemory:
     Attributes:
         correlation: the value of its CORRID control.
         states: what its next request gets, by the names of the inputs.
-        terms, facts: of its last step, beside what they were made of: most steps have the same.
+        terms, facts: of its last step, made of ``given``, the terms of the request, and the ``shapes`` of its states;
+            most steps have the same.
     """
 
-    __slots__ = ("correlation", "facts", "made_of", "states", "terms")
+    __slots__ = ("correlation", "facts", "given", "shapes", "states", "terms")
 
     def __init__(self) -> None:
         self.correlation: Array | None = None
         self.states: Mapping[str, Array] = {}
-        self.made_of: tuple[object, ...] = ()
+        self.given: RequestTerms | None = None
+        self.shapes: object = None
         self.terms: RequestTerms | None = None
         self.facts: StepFacts | None = None
 
@@ -214,17 +216,20 @@ class StepMaker:
             inputs.update(memory.states)
             step.is_stateful = True
         step.inputs = inputs
-        step.terms = self._terms(step, memory, flags)
+        terms = memory.terms
+        if terms is None or memory.given is not request.terms or terms.flags != flags or self.states:
+            terms = self._terms(step, memory, flags)
+        step.terms = terms
         step.facts = memory.facts
         step.is_made = True
 
     def _terms(self, step: Step, memory: SequenceMemory, flags: int) -> RequestTerms:
         given = step.original.terms
         shapes = self.states.shapes(memory.states)
-        made_of = (given, flags, shapes)
-        if memory.terms is None or memory.made_of[0] is not given or memory.made_of[1:] != made_of[1:]:
-            memory.made_of = made_of
-            memory.terms = RequestTerms(
+        terms = memory.terms
+        if terms is None or memory.given is not given or (terms.flags, memory.shapes) != (flags, shapes):
+            memory.given, memory.shapes = given, shapes
+            terms = memory.terms = RequestTerms(
                 self.states.with_outputs(given.outputs),
                 1,
                 given.shape_key if shapes is None else (given.shape_key, shapes),
@@ -234,8 +239,8 @@ class StepMaker:
                 flags,
                 step.correlation_id,
             )
-            memory.facts = self._facts.find(memory.terms, step.inputs)
-        return memory.terms
+            memory.facts = self._facts.find(terms, step.inputs)
+        return terms
 
     def empty(self, like: Step, now_ns: int) -> EmptyStep:
         """What stands in an empty slot beside ``like``."""

@@ -110,8 +110,8 @@ class DirectBatcher:
 class OldestBatcher:
     """The sequences of an instance are batched dynamically, each with one request at a time.
 
-    Requests are put together in the order in which they could be run, as the dynamic batcher does it. A delay ends early
-    when no request can come that it is for: every sequence has its request here, and none began within that time.
+    Requests are put together in the order in which they could be run, as the dynamic batcher does it. A delay ends
+    early when no request can come that it is for: every sequence has its request here, and none began within that time.
     """
 
     __slots__ = ("_began_ns", "_delay_ns", "_queues", "sequences")
@@ -153,12 +153,15 @@ class OldestBatcher:
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
         queue = self._queues[instance]
         batch, wake_ns = queue.take(now_ns)
-        if wake_ns and self._delay_ns and not self.sequences.has_idle:
-            if now_ns - self._began_ns[instance] >= self._delay_ns:
-                batch, wake_ns = queue.take(wake_ns)
+        if wake_ns and self._delay_ns and self._is_whole(instance, now_ns):
+            batch, wake_ns = queue.take(wake_ns)
         found = [(request, self.sequences.of(request)) for request in batch]
         rows = [Row(s.slot.index, request, s) for request, s in found if s is not None and s.slot is not None]
         return SequenceDecision(rows, wake_ns)
+
+    def _is_whole(self, instance: int, now_ns: int) -> bool:
+        """Whether no sequence is left to wait for, since all have their requests here and none began just now."""
+        return not self.sequences.has_idle and now_ns - self._began_ns[instance] >= self._delay_ns
 
 
 def make_sequence_batcher(spec: SequenceSpec, instances: int, max_batch_size: int) -> SequenceBatcher:

@@ -1,8 +1,8 @@
 """Plans of requests that differ in the number of their sequence alone.
 
-Each sequence has another number, so the descriptions of its requests are new with every sequence. Here the number is cut
-out of a description, and what is left is the key under which a plan is kept. A sequence whose id is a text, or a number
-written in an unusual way, is left to the parser.
+Each sequence has another number, so the descriptions of its requests are new with every sequence. Here the number is
+cut out of a description, and what is left is the key under which a plan is kept. A sequence whose id is a text, or a
+number written in an unusual way, is left to the parser.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def cut_proto(description: bytes) -> Cut | None:
 
 
 class SequencePlans(Generic[_Kept]):
-    """Plans by their descriptions without the number of the sequence, which ``cut`` cuts out; bounded as ``PlanMemo``."""
+    """Plans by their descriptions without the number of the sequence, which ``cut`` finds; bounded as ``PlanMemo``."""
 
     __slots__ = ("_cut", "_memo", "forget")
 
