@@ -1,10 +1,9 @@
-"""The regions of clients in the process of a Python model: descriptors, memory that is used again, and errors."""
+"""The regions of clients in the process of a Python model: descriptors, holes and errors."""
 
 from __future__ import annotations
 
 import gc
 import os
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from naiad.child.client_files import RegionError
 from naiad.child.errors import ErrorCode
-from naiad.child.regions import POOL_BYTES, Memory, Regions
+from naiad.child.regions import Regions
 
 SIZE = 100_000
 
@@ -74,32 +73,3 @@ def test_a_dropped_region_is_closed(file: Path) -> None:
     regions.drop(7)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
-
-
-def test_memory_is_used_again_when_nobody_refers_to_it() -> None:
-    memory = Memory()
-    first = memory.take(SIZE)
-    address = first.ctypes.data
-    view = first[10:20].view(np.int8)
-    del first
-    # A view of it is enough.
-    second = memory.take(SIZE)
-    assert second.ctypes.data != address
-    del view
-    third = memory.take(SIZE - 10)
-    assert third.ctypes.data == address
-    assert third.nbytes == SIZE - 10
-
-
-def test_free_memory_is_bounded_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Memory()
-    huge = memory.take(POOL_BYTES + 1)
-    small = memory.take(SIZE)
-    kept = weakref.ref(small.base.obj)
-    gone = weakref.ref(huge.base.obj)
-    del huge, small
-    assert gone() is None
-    assert kept() is not None
-    monkeypatch.setattr("naiad.child.regions.KEEP_FREE_S", -1.0)
-    memory.trim()
-    assert kept() is None
