@@ -7,7 +7,6 @@ import sys
 import threading
 from collections import deque
 from time import monotonic
-from typing import Deque
 
 import numpy as np
 
@@ -32,7 +31,7 @@ class _SizeClass:
     __slots__ = ("free", "since_s", "spare", "taken")
 
     def __init__(self) -> None:
-        self.taken: Deque[Array] = deque()
+        self.taken: deque[Array] = deque()
         self.free: list[Array] = []
         self.spare = 0
         self.since_s = monotonic()
@@ -103,6 +102,6 @@ class Memory:
                     del self._classes[capacity]
 
 
-def _references_to(taken: Deque[Array]) -> int:
+def _references_to(taken: deque[Array]) -> int:
     """How many references the last block has, as counted here; compared with one that has none but the queue's."""
     return sys.getrefcount(taken[-1])

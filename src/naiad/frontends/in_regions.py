@@ -153,12 +153,7 @@ def place(
 
 def is_placed(use: RegionUse, outputs: Mapping[str, Array]) -> bool:
     """Whether nothing is left to be written."""
-    if use.is_placed:
-        return True
-    for name in use.outputs:
-        if name in outputs and outputs[name].nbytes:
-            return False
-    return True
+    return use.is_placed or all(not (name in outputs and outputs[name].nbytes) for name in use.outputs)
 
 
 def _is_quick(use: RegionUse, outputs: Mapping[str, Array]) -> bool:
