@@ -111,6 +111,24 @@ def test_what_is_needed_all_the_time_stays(impatient: None) -> None:
     assert sum(block() is not None for block in kept) == 1
 
 
+def test_what_a_model_keeps_does_not_count_for_long(impatient: None) -> None:
+    memory = Memory()
+    kept = [memory.take(POOL_BYTES // 4) for _ in range(4)]
+    # There is no room for more, which is given all the same.
+    block = memory.take(4096)
+    untracked = weakref.ref(block)
+    del block
+    assert untracked() is None
+    memory.trim()
+    block = memory.take(4096)
+    tracked = weakref.ref(block)
+    del block
+    assert tracked() is not None
+    assert len({address_of(block) for block in kept}) == 4
+    kept[0][:] = 1
+    assert not any(address_of(memory.take(POOL_BYTES // 4)) == address_of(block) for block in kept)
+
+
 def test_threads_may_let_it_go_and_trim() -> None:
     memory, over = Memory(), threading.Event()
 

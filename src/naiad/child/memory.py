@@ -92,13 +92,15 @@ class Memory:
             for capacity, found in list(self._classes.items()):
                 if now - found.since_s < KEEP_FREE_S:
                     continue
-                free = found.free
+                free, taken = found.free, found.taken
                 dropped = found.spare
                 del free[:dropped]
-                self._kept_bytes -= capacity * dropped
-                self._collect(found, len(found.taken))
+                self._collect(found, len(taken))
+                # What is in use now may be for ever: a model may keep what it was given.
+                self._kept_bytes -= capacity * (dropped + len(taken))
+                taken.clear()
                 found.spare, found.since_s = len(free), now
-                if not free and not found.taken:
+                if not free:
                     del self._classes[capacity]
 
 

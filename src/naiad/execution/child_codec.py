@@ -49,7 +49,7 @@ _PLAIN: Final = "biuf"
 _ONE: Final = COUNT.pack(1, 0)
 _BEHIND_NUMBER: Final = COUNT.size + 8
 _MAX_PLACED: Final = 256
-_MAX_PLACED_BYTES: Final = 4096
+_MAX_PLACED_BYTES: Final = 1024
 no_segments: Final = Notice()
 """Says that the server has no shared memory at all."""
 
@@ -315,18 +315,17 @@ class ResponseReader:
 
     def _read_only(self, payload: bytearray, came_ns: int) -> Response:
         """The only response of a frame. Those whose outputs are all in regions differ in their numbers alone."""
-        key = bytes(payload[_BEHIND_NUMBER:])
-        known = self._placed.get(key)
-        if known is not None:
+        is_short = len(payload) <= _MAX_PLACED_BYTES
+        if is_short and self._placed and (known := self._placed.get(bytes(payload[_BEHIND_NUMBER:]))) is not None:
             number = int.from_bytes(payload[COUNT.size : _BEHIND_NUMBER], "little")
             return Response(number, dict(known), None, FLAG_FINAL, came_ns)
         response = self._read(payload, 1, COUNT.size, came_ns)[0]
         outputs = response.outputs
-        is_plain = response.flags == FLAG_FINAL and type(outputs) is dict and len(key) <= _MAX_PLACED_BYTES
+        is_plain = is_short and response.flags == FLAG_FINAL and type(outputs) is dict
         if is_plain and outputs and all(isinstance(array, PlacedOutput) for array in outputs.values()):
             if len(self._placed) >= _MAX_PLACED:
                 self._placed.clear()
-            self._placed[key] = dict(outputs)
+            self._placed[bytes(payload[_BEHIND_NUMBER:])] = dict(outputs)
         return response
 
     def read_one(self, payload: bytearray, came_ns: int = 0) -> Response:
