@@ -75,30 +75,38 @@ def test_a_dropped_region_is_closed(file: Path) -> None:
         os.fstat(descriptor)
 
 
+@pytest.fixture
+def holey() -> Iterator[tuple[int, Regions]]:
+    """A file in memory, of which the first part was written, and the process that was given it as region 1."""
+    descriptor, made = os.memfd_create("holes"), Regions()
+    os.pwrite(descriptor, b"x" * SIZE, 0)
+    made.add(1, "r", os.dup(descriptor))
+    yield descriptor, made
+    made.drop(1)
+    os.close(descriptor)
+    # What tests were refused leads to the descriptor.
+    gc.collect()
+
+
 @pytest.mark.parametrize("size", [SIZE, 4 * SIZE], ids=["whole", "with holes"])
-def test_holes_stay_holes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_holes_stay_holes(monkeypatch: pytest.MonkeyPatch, holey: tuple[int, Regions], size: int) -> None:
     """Also those that come later, once the file is looked at again."""
     monkeypatch.setattr("naiad.child.client_files.LOOKED_S", -1.0)
-    descriptor = os.memfd_create("holes")
+    descriptor, regions = holey
     os.ftruncate(descriptor, size)
-    os.pwrite(descriptor, b"x" * SIZE, 0)
-    regions = Regions()
-    regions.add(1, "r", os.dup(descriptor))
     assert regions.read((1, 0, SIZE)).tobytes() == b"x" * SIZE
     for _ in range(2):
         os.ftruncate(descriptor, 0)
         os.ftruncate(descriptor, size)
         assert regions.read((1, 0, SIZE)).tobytes() == bytes(SIZE)
         assert os.fstat(descriptor).st_blocks == 0
-    os.close(descriptor)
 
 
-def test_what_is_not_looked_at_again_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_looked_at_again_is_read_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, holey: tuple[int, Regions]
+) -> None:
     monkeypatch.setattr("naiad.child.client_files.LOOKED_S", 1000.0)
-    descriptor = os.memfd_create("holes")
-    os.pwrite(descriptor, b"x" * SIZE, 0)
-    regions = Regions()
-    regions.add(1, "r", os.dup(descriptor))
+    descriptor, regions = holey
     assert regions.read((1, 0, SIZE)).tobytes() == b"x" * SIZE
     os.ftruncate(descriptor, 0)
     code, message = refused(regions, "read", (1, 0, SIZE))
@@ -106,4 +114,3 @@ def test_what_is_not_looked_at_again_is_read_all_the_same(monkeypatch: pytest.Mo
     os.ftruncate(descriptor, 2 * SIZE)
     os.pwrite(descriptor, b"y", SIZE)
     assert regions.read((1, 0, SIZE + 1)).tobytes() == bytes(SIZE) + b"y"
-    os.close(descriptor)
