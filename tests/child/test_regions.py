@@ -1,10 +1,9 @@
-"""The regions of clients in the process of a Python model: descriptors, memory that is used again, and errors."""
+"""The regions of clients in the process of a Python model: descriptors, holes and errors."""
 
 from __future__ import annotations
 
 import gc
 import os
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from naiad.child.client_files import RegionError
 from naiad.child.errors import ErrorCode
-from naiad.child.regions import POOL_BYTES, Memory, Regions
+from naiad.child.regions import Regions
 
 SIZE = 100_000
 
@@ -76,30 +75,42 @@ def test_a_dropped_region_is_closed(file: Path) -> None:
         os.fstat(descriptor)
 
 
-def test_memory_is_used_again_when_nobody_refers_to_it() -> None:
-    memory = Memory()
-    first = memory.take(SIZE)
-    address = first.ctypes.data
-    view = first[10:20].view(np.int8)
-    del first
-    # A view of it is enough.
-    second = memory.take(SIZE)
-    assert second.ctypes.data != address
-    del view
-    third = memory.take(SIZE - 10)
-    assert third.ctypes.data == address
-    assert third.nbytes == SIZE - 10
+@pytest.fixture
+def holey() -> Iterator[tuple[int, Regions]]:
+    """A file in memory, of which the first part was written, and the process that was given it as region 1."""
+    descriptor, made = os.memfd_create("holes"), Regions()
+    os.pwrite(descriptor, b"x" * SIZE, 0)
+    made.add(1, "r", os.dup(descriptor))
+    yield descriptor, made
+    made.drop(1)
+    os.close(descriptor)
+    # What tests were refused leads to the descriptor.
+    gc.collect()
 
 
-def test_free_memory_is_bounded_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Memory()
-    huge = memory.take(POOL_BYTES + 1)
-    small = memory.take(SIZE)
-    kept = weakref.ref(small.base.obj)
-    gone = weakref.ref(huge.base.obj)
-    del huge, small
-    assert gone() is None
-    assert kept() is not None
-    monkeypatch.setattr("naiad.child.regions.KEEP_FREE_S", -1.0)
-    memory.trim()
-    assert kept() is None
+@pytest.mark.parametrize("size", [SIZE, 4 * SIZE], ids=["whole", "with holes"])
+def test_holes_stay_holes(monkeypatch: pytest.MonkeyPatch, holey: tuple[int, Regions], size: int) -> None:
+    """Also those that come later, once the file is looked at again."""
+    monkeypatch.setattr("naiad.child.client_files.LOOKED_S", -1.0)
+    descriptor, regions = holey
+    os.ftruncate(descriptor, size)
+    assert regions.read((1, 0, SIZE)).tobytes() == b"x" * SIZE
+    for _ in range(2):
+        os.ftruncate(descriptor, 0)
+        os.ftruncate(descriptor, size)
+        assert regions.read((1, 0, SIZE)).tobytes() == bytes(SIZE)
+        assert os.fstat(descriptor).st_blocks == 0
+
+
+def test_what_is_not_looked_at_again_is_read_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, holey: tuple[int, Regions]
+) -> None:
+    monkeypatch.setattr("naiad.child.client_files.LOOKED_S", 1000.0)
+    descriptor, regions = holey
+    assert regions.read((1, 0, SIZE)).tobytes() == b"x" * SIZE
+    os.ftruncate(descriptor, 0)
+    code, message = refused(regions, "read", (1, 0, SIZE))
+    assert (code, "is not as large as it was" in message) == (ErrorCode.INVALID_ARG, True)
+    os.ftruncate(descriptor, 2 * SIZE)
+    os.pwrite(descriptor, b"y", SIZE)
+    assert regions.read((1, 0, SIZE + 1)).tobytes() == bytes(SIZE) + b"y"

@@ -78,6 +78,19 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([pb_utils.get_output_tensor_by_name(called.exec(), "Y")]))
         return answers
 """
+ADDS = """
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            a, b = [pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in "AB"]
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", a + b)]))
+        return answers
+"""
+TWO = """
+input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
 BYTES = """
 input [ { name: "X" data_type: TYPE_STRING dims: [ -1 ] } ] output [ { name: "Y" data_type: TYPE_STRING dims: [ -1 ] } ]
 """
@@ -97,6 +110,7 @@ def write_repository(folder: Path) -> None:
     write_python_model(folder, "misbehaves", MISBEHAVES)
     write_python_model(folder, "batched", DOUBLES, BATCHING)
     write_python_model(folder, "strings", STRINGS, tensors=BYTES)
+    write_python_model(folder, "adds", ADDS, tensors=TWO)
     write_python_model(folder, "repeats", REPEATS, "model_transaction_policy { decoupled: true }")
     for way in ("thread", "process", "shared"):
         onnx_models.double(folder / way / "1" / "model.onnx", ("N", "D"), ("N", "D"))
@@ -425,6 +439,27 @@ def test_a_name_that_stands_for_other_memory_by_then(caller: Caller) -> None:
             caller.client.unregister_system_shared_memory("in")
             with pytest.raises(InferenceServerException, match="Unable to find shared memory region: 'in'"):
                 ask(caller, "doubles", one.nbytes, [1, 30_000])
+
+
+@pytest.mark.parametrize("columns", [4, 30_000])
+@pytest.mark.parametrize("in_region", ["A", "B", "AB"])
+def test_one_input_in_a_region_and_one_beside(caller: Caller, columns: int, in_region: str) -> None:
+    """Again and again, since requests alike are remembered."""
+    size, rng = 4 * columns, np.random.default_rng(0)
+    with memory(2 * size) as source:
+        caller.register("in", source)
+        for _ in range(4):
+            rows = {name: rng.random((1, columns), np.float32) for name in "AB"}
+            given = []
+            for place, (name, row) in enumerate(rows.items()):
+                if name in in_region:
+                    source.put(row, place * size)
+                    given.append(caller.input(name, "FP32", [1, columns], "in", size, place * size))
+                else:
+                    given.append(caller.library.InferInput(name, [1, columns], "FP32"))
+                    given[-1].set_data_from_numpy(row)
+            found = caller.client.infer("adds", given).as_numpy("Y")
+            assert np.array_equal(found, rows["A"] + rows["B"])
 
 
 def test_unregistered_while_a_request_uses_it(server: RunningServer, caller: Caller, repository: Path) -> None:

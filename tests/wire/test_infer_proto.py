@@ -14,7 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from naiad.config.messages import message_class
 from naiad.errors import InvalidArgumentError
-from naiad.request import NO_PARAMETERS
+from naiad.regions.region import RegionRef
+from naiad.regions.terms import RegionTerms
+from naiad.request import NO_PARAMETERS, Outputs
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
 from naiad.tensor.strings import encode_bytes
 from naiad.wire.infer_plan import MAX_HEADS
@@ -196,6 +198,26 @@ def test_heads_are_kept_by_shape_and_few_at_a_time() -> None:
         assert list(answer.outputs[0].shape) == [1, n]
         assert answer.raw_output_contents[0] == bytes([1] * n)
         assert len(made._heads) <= MAX_HEADS
+
+
+def test_of_outputs_in_regions_shapes_alone_are_said() -> None:
+    names = {"a": "FP32", "b": "BYTES"}
+    regions = RegionTerms((), tuple((name, RegionRef("r", 0, 8)) for name in names))
+    dtypes = {n: BY_WIRE[w] for n, w in names.items()}
+    binary = dict.fromkeys(names, True)
+    made = ProtoPlan("m", 3, [], 0, tuple(names), dtypes, binary, 1, None, NO_PARAMETERS, 0, 0, regions=regions)
+    for request_id in ("", "7", ""):
+        for shape in ([1, 2], [3, 4], [1, 2]):
+            arrays = {"a": np.zeros(shape, np.float32), "b": np.full(shape, b"x", object)}
+            wanted = Response(model_name="m", model_version="3", id=request_id, raw_output_contents=[b"", b""])
+            for name, wire in names.items():
+                wanted.outputs.add(name=name, datatype=wire, shape=shape)
+            assert Response.FromString(joined(made.answer(request_id, arrays))) == wanted
+            # What has more to say takes the long way to the same.
+            assert Response.FromString(joined(made.answer(request_id, Outputs(arrays)))) == wanted
+    assert made.of_version(4).answer("", arrays)[0][0] != made.answer("", arrays)[0][0]
+    left_out = Response.FromString(joined(made.answer("", {"b": arrays["b"]})))
+    assert [output.name for output in left_out.outputs] == ["b"]
 
 
 def test_an_answer_that_no_client_could_take_is_refused() -> None:

@@ -125,8 +125,9 @@ def _read_from_regions(
     request_id: bytearray,
 ) -> InferenceRequest | None:
     """A request with tensors in regions. None when they cannot be read: then it has been answered."""
+    ends = 4 * len(form.tensors)
     try:
-        located = [_open(session, payload, places[at : at + 4], data) for at in range(0, 4 * len(form.tensors), 4)]
+        located = [_open(session, payload, places[at : at + 4], data) for at in range(0, ends, 4)]
     except RegionError as error:
         session.out.post(error_frame(number, error.answer))
         return None
@@ -135,11 +136,10 @@ def _read_from_regions(
         session.out.post(error_frame(number, FailedError(text, ErrorCode.UNAVAILABLE)))
         return None
     parts: Parts = {}
-    for name, at in zip(form.placed, range(4 * len(form.tensors), len(places), 4)):
-        region, _, offset, size = places[at : at + 4]
+    for name, at in zip(form.placed, range(ends, len(places), 4)):
         # Regions are numbered from 1 on; 0 is one that the server writes itself.
-        if region:
-            parts[name] = (region, offset, size)
+        if places[at]:
+            parts[name] = (places[at], places[at + 2], places[at + 3])
     return received_request(session, number, form, tuple(located), request_id, parts or None)
 
 

@@ -96,8 +96,9 @@ class Channel:
             if self._reading.acquire(False):
                 try:
                     while not ready():
-                        if not self._read(_NO_WAIT):
-                            self._until_readable()
+                        # Who gets one batch at a time has most likely nothing to read yet: trying would be for nothing.
+                        self._until_readable()
+                        self._read(_NO_WAIT)
                 finally:
                     self._reading.release()
             else:
@@ -106,7 +107,8 @@ class Channel:
                 if self._reading.locked():
                     waiter.sleep()
                 self._sleepers.discard(waiter)
-        self._call_next_reader()
+        if self._sleepers:
+            self._call_next_reader()
 
     def poll(self) -> bool:
         """Read what has arrived without waiting. False when another thread reads at the moment.
@@ -121,7 +123,8 @@ class Channel:
                 pass
         finally:
             self._reading.release()
-        self._call_next_reader()
+        if self._sleepers:
+            self._call_next_reader()
         return True
 
     def _call_next_reader(self) -> None:

@@ -12,6 +12,8 @@ from .guarded import FileEndedError, GuardedMapping, mapping_of
 
 KEEP_MAPPED_S = 2.0
 """How long a file stays mapped that nobody needs. What is mapped counts as memory of this process."""
+LOOKED_S = 0.25
+"""How long a part in which there was memory counts as such."""
 _ONE_CALL = 1 << 30
 _BLOCK = 512
 
@@ -30,7 +32,7 @@ class ClientFile:
     ``may_map`` says whether so many bytes more may be mapped.
     """
 
-    __slots__ = ("_mapping", "_may_map", "_used_s", "descriptor", "name")
+    __slots__ = ("_filled", "_filled_s", "_mapping", "_may_map", "_used_s", "descriptor", "name")
 
     def __init__(self, name: str, descriptor: int, may_map: Callable[[int], bool]) -> None:
         self.name = name
@@ -38,6 +40,9 @@ class ClientFile:
         self._may_map = may_map
         self._mapping: GuardedMapping | None = None
         self._used_s = 0.0
+        # The part in which there was memory at that time.
+        self._filled = (0, 0)
+        self._filled_s = 0.0
 
     def __del__(self) -> None:
         os.close(self.descriptor)
@@ -61,10 +66,8 @@ class ClientFile:
             RegionError: the file is not that long any more.
         """
         end = offset + len(target)
-        status = os.fstat(self.descriptor)
-        if status.st_size < end:
-            raise self._truncated(end)
-        if self._has_memory(status, offset, end) and (mapping := self._mapped(status.st_size, end)) is not None:
+        size = self._checked_size(end)
+        if self._has_memory(offset, end) and (mapping := self._mapped(size, end)) is not None:
             try:
                 mapping.read_into(target, offset)
                 return
@@ -97,15 +100,28 @@ class ClientFile:
             raise self._truncated(end)
         return size
 
-    def _has_memory(self, status: os.stat_result, offset: int, end: int) -> bool:
-        """Whether the part was written. Reading holes through a mapping would fill them with memory."""
-        if status.st_blocks * _BLOCK >= status.st_size:
+    def _has_memory(self, offset: int, end: int) -> bool:
+        """Whether the part was written. Reading holes through a mapping would fill them with memory.
+
+        The file is not asked for every request: holes that its owner makes in between are where there was memory.
+        """
+        now = monotonic()
+        begin, until = self._filled
+        if begin <= offset and end <= until and now - self._filled_s < LOOKED_S:
             return True
-        try:
-            return os.lseek(self.descriptor, offset, os.SEEK_HOLE) >= end
-        except OSError:
-            # It has become shorter.
-            return False
+        status = os.fstat(self.descriptor)
+        if status.st_blocks * _BLOCK >= status.st_size:
+            self._filled = (0, status.st_size)
+        else:
+            try:
+                if os.lseek(self.descriptor, offset, os.SEEK_HOLE) < end:
+                    return False
+            except OSError:
+                # It has become shorter.
+                return False
+            self._filled = (offset, end)
+        self._filled_s = now
+        return True
 
     def _mapped(self, size: int, end: int) -> GuardedMapping | None:
         """A mapping of the file, which has ``size`` bytes, up to ``end`` at least; None where there is to be none."""

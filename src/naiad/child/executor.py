@@ -50,7 +50,7 @@ class Executor:
             return
         try:
             batch.result = self._execute(batch.given)
-            if inspect.iscoroutine(batch.result):
+            if type(batch.result) is not list and inspect.iscoroutine(batch.result):
                 self._run_beside(batch)
             if not batch.ended:
                 self._finish(batch)

@@ -204,7 +204,7 @@ class Outbound:
             try:
                 tensors = self._pruned(response._tensors, wanted)
                 payloads = [t._payload() for t in tensors]
-                written = self._written(parts, tensors, payloads) if parts is not None else None
+                written = None if parts is None else self._written(parts, tensors, payloads)
             except RegionError as problem:
                 error = problem.answer
             except Exception as problem:

@@ -6,20 +6,14 @@ guarded mapping where there can be one, else through the file.
 
 from __future__ import annotations
 
-import mmap
-import weakref
-from time import monotonic
 from typing import Any, Dict, Tuple
 
 import numpy as np
 
 from .arrays import Array
 from .client_files import ClientFile, RegionError
+from .memory import Memory
 
-KEEP_FREE_S = 2.0
-"""How long memory that nobody needs is kept."""
-POOL_BYTES = 64 << 20
-"""So much is kept at most."""
 MAPPED_BYTES = 1 << 30
 """Files of clients that are mapped have so many bytes at most, all together; what is more is read and written."""
 
@@ -86,52 +80,6 @@ class Regions:
         if region is None:
             raise RegionError(f"The server named region {number}, which it never sent")
         return region
-
-
-class Memory:
-    """Memory that is used again: fresh memory costs more in page faults than in copying.
-
-    What was taken comes back by itself when the last array that refers to it is gone.
-    """
-
-    def __init__(self) -> None:
-        self._free: dict[int, list[tuple[Array, float]]] = {}
-        self._taken: dict[int, Any] = {}
-
-    def take(self, size: int) -> Array:
-        """So many bytes, their content undefined."""
-        capacity = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
-        free = self._free.get(capacity)
-        block: Array | None = None
-        if free:
-            try:
-                block = free.pop()[0]
-            except IndexError:
-                pass  # Another thread was quicker.
-        if block is None:
-            block = np.empty(capacity, np.uint8)
-        # memoryview in between: numpy would otherwise let arrays refer to the whole block instead of this one.
-        data: Array = np.frombuffer(block.data[:size], np.uint8)
-        key = id(data)
-        self._taken[key] = weakref.ref(data, lambda _: self._give_back(key, block))
-        return data
-
-    def trim(self) -> None:
-        """Let go of what was not needed for a while."""
-        limit = monotonic() - KEEP_FREE_S
-        for capacity in list(self._free):
-            free = self._free[capacity]
-            while free and free[0][1] < limit:
-                try:
-                    free.pop(0)
-                except IndexError:
-                    break
-
-    def _give_back(self, key: int, block: Array) -> None:
-        self._taken.pop(key, None)
-        kept = sum(capacity * len(free) for capacity, free in list(self._free.items()))
-        if kept + block.nbytes <= POOL_BYTES:
-            self._free.setdefault(block.nbytes, []).append((block, monotonic()))
 
 
 def _flat(data: Any) -> Array:

@@ -161,10 +161,7 @@ class Session:
             del batch
 
     def _await_work(self) -> None:
-        self.channel.wait_until(self._has_work, self._main)
-
-    def _has_work(self) -> bool:
-        return bool(self.inbox)
+        self.channel.wait_until(self.inbox.__len__, self._main)
 
     def _finalize(self) -> None:
         was_running, self._is_running = self._is_running, False

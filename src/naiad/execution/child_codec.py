@@ -32,6 +32,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, error_of_code
 from naiad.execution.child_alike import AlikeForm, alike_form
 from naiad.execution.child_misfits import Misfits
+from naiad.execution.child_placed import PlacedForm, placed_form
 from naiad.execution.child_regions import ChildRegions
 from naiad.execution.reshape import as_clients_get, as_model_sees
 from naiad.regions.region import RegionPart
@@ -45,6 +46,10 @@ MAX_FORM_BYTES: Final = 1 << 22
 """Of all forms together: the parameters of requests are part of them, and may be long and never the same."""
 # Kinds of numpy types whose arrays give their memory away as it is.
 _PLAIN: Final = "biuf"
+_ONE: Final = COUNT.pack(1, 0)
+_BEHIND_NUMBER: Final = COUNT.size + 8
+_MAX_PLACED: Final = 256
+_MAX_PLACED_BYTES: Final = 1024
 no_segments: Final = Notice()
 """Says that the server has no shared memory at all."""
 
@@ -71,7 +76,7 @@ class BatchWriter:
         self._places = not spec.is_cached
         self._forms: dict[RequestTerms | bytes, int] = {}
         self._form_bytes = 0
-        self._alike: dict[RequestTerms, AlikeForm | None] = {}
+        self._alike: dict[RequestTerms, AlikeForm | PlacedForm | None] = {}
         self.pool = SegmentPool()
         self.regions = ChildRegions()
 
@@ -103,10 +108,16 @@ class BatchWriter:
             if request.terms is not terms:
                 return None
         if terms not in self._alike:
-            form = self._form_of(requests[0], pieces)
-            self._alike[terms] = alike_form(form, self._spec, requests[0])
+            self._alike[terms] = self._alike_form(requests[0], pieces)
         alike = self._alike[terms]
-        return alike.frame(number, first, requests) if alike is not None else None
+        if type(alike) is AlikeForm:
+            return alike.frame(number, first, requests)
+        return alike.frame(number, first, requests, pieces) if type(alike) is PlacedForm else None
+
+    def _alike_form(self, request: InferRequest, pieces: list[Piece]) -> AlikeForm | PlacedForm | None:
+        form = self._form_of(request, pieces)
+        placed = placed_form(form, self._spec, self.regions, request)
+        return placed or alike_form(form, self._spec, request)
 
     def _write(
         self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece], taken: list[int]
@@ -263,6 +274,8 @@ class ResponseReader:
         self._open = open_segment
         self._misfits = Misfits(spec)
         self._forms: dict[int, ResponseForm] = {0: ResponseForm((), NO_PARAMETERS, True)}
+        # What the one response of a batch is behind the number of its request, and its outputs, all in regions.
+        self._placed: dict[bytes, Mapping[str, Array]] = {}
 
     def learn(self, number: int, raw: bytes) -> None:
         """Take a form in."""
@@ -291,11 +304,29 @@ class ResponseReader:
     def forget(self) -> None:
         """All forms are void."""
         self._forms = {0: self._forms[0]}
+        self._placed.clear()
 
     def read(self, payload: bytearray, came_ns: int = 0) -> list[Response]:
         """The responses of a ``RESPONSES`` frame, which came at ``came_ns``."""
+        if payload.startswith(_ONE):
+            return [self._read_only(payload, came_ns)]
         count, _ = COUNT.unpack_from(payload)
         return self._read(payload, count, COUNT.size, came_ns)
+
+    def _read_only(self, payload: bytearray, came_ns: int) -> Response:
+        """The only response of a frame. Those whose outputs are all in regions differ in their numbers alone."""
+        is_short = len(payload) <= _MAX_PLACED_BYTES
+        if is_short and self._placed and (known := self._placed.get(bytes(payload[_BEHIND_NUMBER:]))) is not None:
+            number = int.from_bytes(payload[COUNT.size : _BEHIND_NUMBER], "little")
+            return Response(number, dict(known), None, FLAG_FINAL, came_ns)
+        response = self._read(payload, 1, COUNT.size, came_ns)[0]
+        outputs = response.outputs
+        is_plain = is_short and response.flags == FLAG_FINAL and type(outputs) is dict
+        if is_plain and outputs and all(isinstance(array, PlacedOutput) for array in outputs.values()):
+            if len(self._placed) >= _MAX_PLACED:
+                self._placed.clear()
+            self._placed[bytes(payload[_BEHIND_NUMBER:])] = dict(outputs)
+        return response
 
     def read_one(self, payload: bytearray, came_ns: int = 0) -> Response:
         """The response of a ``RESPONSE`` frame."""

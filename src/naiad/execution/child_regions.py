@@ -26,17 +26,21 @@ class ChildRegions:
         self._last_number = 0
 
     def place(self, part: RegionPart, pieces: list[Piece]) -> bytes:
-        """The place of a part; 0 for a region that is no file, which no child can be given.
+        """The place of a part as it travels; errors as ``find``."""
+        return PLACE.pack(*self.find(part, pieces))
+
+    def find(self, part: RegionPart, pieces: list[Piece]) -> tuple[int, int, int, int]:
+        """The place of a part; the region is 0 for one that is no file, which no child can be given.
 
         Raises:
             OSError: too many files are open.
         """
-        region = part.region
+        region, offset, size = part
         if region.descriptor < 0:
-            return PLACE.pack(0, IN_REGION, 0, 0)
+            return 0, IN_REGION, 0, 0
         found = self._numbers.get(id(region))
         number = found[0] if found is not None and found[1]() is region else self._introduce(region, pieces)
-        return PLACE.pack(number, IN_REGION, region.start + part.offset, part.byte_size)
+        return number, IN_REGION, region.start + offset, size
 
     def _introduce(self, region: Region, pieces: list[Piece]) -> int:
         self.drop(pieces)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from naiad.errors import (
@@ -15,13 +15,31 @@ from naiad.errors import (
 )
 from naiad.regions.cuda import CudaRegion, stop_driver
 from naiad.regions.region import Region, RegionPart, RegionRef, SystemRegion
+from naiad.regions.terms import RegionTerms
+from naiad.request import Array
 
 MAX_REGIONS: Final = 4096
 """How many regions may be open, counting those that lost their name and are still used. Each is an open file."""
 
 DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 LONGEST_NAME: Final = 1024
+MAX_KEPT: Final = 1024
 _Region = TypeVar("_Region")
+
+
+class LookedUp(NamedTuple):
+    """What was found for requests with the same terms; see ``RegionRegistry.keep``.
+
+    Attributes:
+        regions_from: of the model that it was found for.
+        inputs: what stands for those in regions, all of which the model reads itself.
+        outputs: where outputs are wanted.
+    """
+
+    terms: RegionTerms
+    regions_from: int
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, RegionPart]
 
 
 class RegionRegistry:
@@ -36,6 +54,8 @@ class RegionRegistry:
         self._system: dict[str, SystemRegion] = {}
         self._cuda: dict[str, CudaRegion] = {}
         self._open: WeakSet[SystemRegion | CudaRegion] = WeakSet()
+        # By the identity of the terms, which are kept beside it: comparing them would cost more than looking up.
+        self._kept: dict[int, LookedUp] = {}
 
     # Registering
 
@@ -75,23 +95,27 @@ class RegionRegistry:
         """Register a part of a POSIX shared memory object; errors as ``check_new`` and ``SystemRegion``."""
         self.check_new(name)
         region = SystemRegion(name, key, offset, byte_size)
+        self._kept.clear()
         self._system[name] = region
         self._open.add(region)
 
     def add_cuda(self, region: CudaRegion) -> None:
         """Register memory of a device that was opened meanwhile; errors as ``check_new``."""
         self.check_new(region.name)
+        self._kept.clear()
         self._cuda[region.name] = region
         self._open.add(region)
 
     def unregister_system(self, name: str) -> None:
         """Take the name of a region away, of all with ""; unknown names are no error."""
         self.check_allowed()
+        self._kept.clear()
         _forget(self._system, name)
 
     def unregister_cuda(self, name: str) -> None:
         """``unregister_system`` for memory of devices."""
         self.check_allowed()
+        self._kept.clear()
         _forget(self._cuda, name)
 
     # Looking up
@@ -129,8 +153,20 @@ class RegionRegistry:
             raise InvalidArgumentError(f"Invalid offset + byte size for shared memory region: '{name}'")
         return RegionPart(region, offset, size)
 
+    def keep(self, found: LookedUp) -> None:
+        """Keep what was found for some terms, until a name comes or goes: then it may stand for other memory."""
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+        self._kept[id(found.terms)] = found
+
+    def recall(self, terms: RegionTerms, regions_from: int) -> LookedUp | None:
+        """What was kept for these terms and a model like that."""
+        found = self._kept.get(id(terms))
+        return found if found is not None and found.regions_from == regions_from else None
+
     def close(self) -> None:
         """Let go of all regions."""
+        self._kept.clear()
         self._system.clear()
         self._cuda.clear()
         stop_driver()

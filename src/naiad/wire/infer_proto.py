@@ -200,7 +200,7 @@ class ProtoPlan(InferPlan[AnswerHead]):
     def _head(self, outputs: Mapping[str, Array]) -> tuple[AnswerHead, Sequence[Any]]:
         """The head for these outputs, and their contents as they are sent."""
         if not self.plain or type(outputs) is Outputs:
-            return self._any_head(outputs)
+            return self._placed_head(outputs) or self._any_head(outputs)
         try:
             key, arrays = self.gather(outputs)
         except KeyError:
@@ -220,6 +220,21 @@ class ProtoPlan(InferPlan[AnswerHead]):
         described = [output_field(n, self.dtypes[n], a.shape) for n, a in zip(self.outputs, arrays, strict=True)]
         head = AnswerHead(self._opening(), b"".join(described), [a.nbytes for a in arrays])
         return self.keep_head(key, head)
+
+    def _placed_head(self, outputs: Mapping[str, Array]) -> tuple[AnswerHead, Sequence[Any]] | None:
+        """``_head`` for outputs that are all in regions, of which shapes alone are said; None where more is."""
+        if len(self.placed) != len(self.outputs) or self.classes is not None or type(outputs) is not dict:
+            return None
+        try:
+            key = tuple([outputs[name].shape for name in self.outputs])
+        except KeyError:
+            return None
+        head = self._heads.get(key)
+        if head is None:
+            # Such a plan is not plain, and keeps no other heads.
+            described = [output_field(n, self.dtypes[n], shape) for n, shape in zip(self.outputs, key, strict=True)]
+            head = self.keep_head(key, AnswerHead(self._opening(), b"".join(described), [0] * len(key)))
+        return head, [b""] * len(key)
 
     def _any_head(self, outputs: Mapping[str, Array]) -> tuple[AnswerHead, Sequence[Any]]:
         if self.classes is not None and not isinstance(outputs, Classified):

@@ -126,20 +126,20 @@ class InferHandler:
             found = self._decoder.recall(message)
             if found is not None:
                 model, plan, inputs, request_id = found
-                request = GrpcInferRequest(call, model, plan, inputs, request_id, received_ns)
+                kind = GrpcInferRequest if plan.regions is None else RegionRequest
+                request = kind(call, model, plan, inputs, request_id, received_ns)
             else:
                 model, plan, inputs, request_id = self._decoder.read(message)
-                request = GrpcInferRequest(call, model, plan, inputs, request_id, received_ns)
+                kind = GrpcInferRequest if plan.regions is None else RegionRequest
+                request = kind(call, model, plan, inputs, request_id, received_ns)
                 request.held_bytes = max(len(message), request.held_bytes)
                 # Reading took a while, and was no wait in a queue.
                 request.queued_ns = monotonic_ns()
-            if plan.regions is not None:
-                with_regions = RegionRequest(call, model, plan, inputs, request_id, received_ns)
-                call.owner = with_regions
-                with_regions.submit(self._regions)
-                return
             call.owner = request
-            model.submit(request)
+            if isinstance(request, RegionRequest):
+                request.submit(self._regions)
+            else:
+                model.submit(request)
         except NaiadError as error:
             if not wait_for_model(self._decoder.demand, call, message, error, self):
                 fail(call, error)

@@ -22,8 +22,8 @@ class Remembered:
         model, version: what serves them, and the version as they name it.
         plan: their plan.
         inputs: their inputs, all raw, but for those in regions.
-        varies: ``match`` finds none, because the sizes of their tensors differ from request to request, or there are
-            regions to be looked up.
+        varies: ``match`` finds none, because the sizes of their tensors differ from request to request, or raw tensors
+            stand beside some in regions.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class Remembered:
         self.version = version
         self.plan = plan
         self.inputs = inputs
-        self.varies = plan.regions is not None or any(i.dtype.is_bytes for i in inputs)
+        self.varies = any(i.dtype.is_bytes or plan.regions is not None for i in inputs)
         self._sizes = [-1 if i.dtype.is_bytes else i.binary_size for i in inputs]
         sizes = [i.binary_size or 0 for i in inputs]
         heads = [field_head(_RAW_INPUT, size) for size in sizes]
