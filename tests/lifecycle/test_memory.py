@@ -30,25 +30,26 @@ def ready(found: House) -> set[str]:
 async def infer(found: House, name: str, value: float) -> None:
     """One request to a model that is loaded for it when it has to be; it is answered."""
     one = caller(value)
-    while True:
+    told: asyncio.Future[NaiadError | None] = asyncio.get_running_loop().create_future()
+    demand = found.engine.demand
+
+    def handle(error: NaiadError | None = None) -> None:
+        # At once when the model is there, as the front ends do: a turn later it may be gone again.
         try:
-            found.engine.find(name, "").submit(one)
-        except ModelNotLoadedError:
-            told: asyncio.Future[NaiadError | None] = asyncio.get_running_loop().create_future()
-            demand = found.engine.demand
+            if error is None:
+                found.engine.find(name, "").submit(one)
+        except ModelNotLoadedError as missing:
             assert demand is not None
+            demand.wait(missing.name, 4, handle)
+            return
+        except NaiadError as other:
+            error = other
+        told.set_result(error)
 
-            def go_on(error: NaiadError | None, told: asyncio.Future[NaiadError | None] = told) -> None:
-                if error is None:
-                    # At once, as the front ends do: a turn later the model may be gone again.
-                    found.engine.find(name, "").submit(one)
-                told.set_result(error)
-
-            demand.wait(name, 4, go_on)
-            error = await told
-            assert error is None, error
-        await answered(one)
-        return
+    handle()
+    error = await asyncio.wait_for(told, 4 * WAIT_S)
+    assert error is None, error
+    await answered(one)
 
 
 def test_the_longest_unused_goes(tmp_path: Path) -> None:

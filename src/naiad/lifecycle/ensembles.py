@@ -24,6 +24,7 @@ from naiad.lifecycle.namespaces import resolve
 from naiad.lifecycle.operations import WaitsForItselfError
 from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import in_thread
+from naiad.lifecycle.together import Together
 from naiad.scheduling.ensemble_graph import EnsembleError, build
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ class Owner(Protocol):
 
     entries: dict[str, ModelEntry]
 
+    def member_key(self, name: str) -> str:
+        """What a model is known by that an ensemble names."""
+
+    def is_under_way(self, name: str) -> bool:
+        """An operation on a model runs or waits."""
+
     async def load_member(self, name: str, asker: Asker) -> bool:
         """Have a model loaded, if it may be and does not serve; whether that was so.
 
@@ -72,9 +79,19 @@ class Owner(Protocol):
 
 
 class Ensembles:
-    """Looks after the ensembles of ``owner``."""
+    """Looks after the ensembles of ``owner``.
 
-    def __init__(self, owner: Owner, settings: LoadSettings) -> None:
+    Args:
+        owner: the manager.
+        settings: how models are loaded.
+        in_turn: one is loaded after the other.
+
+    Attributes:
+        together: what stays while they are loaded.
+    """
+
+    def __init__(self, owner: Owner, settings: LoadSettings, in_turn: bool = False) -> None:
+        self.together = Together(in_turn, self.members_within)
         self._owner = owner
         self._settings = settings
         # All that have requests, also those on their way out.
@@ -100,25 +117,45 @@ class Ensembles:
         spec = self._in_namespace(spec, found.source.namespace)
         if models is None or spec.ensemble is None:
             raise InternalError(f"there are no models that ensemble '{spec.name}' could be made of")
-        failures: dict[str, NaiadError] = {}
-        for member in spec.ensemble.models:
-            try:
-                await self._bring(name, member, asker)
-            except CircularEnsembleError:
-                raise
-            except NaiadError as error:
-                failures[member] = error
-        cache = self._cache_of(spec)
-        try:
-            self._check(spec, failures)
-            model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
-        except EnsembleError:
-            self._lacking[name] = spec
-            raise
+        members = spec.ensemble.models
+        if self._are_there(name, members):
+            model = self._make(name, version, spec, models, metrics, {})
+        else:
+            if asker.permit is not None:
+                # What it waits for may need the permit.
+                asker.permit.give_back()
+            async with self.together.holding(name, map(self._owner.member_key, members)):
+                failures = await self._bring_all(name, members, asker)
+                model = self._make(name, version, spec, models, metrics, failures)
         config.model_transaction_policy.decoupled = model.spec.decoupled
         self._all.add(model)
         self._lacking.pop(name, None)
         return model, config
+
+    def _make(
+        self,
+        name: str,
+        version: int,
+        spec: ModelSpec,
+        models: Models,
+        metrics: CustomMetrics,
+        failures: dict[str, NaiadError],
+    ) -> EnsembleModel:
+        cache = self._cache_of(spec)
+        try:
+            self._check(spec, failures)
+            return EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
+        except EnsembleError:
+            self._lacking[name] = spec
+            raise
+
+    def _are_there(self, name: str, members: Iterable[str]) -> bool:
+        """All members serve, and no operation is under way that would change one."""
+        for member in members:
+            entry = self._entry(member)
+            if member == name or entry is None or entry.serving is None or self._owner.is_under_way(entry.name):
+                return False
+        return True
 
     def _cache_of(self, spec: ModelSpec) -> LocalCache | None:
         cache = self._settings.cache if spec.is_cached else None
@@ -126,6 +163,18 @@ class Ensembles:
             return cache
         logger.warning("the answers of ensemble '%s' are not kept: Redis keeps those of its members only", spec.name)
         return None
+
+    async def _bring_all(self, name: str, members: Iterable[str], asker: Asker) -> dict[str, NaiadError]:
+        """Have all members of an ensemble loaded; gives back why some are not."""
+        failures: dict[str, NaiadError] = {}
+        for member in members:
+            try:
+                await self._bring(name, member, asker)
+            except CircularEnsembleError:
+                raise
+            except NaiadError as error:
+                failures[member] = error
+        return failures
 
     async def _bring(self, name: str, member: str, asker: Asker) -> None:
         try:
@@ -197,7 +246,7 @@ class Ensembles:
         """A model serves, or answers otherwise: look at the ensembles soon."""
         if not self._is_looking and (self._all or self._lacking):
             self._is_looking = True
-            asyncio.get_running_loop().call_soon(self._look)
+            asyncio.get_running_loop().call_soon(self.look)
 
     def went(self, model: ServingModel) -> None:
         """A model is being unloaded, or replaced: requests of ensembles that began with it still find it."""
@@ -205,7 +254,7 @@ class Ensembles:
             ensemble.forget(model)
         self.came()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Unload ensembles that lost a member, and have those loaded again that lack none any more."""
         self._is_looking = False
         while self._renew_all():
@@ -220,10 +269,10 @@ class Ensembles:
 
     async def settled(self) -> None:
         """Wait until the ensembles that lack no model any more are loaded, or could not be."""
-        self._look()
+        self.look()
         while self._loads:
             await asyncio.wait(set(self._loads))
-            self._look()
+            self.look()
 
     def _fits(self, spec: ModelSpec) -> bool:
         """Whether an ensemble could be loaded with the models that are there."""
@@ -274,6 +323,17 @@ class Ensembles:
                 inner = self.members_of_entry(name)
                 await self._owner.unload_member(name)
                 await self.unload_members(inner)
+
+    def members_within(self, name: str) -> set[str]:
+        """All models that the versions of a model that serve are made of, those of members included."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            for member in map(self._owner.member_key, self.members_of_entry(waiting.pop())):
+                if member not in found:
+                    found.add(member)
+                    waiting.append(member)
+        return found
 
     def members_of_entry(self, name: str) -> set[str]:
         """The models that the versions of a model are made of; none where it is no ensemble."""

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.config.complete import is_ensemble
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, StoreError, UnavailableError
-from naiad.execution.child_calls import Models
 from naiad.execution.serving import LoadedVersion, ServingModel
-from naiad.lifecycle.asking import Asker, AskingModels, Done
+from naiad.lifecycle.asking import Asker, AskingModels, CallableModels, Done
 from naiad.lifecycle.brought import BroughtContent
 from naiad.lifecycle.candidate import Candidate
 from naiad.lifecycle.demand import Demand
@@ -97,7 +96,7 @@ class ModelManager:
         memory: MemorySettings = NO_LIMITS,
     ) -> None:
         self.loaded = False
-        self.models: Models | None = None
+        self.models: CallableModels | None = None
         self.on_serving: Callable[[LoadedVersion], None] = lambda model: None
         self.on_unloading: Callable[[ServingModel], None] = lambda model: None
         self.custom_metrics = CustomMetrics()
@@ -116,9 +115,9 @@ class ModelManager:
         self._brought = BroughtContent()
         self._fetching = asyncio.Semaphore(FETCHES)
         self._meters: set[LoadMeter] = set()
-        self._ensembles = Ensembles(self, settings)
+        self._ensembles = Ensembles(self, settings, in_turn=bool(memory.budget_bytes))
         self.demand = Demand(self, memory.demand_s) if memory.demand_s else None
-        self.memory = ModelMemory(self.entries, memory, self._is_held, self._retire_model, self._retirements.models)
+        self.memory = ModelMemory(self.entries, memory, self, self._retire_model, self._retirements.models)
 
     # At the start
 
@@ -333,8 +332,7 @@ class ModelManager:
 
     async def load_member(self, name: str, asker: Asker) -> bool:
         """As ``ensembles.Owner``: where models are loaded on request; elsewhere what is under way is waited for."""
-        keys = self._keys_seen(name)
-        name = keys[0] if len(keys) == 1 else name
+        name = self.member_key(name)
         async with self._turn(name, asker) as operation:
             entry = self.entries.get(name)
             is_tried = entry is not None and (entry.serving is not None or (entry.has_failed and not self.loaded))
@@ -342,6 +340,11 @@ class ModelManager:
                 return False
             await self._load_found(name, NO_OVERRIDES, False, operation)
             return True
+
+    def member_key(self, name: str) -> str:
+        """As ``ensembles.Owner``."""
+        keys = self._keys_seen(name)
+        return keys[0] if len(keys) == 1 else name
 
     async def unload_member(self, name: str) -> None:
         """As ``ensembles.Owner``."""
@@ -414,9 +417,32 @@ class ModelManager:
         """Load a model for a request, unless it serves by then; ``done`` as in ``begin_load``."""
         self._begin(self._load_one(name, only_missing=True), done)
 
-    def _is_held(self, name: str) -> bool:
-        """A model must not be evicted now."""
-        return self._operations.concern(name) or (self.demand is not None and self.demand.holds(name))
+    def is_under_way(self, name: str) -> bool:
+        """As ``memory.Stays``."""
+        return self._operations.concern(name)
+
+    def is_awaited(self, name: str) -> bool:
+        """As ``memory.Stays``."""
+        return self._operations.is_awaited(name)
+
+    def is_needed(self, name: str) -> bool:
+        """As ``memory.Stays``: for requests that wait, or for an ensemble that is being loaded or has such requests."""
+        demand = self.demand
+        if demand is None:
+            return self._ensembles.together.holds(name)
+        return (
+            demand.holds(name)
+            or self._ensembles.together.holds(name)
+            or any(name in self._ensembles.members_within(ensemble) for ensemble in demand.asked_for)
+        )
+
+    def waits_for(self, name: str, other: str) -> bool:
+        """As ``memory.Stays``."""
+        together = self._ensembles.together
+        if together.is_part(name) and together.is_part(other):
+            return True
+        called = () if self.demand is None else self.demand.called_by(name)
+        return other in called or any(self._operations.waits_for(one, other) for one in (name, *called))
 
     def _retire_model(self, entry: ModelEntry, why: str) -> None:
         """Let a model go that no operation concerns, or whose own operation says so."""
@@ -425,6 +451,8 @@ class ModelManager:
             version.reason_gone = f"{UNLOADED}: {why}"
             self._retire(entry, version)
         entry.choose_serving()
+        # At once: nobody is to find an ensemble whose member is gone.
+        self._ensembles.look()
 
     def begin_listing(self, done: Done) -> None:
         """Look at the repositories again, where models may come and go, for ``names``."""
@@ -570,7 +598,7 @@ class ModelManager:
         permit = asker.permit = await self._permits.take()
         logger.info("loading: %s:%d", name, version.version)
         begun = monotonic()
-        models = None if self.models is None else AskingModels(self.models, self, asker)
+        models = None if self.models is None else AskingModels(self.models, self, asker, name)
         loop = asyncio.get_running_loop()
         meter = LoadMeter(self._meters)
 
