@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from naiad.cache.local import LocalCache
 from naiad.config.ensemble import EnsembleSpec
@@ -25,6 +25,7 @@ from naiad.lifecycle.operations import WaitsForItselfError
 from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import in_thread
 from naiad.lifecycle.together import Together
+from naiad.repository.namespaces import namespace_of
 from naiad.scheduling.ensemble_graph import EnsembleError, build
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ class Owner(Protocol):
 
     def is_under_way(self, name: str) -> bool:
         """An operation on a model runs or waits."""
+
+    async def key_within(self, name: str, namespace: str) -> str:
+        """What a model is known by that an ensemble of a namespace names: one of its own comes before others."""
 
     async def load_member(self, name: str, asker: Asker) -> bool:
         """Have a model loaded, if it may be and does not serve; whether that was so.
@@ -98,6 +102,8 @@ class Ensembles:
         self._all: WeakSet[EnsembleModel] = WeakSet()
         # What could not be loaded, or had to go, for the models that it needs: tried again when these have changed.
         self._lacking: dict[str, ModelSpec] = {}
+        # As their configurations name the members, without namespaces.
+        self._written: WeakKeyDictionary[EnsembleModel, ModelSpec] = WeakKeyDictionary()
         # Models that were loaded for an ensemble, and that nobody asked for otherwise.
         self._brought: set[str] = set()
         self._is_looking = False
@@ -114,19 +120,19 @@ class Ensembles:
             NaiadError: it cannot be loaded.
         """
         spec, config = await in_thread(read_ensemble, found.source, version, found.read)
-        spec = self._in_namespace(spec, found.source.namespace)
+        written, spec = spec, await self._in_namespace(spec, found.source.namespace)
         if models is None or spec.ensemble is None:
             raise InternalError(f"there are no models that ensemble '{spec.name}' could be made of")
         members = spec.ensemble.models
         if self._are_there(name, members):
-            model = self._make(name, version, spec, models, metrics, {})
+            model = self._make(name, version, spec, written, models, metrics, {})
         else:
             if asker.permit is not None:
                 # What it waits for may need the permit.
                 asker.permit.give_back()
             async with self.together.holding(name, map(self._owner.member_key, members)):
                 failures = await self._bring_all(name, members, asker)
-                model = self._make(name, version, spec, models, metrics, failures)
+                model = self._make(name, version, spec, written, models, metrics, failures)
         config.model_transaction_policy.decoupled = model.spec.decoupled
         self._all.add(model)
         self._lacking.pop(name, None)
@@ -137,6 +143,7 @@ class Ensembles:
         name: str,
         version: int,
         spec: ModelSpec,
+        written: ModelSpec,
         models: Models,
         metrics: CustomMetrics,
         failures: dict[str, NaiadError],
@@ -144,10 +151,12 @@ class Ensembles:
         cache = self._cache_of(spec)
         try:
             self._check(spec, failures)
-            return EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
+            model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
         except EnsembleError:
-            self._lacking[name] = spec
+            self._lacking[name] = written
             raise
+        self._written[model] = written
+        return model
 
     def _are_there(self, name: str, members: Iterable[str]) -> bool:
         """All members serve, and no operation is under way that would change one."""
@@ -192,14 +201,21 @@ class Ensembles:
                 raise CircularEnsembleError(str(entry.problem)) from error
             raise
 
-    def _in_namespace(self, spec: ModelSpec, namespace: str) -> ModelSpec:
+    async def _in_namespace(self, spec: ModelSpec, namespace: str) -> ModelSpec:
         """Members of an ensemble's own namespace come before those of others."""
         if not namespace or spec.ensemble is None:
             return spec
-        known = self._owner.entries
-        own = {model: f"{namespace}/{model}" for model in spec.ensemble.models if f"{namespace}/{model}" in known}
-        steps = tuple(replace(step, model=own.get(step.model, step.model)) for step in spec.ensemble.steps)
-        return replace(spec, ensemble=EnsembleSpec(steps, spec.ensemble.max_inflight))
+        found = {model: await self._owner.key_within(model, namespace) for model in spec.ensemble.models}
+        return _with_members(spec, found)
+
+    def _with_own(self, name: str, spec: ModelSpec) -> ModelSpec:
+        """An ensemble as it is written, with those members of its own namespace that serve now."""
+        namespace = namespace_of(name)
+        if not namespace or spec.ensemble is None:
+            return spec
+        entries = self._owner.entries
+        own = {model: f"{namespace}/{model}" for model in spec.ensemble.models}
+        return _with_members(spec, {m: key for m, key in own.items() if key in entries and entries[key].serving})
 
     def _check(self, spec: ModelSpec, failures: dict[str, NaiadError]) -> None:
         """Check that all members are there. The texts are the reference's own."""
@@ -260,12 +276,28 @@ class Ensembles:
         while self._renew_all():
             # Ensembles may be members of others.
             continue
+        for name in self._with_others():
+            self._load_again(name)
         for name, spec in list(self._lacking.items()):
-            if self._fits(spec):
+            if self._fits(self._with_own(name, spec)):
                 del self._lacking[name]
-                task = self._owner.begin_again(name)
-                self._loads.add(task)
-                task.add_done_callback(self._loads.discard)
+                self._load_again(name)
+
+    def _load_again(self, name: str) -> None:
+        task = self._owner.begin_again(name)
+        self._loads.add(task)
+        task.add_done_callback(self._loads.discard)
+
+    def _with_others(self) -> set[str]:
+        """Ensembles with members of other namespaces that serve in their own by now, unless they are loaded anyway."""
+        return {
+            entry.name
+            for entry, _, model in self._serving()
+            if namespace_of(entry.name)
+            and not self._owner.is_under_way(entry.name)
+            and set(members_of(self._with_own(entry.name, self._written[model]))) - set(members_of(model.spec))
+            & self._owner.entries.keys()
+        }
 
     async def settled(self) -> None:
         """Wait until the ensembles that lack no model any more are loaded, or could not be."""
@@ -305,7 +337,7 @@ class Ensembles:
                     # Its routes lead to no version for now.
                     continue
                 self._owner.retire_ensemble(entry, version, error)
-                self._lacking[entry.name] = model.spec
+                self._lacking[entry.name] = self._written[model]
                 return True
         return False
 
@@ -323,6 +355,15 @@ class Ensembles:
                 inner = self.members_of_entry(name)
                 await self._owner.unload_member(name)
                 await self.unload_members(inner)
+
+    def borrows(self, name: str) -> bool:
+        """A model is an ensemble with members of other namespaces: its own may have come."""
+        own = namespace_of(name)
+        return bool(own) and any(namespace_of(key) != own for key in map(self._key, self.members_of_entry(name)))
+
+    def _key(self, member: str) -> str:
+        entry = self._entry(member)
+        return member if entry is None else entry.name
 
     def members_within(self, name: str) -> set[str]:
         """All models that the versions of a model that serve are made of, those of members included."""
@@ -345,6 +386,13 @@ class Ensembles:
 def members_of(spec: ModelSpec) -> tuple[str, ...]:
     """The models that an ensemble is made of."""
     return () if spec.ensemble is None else spec.ensemble.models
+
+
+def _with_members(spec: ModelSpec, keys: Mapping[str, str]) -> ModelSpec:
+    if spec.ensemble is None:
+        return spec
+    steps = tuple(replace(step, model=keys.get(step.model, step.model)) for step in spec.ensemble.steps)
+    return replace(spec, ensemble=EnsembleSpec(steps, spec.ensemble.max_inflight))
 
 
 def _why(entry: ModelEntry | None) -> str:

@@ -231,7 +231,7 @@ class ModelManager:
         find = partial(self._settings.finder.find, self._catalog, name, overrides, known, may_be_old)
         found = await self._find(name, in_thread(find))
         async with self._trying(self._entry(name), found) as entry:
-            if found.files is not None and found.files == known:
+            if found.files is not None and found.files == known and not self._ensembles.borrows(name):
                 _note(entry.ready(), "")
                 return
             await self._take_up(entry, found, operation)
@@ -345,6 +345,19 @@ class ModelManager:
         """As ``ensembles.Owner``."""
         keys = self._keys_seen(name)
         return keys[0] if len(keys) == 1 else name
+
+    async def key_within(self, name: str, namespace: str) -> str:
+        """As ``ensembles.Owner``."""
+        own = f"{namespace}/{name}"
+        entry = self.entries.get(own)
+        if entry is not None and (entry.serving is not None or not self.loaded):
+            return own
+        try:
+            keys = await in_thread(self._catalog.keys, name) if self._is_explicit else self._keys_seen(name)
+        except NaiadError:
+            # Loading it says so.
+            keys = []
+        return own if own in keys else keys[0] if len(keys) == 1 else name
 
     async def unload_member(self, name: str) -> None:
         """As ``ensembles.Owner``."""
