@@ -88,7 +88,7 @@ def test_defaults_of_grpc_are_those_of_the_reference() -> None:
         # Our own options stand back where an abbreviation is one of the reference's.
         (["--http-po=9000"], "http_port", 9000),
         (["--model-repo", "there"], "model_repository", (Path("models"), Path("there"))),
-        (["--overload-s=429"], "overload_status", 429),
+        (["--overload-s=429"], "overload_status", "429"),
         (["--http-port", "9000"], "http_port", 9000),
         (["--http-port", "1", "--http-port=2"], "http_port", 2),
         (["--http-port=0"], "http_port", 0),
