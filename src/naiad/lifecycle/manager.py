@@ -30,6 +30,7 @@ from naiad.lifecycle.failures import (
     reason_of,
 )
 from naiad.lifecycle.in_place import InPlace, only_groups_differ
+from naiad.lifecycle.kept_versions import kept_versions, take_policy
 from naiad.lifecycle.live_sequences import hand_over
 from naiad.lifecycle.loading import LoadSettings, load_version
 from naiad.lifecycle.measuring import LoadMeter
@@ -234,7 +235,8 @@ class ModelManager:
             if found.files is not None and found.files == known and not self._ensembles.borrows(name):
                 _note(entry.ready(), "")
                 return
-            await self._take_up(entry, found, operation)
+            kept = await in_thread(kept_versions, entry.read, known, found)
+            await self._take_up(entry, found, operation, kept)
 
     async def follow(
         self, name: str, source: ModelSource | RemoteModel | None, unchanged: frozenset[int] = frozenset()
@@ -594,6 +596,7 @@ class ModelManager:
             raise load_failed(entry.name, fresh, problem)
         before = [v for v in entry.ready() if v.version not in kept]
         _note((entry.versions[number] for number in kept), "")
+        take_policy((entry.versions[number] for number in kept), found)
         self.configure_routes(entry, found)
         self._show(entry, fresh)
         hand_over(before, entry.ready())
