@@ -464,4 +464,4 @@ def test_the_earlier_options_of_traces_are_settings_of_the_new_one() -> None:
 
 
 def test_our_own_options_are_options() -> None:
-    assert OWN <= {option.field for option in OPTIONS}
+    assert {option.field for option in OPTIONS} >= OWN

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -169,6 +171,33 @@ def test_idle_models_go_unless_they_are_pinned_or_run(tmp_path: Path) -> None:
             assert not one.answers
             assert ready(found) == {"pinned", "runs"}
             await answered(one)
+
+    run(scenario())
+
+
+def test_a_model_that_is_being_copied_is_loaded_once_it_lies_still(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path, is_explicit=False, memory=MemorySettings(demand_s=30)) as found:
+            found.write("m", CONFIG)
+            found.manager.names.known = frozenset({"m"})
+            begun, ended = threading.Event(), threading.Event()
+
+            def copy() -> None:
+                for _ in range(20):
+                    with (found.repository / "m" / "1" / "weights").open("ab") as file:
+                        file.write(b"more")
+                    begun.set()
+                    time.sleep(0.1)
+                found.write("m", CONFIG + parameter("tag", "whole"))
+                ended.set()
+
+            thread = threading.Thread(target=copy)
+            thread.start()
+            await until(begun.is_set)
+            await infer(found, "m", 1.0)
+            assert ended.is_set()
+            assert found.engine.find("m", None).spec.parameters["tag"] == "whole"
+            thread.join()
 
     run(scenario())
 

@@ -26,7 +26,8 @@ def made_of(*members: str) -> str:
     steps = [
         step(member, {"INPUT0": names[place]}, {"OUTPUT0": names[place + 1]}) for place, member in enumerate(members)
     ]
-    tensors = [f'{kind} [ {{ name: "{kind.upper()}0" data_type: TYPE_FP32 dims: [ 1 ] }} ]' for kind in ("input", "output")]
+    kinds = ("input", "output")
+    tensors = [f'{kind} [ {{ name: "{kind.upper()}0" data_type: TYPE_FP32 dims: [ 1 ] }} ]' for kind in kinds]
     return f"""platform: "ensemble" max_batch_size: 4 {" ".join(tensors)}
         ensemble_scheduling {{ step [ {", ".join(steps)} ] }}"""
 
@@ -91,7 +92,7 @@ def test_members_that_do_not_fit_together_are_refused_soon_and_hold_nothing(tmp_
     async def scenario() -> None:
         async with house(tmp_path, memory=BUDGET) as found:
             write(found, dict.fromkeys("abc", 40), {"abc": ("a", "b", "c"), "ab": ("a", "b")})
-            with pytest.raises(NaiadError, match="depends on 'c' .*|there is no room for model 'c'"):
+            with pytest.raises(NaiadError, match=r"depends on 'c' .*|there is no room for model 'c'"):
                 await asyncio.wait_for(found.manager.load_model("abc"), WAIT_S)
             assert "abc" not in ready(found)
             await found.manager.load_model("c")

@@ -77,9 +77,8 @@ def test_a_caller_stays_and_is_told_soon_when_there_is_no_room_beside_it(tmp_pat
 
 def test_a_call_waits_no_longer_than_it_may_and_leaves_with_its_caller(tmp_path: Path) -> None:
     models, go = tmp_path / "models", tmp_path / "go"
-    source = SCALES.replace(
-        "        self.factor", f"        while not os.path.exists({str(go)!r}):\n            time.sleep(0.01)\n        self.factor"
-    )
+    waits = f"        while not os.path.exists({str(go)!r}):\n            time.sleep(0.01)\n"
+    source = SCALES.replace("        self.factor", f"{waits}        self.factor")
     calling(models, "outer", "late")
     write_python(models, "late", 1, source)
     with server_of(tmp_path, EXPLICIT, "--load-on-demand-secs", 5, "--load-model=outer") as server:

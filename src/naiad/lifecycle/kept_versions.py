@@ -24,7 +24,8 @@ def kept_versions(read: ReadConfig | None, files: Fingerprint | None, found: Can
     folder = found.source.directory
     if read is None or files is None or found.files is None or found.folder is not None or folder is None:
         return frozenset()
-    if read.config.HasField("ensemble_scheduling") or _without_policy(read.config) != _without_policy(found.read.config):
+    wanted = _without_policy(found.read.config)
+    if wanted.HasField("ensemble_scheduling") or wanted != _without_policy(read.config):
         return frozenset()
     configs = {str(read.origin.file), str(found.read.origin.file)}
     before, now = (_by_version(rows, folder, configs) for rows in (files, found.files))

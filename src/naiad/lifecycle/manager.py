@@ -48,6 +48,7 @@ from naiad.repository.catalog import Catalog
 from naiad.repository.fingerprint import Fingerprint
 from naiad.repository.namespaces import short_name
 from naiad.repository.overrides import NO_OVERRIDES, Overrides
+from naiad.repository.stillness import wait_until_still
 from naiad.telemetry.custom_metrics import CustomMetrics
 
 if TYPE_CHECKING:
@@ -225,6 +226,9 @@ class ModelManager:
     async def _load_found(self, name: str, overrides: Overrides, only_missing: bool, operation: Operation) -> None:
         if only_missing and not self.is_loadable(name):
             return
+        if only_missing:
+            # Nobody says that its files are complete: a request came.
+            await in_thread(wait_until_still, self._catalog, name)
         before = self.entries.get(name)
         known = before.files if before is not None and before.serving and not overrides else None
         # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
