@@ -23,7 +23,7 @@ from server.otlp_collector import collecting
 from server.running import RunningServer, serving, until
 from server.test_batching_together import FLAT_GRAPH, GRAPH, PADDED, RAGGED, SCATTERED
 from server.test_ensembles import ADDS, ON_CPU, SILENT, _input, write_python
-from server.versioned import write_onnx
+from server.versioned import ALL, write_onnx
 
 ROW = {"inputs": [_input([[1]])]}
 FLOATS = ({"IN": "TYPE_FP32 -1"}, {"OUT": "TYPE_FP32 -1"})
@@ -315,6 +315,25 @@ def test_a_step_follows_the_routes_of_its_model(tmp_path: Path, load: tuple[str,
             assert set().union(*(found.result() for found in asked)) <= {2.0, 4.0, 6.0}
         route(split=None)
         assert factor() == 6
+
+
+def test_an_ensemble_waits_for_routes_that_lead_somewhere(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_onnx(models, "scales", 3)
+    once = step("scales", {"X": "IN"}, {"Y": "OUT"})
+    write_ensemble(models, "once", once, inputs={"IN": "TYPE_FP32 2"}, outputs={"OUT": "TYPE_FP32 2"}, batch=4)
+    options = ("--model-control-mode", "explicit", "--load-model", "scales")
+    body = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 1.0]}]}
+    with serving(tmp_path / "log", "--model-repository", models, *options) as server:
+        assert server.post("/v2/models/scales/routes", {"split": {"3": 1}}).status == 200
+        config = models / "scales" / "config.pbtxt"
+        config.write_text(config.read_text().replace(ALL, "version_policy { specific { versions: [ 1, 2 ] } }"))
+        assert server.post("/v2/repository/models/scales/load", {}).status == 200
+        refused = server.post("/v2/repository/models/once/load", {})
+        assert (refused.status, "3" in refused.error) == (400, True), refused.error
+        assert server.post("/v2/models/scales/routes", {"split": {"2": 1}}).status == 200
+        until(lambda: server.infer("once", body).status == 200, 20, "the ensemble is loaded by itself")
+        assert server.infer("once", body).json()["outputs"][0]["data"] == [2.0, 2.0]
 
 
 # Spans

@@ -152,7 +152,8 @@ class Ensembles:
         try:
             self._check(spec, failures)
             model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
-        except EnsembleError:
+        except (EnsembleError, UnavailableError):
+            # The routes of a member may lead nowhere for now.
             self._lacking[name] = written
             raise
         self._written[model] = written
@@ -311,15 +312,21 @@ class Ensembles:
         try:
             self._check(spec, {})
             build(spec, self._specs(spec))
-        except EnsembleError:
+        except (EnsembleError, UnavailableError):
             return False
         return True
 
     def _specs(self, spec: ModelSpec) -> list[ModelSpec]:
-        """Those of the models of each step; of all that serve."""
+        """Those of the models of each step, which all serve.
+
+        Raises:
+            UnavailableError: the routes of one lead to no version.
+        """
         found: list[ModelSpec] = []
         for step in () if spec.ensemble is None else spec.ensemble.steps:
             entry = self._entry(step.model)
+            if entry is not None and entry.routing is not None and entry.answering is None and step.version is None:
+                raise entry.routing.no_default()
             serving = {} if entry is None else {model.version: model for model in entry.loaded()}
             found.append(serving[max(serving) if step.version is None else step.version].spec)
         return found

@@ -685,7 +685,7 @@ class ModelManager:
     def routing(self, entry: ModelEntry) -> Routing:
         """The routes of a model, from the first time on that somebody asks for them."""
         if entry.routing is None:
-            entry.routing = Routing(entry.name, self._forget)
+            entry.routing = Routing(entry.name, self._forget, changed=self._ensembles.came)
             entry.choose_serving()
         return entry.routing
 
