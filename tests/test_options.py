@@ -21,6 +21,7 @@ from naiad.options import (
     serve_help,
     wants_help,
 )
+from naiad.options.own import OWN
 from naiad.options.trace_config import TraceSetting
 
 REPOSITORY = "--model-repository=models"
@@ -84,6 +85,10 @@ def test_defaults_of_grpc_are_those_of_the_reference() -> None:
         (["--allow-grpc=0"], "serves_grpc", False),
         (["--allow-grpc=0", "--http-port-serves-grpc=1"], "serves_grpc", True),
         (["--http-port=9000"], "http_port", 9000),
+        # Our own options stand back where an abbreviation is one of the reference's.
+        (["--http-po=9000"], "http_port", 9000),
+        (["--model-repo", "there"], "model_repository", (Path("models"), Path("there"))),
+        (["--overload-s=429"], "overload_status", "429"),
         (["--http-port", "9000"], "http_port", 9000),
         (["--http-port", "1", "--http-port=2"], "http_port", 2),
         (["--http-port=0"], "http_port", 0),
@@ -226,7 +231,8 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--http-port", "--id=x"], 'Bad option: "--http-port". a value is missing.'),
         (["--htpp-port=1"], 'Bad option: "--htpp-port". unknown option; did you mean "--http-port"?'),
         (["--modl-repository", "x"], '"--modl-repository". unknown option; did you mean "--model-repository"?'),
-        (["--log-=x"], 'Bad option: "--log-". unknown option'),
+        (["--log-=x"], 'Bad option: "--log-". it is ambiguous: "--log-verbose", '),
+        (["--grpc-use-s=1"], '"--grpc-use-s". it is ambiguous: "--grpc-use-ssl", "--grpc-use-ssl-mutual".'),
         (["--sagemaker-po=1"], 'Bad option: "--sagemaker-po". unknown option'),
         (["--zzz"], 'Bad option: "--zzz". unknown option.'),
         (["-p"], 'Bad option: "-p". unknown option.'),
@@ -455,3 +461,7 @@ def test_the_earlier_options_of_traces_are_settings_of_the_new_one() -> None:
     }
     assert len([text for text in got.warnings if "is deprecated: use --trace-config" in text]) == 5
     assert options("--trace-config=rate=1", "--trace-rate=7").trace_config[-1].value == 1
+
+
+def test_our_own_options_are_options() -> None:
+    assert {option.field for option in OPTIONS} >= OWN

@@ -154,7 +154,8 @@ def test_wrong_pbtxt(text: str, line: int, words: str) -> None:
         ("{}\n{}", 1, "after the end"),
         ('{"name": "a",\n "name": "b"}', 2, "the key 'name' is given twice"),
         ('{"maxBatchSize": 1,\n"max_batch_size": 1}', 2, "given twice"),
-        ('{"input": {"name": "a"}}', 1, "found one value for the field 'input', expected a list"),
+        ('{"input": 1}', 1, "expected a message { ... } with name"),
+        ('{"input": {"name": 1}}', 1, "found 1 for the field 'input[0].name', expected a text"),
         ('{"max_batch_size": [1]}', 1, "found a list for the field 'max_batch_size', expected one value"),
         ('{"input": [[1]]}', 1, "list inside a list"),
         ('{"input": [{"dims": [1.5]}]}', 1, "expected a whole number (64 bits)"),
@@ -293,6 +294,20 @@ def test_an_unknown_field_with_a_list_is_said_once() -> None:
     with pytest.raises(ConfigProblemsError) as caught:
         parse_config("dynamic_batching { perferred_batch_size: [ 4, 8 ] }", ConfigFormat.PBTXT)
     assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize("form", [ConfigFormat.JSON, ConfigFormat.YAML])
+def test_one_value_stands_for_a_list_of_it(form: ConfigFormat) -> None:
+    # As the reference takes the configuration of a load.
+    text = """{"instance_group": {"count": 2, "gpus": 0}, "input": [{"name": "a", "dims": 3}],
+        "ensembleScheduling": {"step": {"model_name": "m", "input_map": {"x": "y"}}},
+        "model_warmup": {"name": "w", "inputs": {"a": {"dims": 4}}}, "max_batch_size": 4}"""
+    found = parse_config(text, form).config
+    assert (found.instance_group[0].count, list(found.instance_group[0].gpus)) == (2, [0])
+    assert list(found.input[0].dims) == [3]
+    assert dict(found.ensemble_scheduling.step[0].input_map) == {"x": "y"}
+    assert list(found.model_warmup[0].inputs["a"].dims) == [4]
+    assert found.max_batch_size == 4
 
 
 def test_keys_in_json_may_be_without_quotes() -> None:

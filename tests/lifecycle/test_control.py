@@ -25,6 +25,7 @@ from naiad.errors import (
 )
 from naiad.execution.model import LoadedModel
 from naiad.execution.rate_limits import RateLimits
+from naiad.lifecycle.states import ModelState
 from naiad.options.redis_config import RedisSettings
 from naiad.repository.catalog import Catalog
 from naiad.repository.overrides import NO_OVERRIDES, Overrides, UnusableFilesError
@@ -98,6 +99,39 @@ def test_a_reload_switches_all_versions_at_once(tmp_path: Path) -> None:
         await loading
         assert found.engine.find("m", None).version == 3
         await found.done({"m:1": READY, "m:2": GONE, "m:3": READY})
+
+    play(tmp_path, scenario)
+
+
+def test_a_reload_leaves_versions_alone_of_which_nothing_changed(tmp_path: Path) -> None:
+    async def scenario(found: House) -> None:
+        def policy(*versions: int) -> str:
+            return CONFIG + f" version_policy {{ specific {{ versions: {list(versions)} }} }}"
+
+        async def reloaded() -> set[int]:
+            """The versions that a load makes anew."""
+            before = {v: entry.model for v, entry in found.manager.entries["m"].versions.items()}
+            await found.manager.load_model("m")
+            ready = found.manager.entries["m"].ready()
+            assert all(entry.state is ModelState.READY and not entry.reason for entry in ready)
+            return {entry.version for entry in ready if entry.model is not before.get(entry.version)}
+
+        found.write("m", policy(1, 2), (1, 2, 3))
+        folder = found.repository / "m"
+        await found.manager.load_model("m")
+        (folder / "2" / "weights").write_text("new")
+        (folder / "4").mkdir()
+        found.write("m", policy(1, 2, 3, 4))
+        assert await reloaded() == {2, 3, 4}
+        shown = found.engine.model_config("m", "1").version_policy.specific.versions
+        assert list(shown) == [1, 2, 3, 4]
+        found.write("m", policy(1, 4))
+        assert await reloaded() == set()
+        assert [entry.version for entry in found.manager.entries["m"].ready()] == [1, 4]
+        (folder / "shared.py").touch()
+        assert await reloaded() == {1, 4}
+        found.write("m", policy(1, 4) + parameter("tag", "new"))
+        assert await reloaded() == {1, 4}
 
     play(tmp_path, scenario)
 

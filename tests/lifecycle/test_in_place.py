@@ -17,10 +17,11 @@ from execution import process_models
 from execution.hosted_models import WAYS, install, write_rowdy
 from execution.models import run, until
 from execution.process_models import Caller, children
-from lifecycle.explicit_house import CONFIG, GONE, READY, SLOW, House, answered, caller, house
+from lifecycle.explicit_house import CONFIG, GONE, READY, SLOW, House, answered, caller, house, parameter
 from lifecycle.test_warmup import LONG, NOTES, notes, sample
-from naiad.errors import NaiadError
+from naiad.errors import NaiadError, UnavailableError
 from naiad.execution.model import LoadedModel
+from naiad.lifecycle import in_place
 from naiad.repository.overrides import Overrides
 
 
@@ -216,6 +217,38 @@ def test_a_new_process_that_fails_changes_nothing(tmp_path: Path) -> None:
             assert (await one.outputs())["y"].tolist() == [[3.0]]
             await again(found, "", 2)
             assert names(model) == ["m_0_0", "m_0_1"]
+
+    run(test())
+
+
+def test_instances_that_leave_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_place, "MAX_LEAVING", 1)
+    monkeypatch.setattr(in_place, "END_S", 0.01)
+    slow = CONFIG + parameter("execute_delay_ms", 1500)
+
+    async def test() -> None:
+        async with house(tmp_path) as found:
+            found.write("m", slow + groups(2))
+            await found.manager.load_model("m")
+            model = found.engine.find("m", None)
+            callers = [caller(i) for i in range(2)]
+            for one in callers:
+                model.submit(one)
+                # Each in a batch of its own.
+                await asyncio.sleep(0.02)
+            found.write("m", slow + groups(1))
+            await found.manager.load_model("m")
+            for _ in range(2):
+                found.write("m", slow + groups(3))
+                with pytest.raises(UnavailableError, match="1 earlier instances of model 'm' still finish"):
+                    await found.manager.load_model("m")
+            assert names(model)[:1] == ["m_0_0"]
+            for one in callers:
+                await answered(one)
+            await until(lambda: names(model) == ["m_0_0"])
+            await found.manager.load_model("m")
+            assert names(model) == ["m_0_0", "m_0_1", "m_0_2"]
+            assert found.index() == {"m:1": READY}
 
     run(test())
 

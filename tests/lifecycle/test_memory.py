@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -48,25 +50,26 @@ def chained(*members: str, beside: str = "") -> str:
 async def infer(found: House, name: str, value: float) -> None:
     """One request to a model that is loaded for it when it has to be; it is answered."""
     one = caller(value)
-    while True:
+    told: asyncio.Future[NaiadError | None] = asyncio.get_running_loop().create_future()
+    demand = found.engine.demand
+
+    def handle(error: NaiadError | None = None) -> None:
+        # At once when the model is there, as the front ends do: a turn later it may be gone again.
         try:
-            found.engine.find(name, "").submit(one)
-        except ModelNotLoadedError:
-            told: asyncio.Future[NaiadError | None] = asyncio.get_running_loop().create_future()
-            demand = found.engine.demand
+            if error is None:
+                found.engine.find(name, "").submit(one)
+        except ModelNotLoadedError as missing:
             assert demand is not None
+            demand.wait(missing.name, 4, handle)
+            return
+        except NaiadError as other:
+            error = other
+        told.set_result(error)
 
-            def go_on(error: NaiadError | None, told: asyncio.Future[NaiadError | None] = told) -> None:
-                if error is None:
-                    # At once, as the front ends do: a turn later the model may be gone again.
-                    found.engine.find(name, "").submit(one)
-                told.set_result(error)
-
-            demand.wait(name, 4, go_on)
-            error = await told
-            assert error is None, error
-        await answered(one)
-        return
+    handle()
+    error = await asyncio.wait_for(told, 4 * WAIT_S)
+    assert error is None, error
+    await answered(one)
 
 
 def test_the_longest_unused_goes(tmp_path: Path) -> None:
@@ -236,6 +239,33 @@ def test_idle_models_go_unless_they_are_pinned_or_run(tmp_path: Path) -> None:
             assert not one.answers
             assert ready(found) == {"pinned", "runs"}
             await answered(one)
+
+    run(scenario())
+
+
+def test_a_model_that_is_being_copied_is_loaded_once_it_lies_still(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path, is_explicit=False, memory=MemorySettings(demand_s=30)) as found:
+            found.write("m", CONFIG)
+            found.manager.names.known = frozenset({"m"})
+            begun, ended = threading.Event(), threading.Event()
+
+            def copy() -> None:
+                for _ in range(20):
+                    with (found.repository / "m" / "1" / "weights").open("ab") as file:
+                        file.write(b"more")
+                    begun.set()
+                    time.sleep(0.1)
+                found.write("m", CONFIG + parameter("tag", "whole"))
+                ended.set()
+
+            thread = threading.Thread(target=copy)
+            thread.start()
+            await until(begun.is_set)
+            await infer(found, "m", 1.0)
+            assert ended.is_set()
+            assert found.engine.find("m", None).spec.parameters["tag"] == "whole"
+            thread.join()
 
     run(scenario())
 

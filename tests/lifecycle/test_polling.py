@@ -256,6 +256,7 @@ def test_one_model_that_loads_for_long_does_not_hold_others_up(tmp_path: Path) -
             (house.repository / "late" / "1" / "model.py").write_text(WAITS)
             await house.polling.look()
             await house.polling.look()
+            await until(lambda: house.index().get("late:1", GONE)[0] == "LOADING")
             house.write("m")
             await house.polling.look()
             await house.polling.look()

@@ -23,7 +23,7 @@ from server.otlp_collector import collecting
 from server.running import RunningServer, serving, until
 from server.test_batching_together import FLAT_GRAPH, GRAPH, PADDED, RAGGED, SCATTERED
 from server.test_ensembles import ADDS, ON_CPU, SILENT, _input, write_python
-from server.versioned import SCALES, parameter, write_onnx
+from server.versioned import ALL, SCALES, parameter, write_onnx
 from server.versioned import write_python as write_scales
 
 ROW = {"inputs": [_input([[1]])]}
@@ -364,6 +364,25 @@ def test_a_step_stays_with_the_versions_of_a_route_that_its_request_began_with(t
         (folder / "may_end").touch()
         for version in (1, 2):
             server.wait_for(f"successfully unloaded 'scales' version {version}")
+
+
+def test_an_ensemble_waits_for_routes_that_lead_somewhere(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_onnx(models, "scales", 3)
+    once = step("scales", {"X": "IN"}, {"Y": "OUT"})
+    write_ensemble(models, "once", once, inputs={"IN": "TYPE_FP32 2"}, outputs={"OUT": "TYPE_FP32 2"}, batch=4)
+    options = ("--model-control-mode", "explicit", "--load-model", "scales")
+    body = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 1.0]}]}
+    with serving(tmp_path / "log", "--model-repository", models, *options) as server:
+        assert server.post("/v2/models/scales/routes", {"split": {"3": 1}}).status == 200
+        config = models / "scales" / "config.pbtxt"
+        config.write_text(config.read_text().replace(ALL, "version_policy { specific { versions: [ 1, 2 ] } }"))
+        assert server.post("/v2/repository/models/scales/load", {}).status == 200
+        refused = server.post("/v2/repository/models/once/load", {})
+        assert (refused.status, "3" in refused.error) == (400, True), refused.error
+        assert server.post("/v2/models/scales/routes", {"split": {"2": 1}}).status == 200
+        until(lambda: server.infer("once", body).status == 200, 20, "the ensemble is loaded by itself")
+        assert server.infer("once", body).json()["outputs"][0]["data"] == [2.0, 2.0]
 
 
 # Spans

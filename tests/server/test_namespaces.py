@@ -10,8 +10,10 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
+from server.ensembles import step, write_ensemble
 from server.models import identity, numbers, write_model
 from server.running import RunningServer, serving, until
+from server.versioned import ONNX, graph
 
 AMBIGUOUS = (
     "There are 2 identifiers of model 'both' in global map, model namespace must be provided to resolve ambiguity."
@@ -123,3 +125,53 @@ def test_one_that_is_broken_does_not_stand_in_the_way(repositories: tuple[Path, 
     with serving(tmp_path / "log", *options(repositories), "--exit-on-error=false") as server:
         assert server.infer("both", numbers([1])).status == 200
         assert server.get("/v2/health/ready").status == 400
+
+
+def write_scales(repository: Path, factor: int) -> None:
+    write_model(repository, "scales", 'backend: "onnxruntime" max_batch_size: 8', (1,), graph(factor))
+
+
+def factor(server: RunningServer, name: str) -> float:
+    """What a model multiplies with; 0 when it is not there."""
+    answer = server.infer(name, ONNX)
+    return float(answer.json()["outputs"][0]["data"][0]) if answer.status == 200 else 0.0
+
+
+@pytest.mark.parametrize("mode", ["poll", "explicit"])
+def test_an_ensemble_takes_the_member_of_another_namespace_until_its_own_comes(tmp_path: Path, mode: str) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    away = tmp_path / "away"
+    tensors = {"inputs": {"X": "TYPE_FP32 2"}, "outputs": {"Y": "TYPE_FP32 2"}}
+    for repository, number in ((first, 1), (second, 2)):
+        write_scales(repository, number)
+        write_ensemble(repository, f"of_{repository.name}", step("scales", {"X": "X"}, {"Y": "Y"}), **tensors)
+    control = ("--model-control-mode=poll", "--repository-poll-secs=1") if mode == "poll" else (EXPLICIT,)
+
+    def load(server: RunningServer, *names: str) -> None:
+        for name in names if mode == "explicit" else ():
+            answer = server.post(f"/v2/repository/models/{name}/load", {})
+            assert answer.status == 200, answer.error
+
+    with serving(tmp_path / "log", *options((first, second)), *control) as server:
+        (first / "scales").rename(away)
+        load(server, "of_first", "of_second")
+        until(lambda: factor(server, "of_first") == 2, 20, "the other namespace's member answers")
+        assert factor(server, "of_second") == factor(server, "scales") == 2
+        away.rename(first / "scales")
+        load(server, "of_first")
+        until(lambda: factor(server, "of_first") == 1, 20, "its own member answers again")
+        assert factor(server, "of_second") == 2
+        assert "There are 2 identifiers" in server.infer("scales", ONNX).error
+        assert "Traceback" not in server.log
+
+
+def test_loading_ensembles_loads_the_members_of_their_own_namespaces(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    tensors = {"inputs": {"X": "TYPE_FP32 2"}, "outputs": {"Y": "TYPE_FP32 2"}}
+    for repository, number in ((first, 1), (second, 2)):
+        write_scales(repository, number)
+        write_ensemble(repository, f"of_{repository.name}", step("scales", {"X": "X"}, {"Y": "Y"}), **tensors)
+    with serving(tmp_path / "log", *options((first, second)), EXPLICIT) as server:
+        for name, number in (("of_second", 2), ("of_first", 1)):
+            assert server.post(f"/v2/repository/models/{name}/load", {}).status == 200
+            assert factor(server, name) == number

@@ -149,12 +149,10 @@ def _value(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) 
 
 
 def _is_listed_right(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> bool:
-    """JSON and YAML tell a list from a single value; the text format does not."""
-    if entry.listed == is_repeated(found) or path.endswith('"]'):
+    """JSON and YAML tell a list from a single value; the text format does not. One value stands for a list of it."""
+    if not entry.listed or is_repeated(found) or path.endswith('"]'):
         return True
-    given, wanted = ("a list", "one value") if entry.listed else ("one value", "a list")
-    name = path.rpartition("[")[0] if is_repeated(found) else path
-    result.findings.append(Finding(f"found {given} for the field '{name}', expected {wanted}", entry.line))
+    result.findings.append(Finding(f"found a list for the field '{path}', expected one value", entry.line))
     return False
 
 

@@ -17,6 +17,7 @@ from naiad.config.inspect import Inspection, inspect
 from naiad.config.json_entries import read_json_entries
 from naiad.config.messages import message_class
 from naiad.config.problems import ConfigProblemsError, Origin
+from naiad.config.single_values import with_lists
 from naiad.config.text_entries import read_text_entries
 from naiad.config.yaml_entries import read_yaml_entries
 from naiad.errors import ConfigError
@@ -152,7 +153,7 @@ def _parse_data(text: str, form: ConfigFormat, config: Any, file: Path | None) -
         inspection = inspect(entries, config.DESCRIPTOR, is_text=False)
     _raise_findings(inspection, file)
     try:
-        json_format.ParseDict(data, config)
+        json_format.ParseDict(with_lists(data, config.DESCRIPTOR), config)
     except json_format.ParseError as error:
         raise ConfigProblemsError([ConfigError(str(error), file)]) from None
     return inspection

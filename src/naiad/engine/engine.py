@@ -16,7 +16,7 @@ from naiad.execution.child_calls import CalledInput, Checked
 from naiad.execution.serving import LoadedVersion, ServingModel
 from naiad.lifecycle.asking import Done
 from naiad.lifecycle.candidate import NoVersionError
-from naiad.lifecycle.demand import ModelNotLoadedError
+from naiad.lifecycle.demand import ModelNotLoadedError, Waiting
 from naiad.lifecycle.entries import ModelEntry, VersionEntry
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.measuring import DEVICE
@@ -166,6 +166,12 @@ class Engine:
     def unload_model(self, name: str, unload_dependents: bool, done: Done) -> None:
         """``unload`` for a model that asks for it."""
         self.unload(name, unload_dependents, done)
+
+    def wait_for_model(self, error: NaiadError, size: int, go_on: Done, caller: str = "") -> Waiting | None:
+        """As ``child_calls.Models``; ``caller`` is the model that calls, which stays meanwhile."""
+        if self.demand is None or not isinstance(error, ModelNotLoadedError):
+            return None
+        return self.demand.wait(error.name, size, go_on, caller)
 
     def refresh_index(self, done: Done) -> None:
         """Look for models that came to the repositories or went; then ``done`` is told, and ``index`` knows."""

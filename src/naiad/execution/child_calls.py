@@ -28,6 +28,7 @@ from naiad.child.protocol import (
 )
 from naiad.config.spec import ModelSpec
 from naiad.errors import (
+    CancelledError,
     InternalError,
     InvalidArgumentError,
     NaiadError,
@@ -37,6 +38,7 @@ from naiad.errors import (
 )
 from naiad.execution.child_codec import BatchWriter, Piece, frame
 from naiad.execution.child_requests import ChildRequests
+from naiad.execution.child_waits import WaitingCalls, Waits
 from naiad.request import (
     NO_PARAMETERS,
     Array,
@@ -92,7 +94,7 @@ class Checked(NamedTuple):
     shape_key: object
 
 
-class Models(Protocol):
+class Models(Waits, Protocol):
     """The models that can be called, and the rules for requests: the engine."""
 
     def find(self, name: str, version: str | None) -> Target:
@@ -150,6 +152,15 @@ class CallForm:
         self.terms: WeakKeyDictionary[Target, RequestTerms] = WeakKeyDictionary()
 
 
+class Called(NamedTuple):
+    """A call as it came: its head, its form, and the bytes of its inputs, which are held with it."""
+
+    head: Mapping[str, Any]
+    form: CallForm
+    raws: list[Array]
+    size: int
+
+
 class CalledRequest(InferRequest):
     """The request of a call; its answers go to the child that called."""
 
@@ -205,6 +216,7 @@ class ChildCalls:
         self._forms: dict[int, CallForm] = {}
         self._running: dict[int, CalledRequest] = {}
         self._held: set[CalledRequest] = set()
+        self._waits = WaitingCalls(self._begin, self._refuse_call)
 
     # Forms
 
@@ -224,40 +236,63 @@ class ChildCalls:
     def call(self, number: int, payload: bytearray) -> None:
         """Pass a call on to the model that it names; the answers come later, an error if that is not possible."""
         try:
-            request = self._read(number, payload)
-            if len(self._running) >= MAX_CALLS:
-                raise UnavailableError(
-                    f"{request_label(request.id)}the process of the model has {MAX_CALLS} calls of other models open, "
-                    "as many as it may: wait for some of them first"
-                )
-            self._running[number] = request
-            request.target.submit(request)
-        except NaiadError as error:
-            # The reference's text: it was the call that failed, and not the calling model's own request.
-            self._refuse(number, error, f"Model {_head(payload)[0]['model']} - Error when running inference: ")
+            called = self._read(payload)
         except Exception:
-            logger.exception("a call of another model failed")
-            self._refuse(number, InternalError("the call failed inside the server, see its log"))
+            self._fail(number)
+            return
+        self._begin(number, called)
+
+    def _begin(self, number: int, called: Called) -> None:
+        try:
+            try:
+                self._submit(number, called)
+            except NaiadError as error:
+                self._running.pop(number, None)
+                if self._models is None or not self._waits.wait(self._models, number, called, called.size, error):
+                    raise
+        except NaiadError as error:
+            self._refuse_call(number, called, error)
+        except Exception:
+            self._fail(number)
+
+    def _fail(self, number: int) -> None:
+        logger.exception("a call of another model failed")
+        self._refuse(number, InternalError("the call failed inside the server, see its log"))
+
+    def _submit(self, number: int, called: Called) -> None:
+        request = self._request(number, called)
+        if len(self._running) + len(self._waits) >= MAX_CALLS:
+            raise UnavailableError(
+                f"{request_label(request.id)}the process of the model has {MAX_CALLS} calls of other models open, "
+                "as many as it may: wait for some of them first"
+            )
+        self._running[number] = request
+        request.target.submit(request)
 
     def cancel(self, number: int) -> None:
         """Nobody waits for the rest of a call."""
         request = self._running.get(number)
         if request is not None:
             request.target.cancel(request)
+        elif (called := self._waits.leave(number)) is not None:
+            self._refuse_call(number, called, CancelledError("the call was cancelled"))
 
     def cancel_with(self, requests: ChildRequests) -> None:
         """Cancel all calls if nobody waits for any of ``requests``, for which they are made.
 
         Each is answered: with what came of it, or as cancelled.
         """
-        if self._running and requests.nobody_waits:
+        if (self._running or len(self._waits)) and requests.nobody_waits:
             for request in list(self._running.values()):
                 request.target.cancel(request)
+            for number, called in self._waits.leave_all():
+                self._refuse_call(number, called, CancelledError("the call was cancelled"))
 
     def close(self) -> None:
         """The child is gone: so is whoever waits for its calls."""
         running, self._running = self._running, {}
         self._held.clear()
+        self._waits.leave_all()
         for request in running.values():
             request.target.cancel(request)
 
@@ -297,7 +332,7 @@ class ChildCalls:
 
     # Reading
 
-    def _read(self, number: int, payload: bytearray) -> CalledRequest:
+    def _read(self, payload: bytearray) -> Called:
         head, at = _head(payload)
         _, form_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
         at += REQUEST.size
@@ -312,6 +347,10 @@ class ChildCalls:
             else np.frombuffer(payload, np.uint8, size, data + offset if size else 0)
             for segment, _, offset, size in places
         ]
+        return Called(head, form, raws, len(payload) + sum(place[-1] for place in places if place[0]))
+
+    def _request(self, number: int, called: Called) -> CalledRequest:
+        head, form, raws, _ = called
         target = self._find(head)
         request_id = str(head.get("id", ""))
         terms = self._terms(form, target, request_id)
@@ -355,6 +394,10 @@ class ChildCalls:
     def _refuse(self, number: int, error: NaiadError, began: str = "") -> None:
         self._running.pop(number, None)
         self._send_error(number, error, FLAG_FINAL, began)
+
+    def _refuse_call(self, number: int, called: Called, error: NaiadError) -> None:
+        # The reference's text: it was the call that failed, and not the calling model's own request.
+        self._refuse(number, error, f"Model {called.head['model']} - Error when running inference: ")
 
     def _send_error(self, number: int, error: NaiadError, flags: int, began: str = "") -> None:
         text = orjson.dumps({"message": f"{began}{error}", "code": error.grpc_code})

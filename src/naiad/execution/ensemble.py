@@ -6,6 +6,7 @@ It has no instances. All that it does happens on the event loop, between the ans
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from time import monotonic_ns
@@ -149,6 +150,15 @@ class EnsembleModel:
         """A model is being unloaded; where it is a member, requests that began with it still find it."""
         for members in (*self._earlier, self._members):
             members.forget(model)
+            for inner in members.targets:
+                if isinstance(inner, EnsembleModel) and inner.is_made_of(model):
+                    # A request that will come to it has begun here.
+                    members.forget(inner)
+                    inner.forget(model)
+
+    def is_made_of(self, model: ServingModel) -> bool:
+        """A model is a member, or a member of one."""
+        return any(m is model or (isinstance(m, EnsembleModel) and m.is_made_of(model)) for m in self.members)
 
     @property
     def changed(self) -> int:
@@ -228,13 +238,12 @@ class EnsembleModel:
             raise ServerStoppingError(
                 "Server is stopping, scheduler for model has stopped accepting new inference requests"
             )
+        if not self._members.are_current():
+            self._renew()
         self._submit(request)
 
     def _submit(self, request: InferRequest) -> None:
         members = self._members
-        if not self._stopping and not members.are_current():
-            self._renew()
-            members = self._members
         plan = members.plan(request)
         cache = None if self._cache is None else self._cache_for(request)
         if cache is not None and (outputs := cache.look_up(request)) is not None:
@@ -266,6 +275,10 @@ class EnsembleModel:
     def submit_expected(self, request: InferRequest) -> None:
         """As ``LoadedModel.submit_expected``."""
         try:
+            # Where one is missing the earlier ones are held for this.
+            with suppress(NaiadError):
+                if not (self._stopping or self._members.are_current()):
+                    self._renew()
             self._submit(request)
         finally:
             self.expect_no_more()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from naiad.errors import NaiadError, UnsupportedError
+from naiad.execution.child_calls import Models
 from naiad.repository.overrides import Overrides
 
 if TYPE_CHECKING:
-    from naiad.execution.child_calls import Models
+    from naiad.execution.child_waits import Wait
     from naiad.lifecycle.operations import Operation
     from naiad.lifecycle.threads import LoadPermit
 
@@ -23,6 +25,12 @@ class Control(Protocol):
     def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None: ...
 
     def begin_unload(self, name: str, unload_dependents: bool, done: Done, asker: Asker | None = None) -> None: ...
+
+
+class CallableModels(Models, Protocol):
+    """The models, told who calls: the engine."""
+
+    def wait_for_model(self, error: NaiadError, size: int, go_on: Done, caller: str = "") -> Wait | None: ...
 
 
 class Asker:
@@ -47,13 +55,15 @@ class Asker:
 class AskingModels:
     """The models as one version sees them: ``Models`` that knows who asks."""
 
-    __slots__ = ("_asker", "_control", "check", "find", "is_model_ready")
+    __slots__ = ("_asker", "_control", "check", "find", "is_model_ready", "wait_for_model")
 
-    def __init__(self, models: Models, control: Control, asker: Asker) -> None:
+    def __init__(self, models: CallableModels, control: Control, asker: Asker, name: str) -> None:
+        """``name`` is what the model is known by that asks."""
         # Bound here: the way of a call through these costs nothing more.
         self.find = models.find
         self.check = models.check
         self.is_model_ready = models.is_model_ready
+        self.wait_for_model = partial(models.wait_for_model, caller=name)
         self._control = control
         self._asker = asker
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
@@ -19,6 +20,8 @@ MAX_WAITING_BYTES: Final = 1 << 28
 """How many bytes they may hold together, but for a single one."""
 RETRY_S: Final = 10.0
 """After a load that failed, requests are refused for so long; the load is not tried again for each of them."""
+RETRY_SOON_S: Final = 1.0
+"""The same where the load was refused for now, for want of memory say."""
 
 
 class ModelNotLoadedError(UnavailableError):
@@ -40,11 +43,18 @@ class Loader(Protocol):
 
 
 class Waiting:
-    """A request that waits. ``leave`` is called when its caller is gone."""
+    """A request that waits. ``leave`` is called when its caller is gone.
 
-    __slots__ = ("_demand", "_go_on", "_name", "_size", "_timer")
+    Attributes:
+        caller: the model that made it, as a call while it works on a request of its own; "" for clients.
+    """
 
-    def __init__(self, demand: Demand, name: str, size: int, go_on: Done, timer: asyncio.TimerHandle) -> None:
+    __slots__ = ("_demand", "_go_on", "_name", "_size", "_timer", "caller")
+
+    def __init__(
+        self, demand: Demand, name: str, size: int, go_on: Done, timer: asyncio.TimerHandle, caller: str
+    ) -> None:
+        self.caller = caller
         self._demand = demand
         self._name = name
         self._size = size
@@ -86,6 +96,7 @@ class Demand:
         self._waiting: dict[str, dict[Waiting, None]] = {}
         self._loading: set[str] = set()
         self._bytes = 0
+        self._callers: Counter[str] = Counter()
         self._withheld: set[str] = set()
         self._failed: dict[str, tuple[float, NaiadError]] = {}
 
@@ -94,9 +105,20 @@ class Demand:
         """How many requests wait."""
         return sum(map(len, self._waiting.values()))
 
+    @property
+    def asked_for(self) -> Iterable[str]:
+        """The models that requests wait for."""
+        return self._waiting.keys()
+
     def holds(self, name: str) -> bool:
-        """Requests wait for a model, so that it must not go before they had it."""
-        return name in self._waiting
+        """Requests wait for a model, or a call that it made waits: it must not go before these are over."""
+        return name in self._waiting or name in self._callers
+
+    def called_by(self, name: str) -> list[str]:
+        """The models that calls of a model wait for."""
+        if name not in self._callers:
+            return []
+        return [called for called, found in self._waiting.items() if any(w.caller == name for w in found)]
 
     def withhold(self, name: str) -> None:
         """Somebody unloaded a model of a repository: it stays away until somebody loads it."""
@@ -111,10 +133,10 @@ class Demand:
         """Whether ``wait`` would have the model loaded."""
         return name not in self._withheld and self._loader.is_loadable(name)
 
-    def wait(self, name: str, size: int, go_on: Callable[[NaiadError | None], None]) -> Waiting:
+    def wait(self, name: str, size: int, go_on: Callable[[NaiadError | None], None], caller: str = "") -> Waiting:
         """Have a model loaded; ``go_on`` is called once, later: with None when it serves, or with an error.
 
-        ``size`` is how many bytes the request holds.
+        ``size`` is how many bytes the request holds, ``caller`` the model that calls, if one does.
 
         Raises:
             UnavailableError: too many wait, or a load has just failed.
@@ -129,9 +151,11 @@ class Demand:
                 "already: try again later"
             )
         timer = loop.call_later(self._wait_s, self._expire, name)
-        waiting = Waiting(self, name, size, go_on, timer)
+        waiting = Waiting(self, name, size, go_on, timer, caller)
         self._waiting.setdefault(name, {})[waiting] = None
         self._bytes += size
+        if caller:
+            self._callers[caller] += 1
         self._load(name)
         return waiting
 
@@ -142,6 +166,8 @@ class Demand:
             return
         del found[waiting]
         self._bytes -= waiting.size
+        if waiting.caller:
+            self._callers -= Counter((waiting.caller,))
         if not found:
             del self._waiting[name]
 
@@ -159,7 +185,8 @@ class Demand:
             error = None
             self._failed.pop(name, None)
         else:
-            self._failed[name] = (asyncio.get_running_loop().time() + RETRY_S, error)
+            pause_s = RETRY_SOON_S if isinstance(error, UnavailableError) else RETRY_S
+            self._failed[name] = (asyncio.get_running_loop().time() + pause_s, error)
         # All at once: the model has their requests before anybody can think that it is idle.
         for waiting in list(self._waiting.get(name, ())):
             self.remove(name, waiting)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from naiad.cache.local import LocalCache
 from naiad.config.ensemble import EnsembleSpec
@@ -25,6 +24,8 @@ from naiad.lifecycle.namespaces import resolve
 from naiad.lifecycle.operations import WaitsForItselfError
 from naiad.lifecycle.states import ModelState
 from naiad.lifecycle.threads import in_thread
+from naiad.lifecycle.together import Together
+from naiad.repository.namespaces import namespace_of
 from naiad.scheduling.ensemble_graph import EnsembleError, build
 
 if TYPE_CHECKING:
@@ -54,6 +55,15 @@ class Owner(Protocol):
 
     entries: dict[str, ModelEntry]
 
+    def member_key(self, name: str) -> str:
+        """What a model is known by that an ensemble names."""
+
+    def is_under_way(self, name: str) -> bool:
+        """An operation on a model runs or waits."""
+
+    async def key_within(self, name: str, namespace: str) -> str:
+        """What a model is known by that an ensemble of a namespace names: one of its own comes before others."""
+
     async def load_member(self, name: str, asker: Asker) -> bool:
         """Have a model loaded, if it may be and does not serve; whether that was so.
 
@@ -73,19 +83,29 @@ class Owner(Protocol):
 
 
 class Ensembles:
-    """Looks after the ensembles of ``owner``."""
+    """Looks after the ensembles of ``owner``.
 
-    def __init__(self, owner: Owner, settings: LoadSettings) -> None:
+    Args:
+        owner: the manager.
+        settings: how models are loaded.
+        in_turn: one is loaded after the other.
+
+    Attributes:
+        together: what stays while they are loaded.
+    """
+
+    def __init__(self, owner: Owner, settings: LoadSettings, in_turn: bool = False) -> None:
+        self.together = Together(in_turn, self.members_within)
         self._owner = owner
         self._settings = settings
         # All that have requests, also those on their way out.
         self._all: WeakSet[EnsembleModel] = WeakSet()
         # What could not be loaded, or had to go, for the models that it needs: tried again when these have changed.
         self._lacking: dict[str, ModelSpec] = {}
+        # As their configurations name the members, without namespaces.
+        self._written: WeakKeyDictionary[EnsembleModel, ModelSpec] = WeakKeyDictionary()
         # Models that were loaded for an ensemble, and that nobody asked for otherwise.
         self._brought: set[str] = set()
-        # Members of ensembles that are being loaded.
-        self._awaited: Counter[str] = Counter()
         self._is_looking = False
         self._loads: set[asyncio.Task[None]] = set()
 
@@ -100,32 +120,52 @@ class Ensembles:
             NaiadError: it cannot be loaded.
         """
         spec, config = await in_thread(read_ensemble, found.source, version, found.read)
-        spec = self._in_namespace(spec, found.source.namespace)
+        written, spec = spec, await self._in_namespace(spec, found.source.namespace)
         if models is None or spec.ensemble is None:
             raise InternalError(f"there are no models that ensemble '{spec.name}' could be made of")
-        failures: dict[str, NaiadError] = {}
-        cache = self._cache_of(spec)
-        self._awaited.update(spec.ensemble.models)
-        try:
-            for member in spec.ensemble.models:
-                try:
-                    await self._bring(name, member, asker)
-                except CircularEnsembleError:
-                    raise
-                except NaiadError as error:
-                    failures[member] = error
-            try:
-                self._check(spec, failures)
-                model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
-            except EnsembleError:
-                self._lacking[name] = spec
-                raise
-        finally:
-            self._awaited.subtract(spec.ensemble.models)
+        members = spec.ensemble.models
+        if self._are_there(name, members):
+            model = self._make(name, version, spec, written, models, metrics, {})
+        else:
+            if asker.permit is not None:
+                # What it waits for may need the permit.
+                asker.permit.give_back()
+            async with self.together.holding(name, map(self._owner.member_key, members)):
+                failures = await self._bring_all(name, members, asker)
+                model = self._make(name, version, spec, written, models, metrics, failures)
         config.model_transaction_policy.decoupled = model.spec.decoupled
         self._all.add(model)
         self._lacking.pop(name, None)
         return model, config
+
+    def _make(
+        self,
+        name: str,
+        version: int,
+        spec: ModelSpec,
+        written: ModelSpec,
+        models: Models,
+        metrics: CustomMetrics,
+        failures: dict[str, NaiadError],
+    ) -> EnsembleModel:
+        cache = self._cache_of(spec)
+        try:
+            self._check(spec, failures)
+            model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
+        except (EnsembleError, UnavailableError):
+            # The routes of a member may lead nowhere for now.
+            self._lacking[name] = written
+            raise
+        self._written[model] = written
+        return model
+
+    def _are_there(self, name: str, members: Iterable[str]) -> bool:
+        """All members serve, and no operation is under way that would change one."""
+        for member in members:
+            entry = self._entry(member)
+            if member == name or entry is None or entry.serving is None or self._owner.is_under_way(entry.name):
+                return False
+        return True
 
     def _cache_of(self, spec: ModelSpec) -> LocalCache | None:
         cache = self._settings.cache if spec.is_cached else None
@@ -133,6 +173,18 @@ class Ensembles:
             return cache
         logger.warning("the answers of ensemble '%s' are not kept: Redis keeps those of its members only", spec.name)
         return None
+
+    async def _bring_all(self, name: str, members: Iterable[str], asker: Asker) -> dict[str, NaiadError]:
+        """Have all members of an ensemble loaded; gives back why some are not."""
+        failures: dict[str, NaiadError] = {}
+        for member in members:
+            try:
+                await self._bring(name, member, asker)
+            except CircularEnsembleError:
+                raise
+            except NaiadError as error:
+                failures[member] = error
+        return failures
 
     async def _bring(self, name: str, member: str, asker: Asker) -> None:
         try:
@@ -150,14 +202,21 @@ class Ensembles:
                 raise CircularEnsembleError(str(entry.problem)) from error
             raise
 
-    def _in_namespace(self, spec: ModelSpec, namespace: str) -> ModelSpec:
+    async def _in_namespace(self, spec: ModelSpec, namespace: str) -> ModelSpec:
         """Members of an ensemble's own namespace come before those of others."""
         if not namespace or spec.ensemble is None:
             return spec
-        known = self._owner.entries
-        own = {model: f"{namespace}/{model}" for model in spec.ensemble.models if f"{namespace}/{model}" in known}
-        steps = tuple(replace(step, model=own.get(step.model, step.model)) for step in spec.ensemble.steps)
-        return replace(spec, ensemble=EnsembleSpec(steps, spec.ensemble.max_inflight))
+        found = {model: await self._owner.key_within(model, namespace) for model in spec.ensemble.models}
+        return _with_members(spec, found)
+
+    def _with_own(self, name: str, spec: ModelSpec) -> ModelSpec:
+        """An ensemble as it is written, with those members of its own namespace that serve now."""
+        namespace = namespace_of(name)
+        if not namespace or spec.ensemble is None:
+            return spec
+        entries = self._owner.entries
+        own = {model: f"{namespace}/{model}" for model in spec.ensemble.models}
+        return _with_members(spec, {m: key for m, key in own.items() if key in entries and entries[key].serving})
 
     def _check(self, spec: ModelSpec, failures: dict[str, NaiadError]) -> None:
         """Check that all members are there. The texts are the reference's own."""
@@ -191,29 +250,6 @@ class Ensembles:
 
     # Changes
 
-    def awaits(self, name: str) -> bool:
-        """Whether an ensemble that is being loaded needs the model of that name, as a member or inside of one."""
-        return name in self._all_of(+self._awaited)
-
-    def inside(self, name: str) -> set[str]:
-        """The models that an ensemble which serves is made of, and those inside of these; nothing for other models."""
-        entry = self._owner.entries.get(name)
-        return self._all_of(self._members(entry)) if entry is not None else set()
-
-    def _all_of(self, members: Iterable[str]) -> set[str]:
-        waiting, found = list(members), set[str]()
-        while waiting:
-            entry = self._entry(waiting.pop())
-            if entry is not None and entry.name not in found:
-                found.add(entry.name)
-                waiting += self._members(entry)
-        return found
-
-    @staticmethod
-    def _members(entry: ModelEntry) -> Iterable[str]:
-        ensemble = entry.serving.spec.ensemble if entry.serving is not None else None
-        return ensemble.models if ensemble is not None else ()
-
     def wanted(self, name: str) -> None:
         """Somebody asks for a model to be loaded: it stays when an ensemble goes that it is part of."""
         self._brought.discard(name)
@@ -227,7 +263,7 @@ class Ensembles:
         """A model serves, or answers otherwise: look at the ensembles soon."""
         if not self._is_looking and (self._all or self._lacking):
             self._is_looking = True
-            asyncio.get_running_loop().call_soon(self._look)
+            asyncio.get_running_loop().call_soon(self.look)
 
     def went(self, model: ServingModel) -> None:
         """A model is being unloaded, or replaced: requests of ensembles that began with it still find it."""
@@ -235,40 +271,62 @@ class Ensembles:
             ensemble.forget(model)
         self.came()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Unload ensembles that lost a member, and have those loaded again that lack none any more."""
         self._is_looking = False
         while self._renew_all():
             # Ensembles may be members of others.
             continue
+        for name in self._with_others():
+            self._load_again(name)
         for name, spec in list(self._lacking.items()):
-            if self._fits(spec):
+            if self._fits(self._with_own(name, spec)):
                 del self._lacking[name]
-                task = self._owner.begin_again(name)
-                self._loads.add(task)
-                task.add_done_callback(self._loads.discard)
+                self._load_again(name)
+
+    def _load_again(self, name: str) -> None:
+        task = self._owner.begin_again(name)
+        self._loads.add(task)
+        task.add_done_callback(self._loads.discard)
+
+    def _with_others(self) -> set[str]:
+        """Ensembles with members of other namespaces that serve in their own by now, unless they are loaded anyway."""
+        return {
+            entry.name
+            for entry, _, model in self._serving()
+            if namespace_of(entry.name)
+            and not self._owner.is_under_way(entry.name)
+            and set(members_of(self._with_own(entry.name, self._written[model]))) - set(members_of(model.spec))
+            & self._owner.entries.keys()
+        }
 
     async def settled(self) -> None:
         """Wait until the ensembles that lack no model any more are loaded, or could not be."""
-        self._look()
+        self.look()
         while self._loads:
             await asyncio.wait(set(self._loads))
-            self._look()
+            self.look()
 
     def _fits(self, spec: ModelSpec) -> bool:
         """Whether an ensemble could be loaded with the models that are there."""
         try:
             self._check(spec, {})
             build(spec, self._specs(spec))
-        except EnsembleError:
+        except (EnsembleError, UnavailableError):
             return False
         return True
 
     def _specs(self, spec: ModelSpec) -> list[ModelSpec]:
-        """Those of the models of each step; of all that serve."""
+        """Those of the models of each step, which all serve.
+
+        Raises:
+            UnavailableError: the routes of one lead to no version.
+        """
         found: list[ModelSpec] = []
         for step in () if spec.ensemble is None else spec.ensemble.steps:
             entry = self._entry(step.model)
+            if entry is not None and entry.routing is not None and entry.answering is None and step.version is None:
+                raise entry.routing.no_default()
             serving = {} if entry is None else {model.version: model for model in entry.loaded()}
             found.append(serving[max(serving) if step.version is None else step.version].spec)
         return found
@@ -286,7 +344,7 @@ class Ensembles:
                     # Its routes lead to no version for now.
                     continue
                 self._owner.retire_ensemble(entry, version, error)
-                self._lacking[entry.name] = model.spec
+                self._lacking[entry.name] = self._written[model]
                 return True
         return False
 
@@ -305,6 +363,26 @@ class Ensembles:
                 await self._owner.unload_member(name)
                 await self.unload_members(inner)
 
+    def borrows(self, name: str) -> bool:
+        """A model is an ensemble with members of other namespaces: its own may have come."""
+        own = namespace_of(name)
+        return bool(own) and any(namespace_of(key) != own for key in map(self._key, self.members_of_entry(name)))
+
+    def _key(self, member: str) -> str:
+        entry = self._entry(member)
+        return member if entry is None else entry.name
+
+    def members_within(self, name: str) -> set[str]:
+        """All models that the versions of a model that serve are made of, those of members included."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            for member in map(self._owner.member_key, self.members_of_entry(waiting.pop())):
+                if member not in found:
+                    found.add(member)
+                    waiting.append(member)
+        return found
+
     def members_of_entry(self, name: str) -> set[str]:
         """The models that the versions of a model are made of; none where it is no ensemble."""
         entry = self._entry(name)
@@ -315,6 +393,13 @@ class Ensembles:
 def members_of(spec: ModelSpec) -> tuple[str, ...]:
     """The models that an ensemble is made of."""
     return () if spec.ensemble is None else spec.ensemble.models
+
+
+def _with_members(spec: ModelSpec, keys: Mapping[str, str]) -> ModelSpec:
+    if spec.ensemble is None:
+        return spec
+    steps = tuple(replace(step, model=keys.get(step.model, step.model)) for step in spec.ensemble.steps)
+    return replace(spec, ensemble=EnsembleSpec(steps, spec.ensemble.max_inflight))
 
 
 def _why(entry: ModelEntry | None) -> str:

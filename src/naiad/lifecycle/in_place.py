@@ -116,6 +116,7 @@ class InPlace:
         """Give all versions of a model the groups of ``found``, or none of them when that fails for one.
 
         Raises:
+            UnavailableError: too many instances that left before still finish their requests.
             NaiadError: the groups are wrong, or a new instance cannot be started; what serves goes on as it was.
         """
         changes: list[_Change] = []
@@ -130,7 +131,7 @@ class InPlace:
             logger.error("'%s' keeps its instances: %s", entry.name, located(problem))
             for version in entry.ready():
                 version.reason = not_reloaded(problem)
-            raise _failed(entry, problem) from error
+            raise (problem if isinstance(problem, UnavailableError) else _failed(entry, problem)) from error
         ending = [task for change in changes for task in self._switch(entry, change)]
         entry.files, entry.read = found.files, found.read
         if ending:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.config.complete import is_ensemble
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, StoreError, UnavailableError
-from naiad.execution.child_calls import Models
 from naiad.execution.serving import LoadedVersion, ServingModel
-from naiad.lifecycle.asking import Asker, AskingModels, Done
+from naiad.lifecycle.asking import Asker, AskingModels, CallableModels, Done
 from naiad.lifecycle.brought import BroughtContent
 from naiad.lifecycle.candidate import Candidate
 from naiad.lifecycle.demand import Demand
@@ -31,6 +30,7 @@ from naiad.lifecycle.failures import (
     reason_of,
 )
 from naiad.lifecycle.in_place import InPlace, only_groups_differ
+from naiad.lifecycle.kept_versions import kept_versions, take_policy
 from naiad.lifecycle.live_sequences import hand_over
 from naiad.lifecycle.loading import LoadSettings, load_version
 from naiad.lifecycle.measuring import LoadMeter
@@ -48,6 +48,7 @@ from naiad.repository.catalog import Catalog
 from naiad.repository.fingerprint import Fingerprint
 from naiad.repository.namespaces import short_name
 from naiad.repository.overrides import NO_OVERRIDES, Overrides
+from naiad.repository.stillness import wait_until_still
 from naiad.telemetry.custom_metrics import CustomMetrics
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class ModelManager:
         memory: MemorySettings = NO_LIMITS,
     ) -> None:
         self.loaded = False
-        self.models: Models | None = None
+        self.models: CallableModels | None = None
         self.on_serving: Callable[[LoadedVersion], None] = lambda model: None
         self.on_unloading: Callable[[ServingModel], None] = lambda model: None
         self.custom_metrics = CustomMetrics()
@@ -116,17 +117,9 @@ class ModelManager:
         self._brought = BroughtContent()
         self._fetching = asyncio.Semaphore(FETCHES)
         self._meters: set[LoadMeter] = set()
-        self._ensembles = Ensembles(self, settings)
+        self._ensembles = Ensembles(self, settings, in_turn=bool(memory.budget_bytes))
         self.demand = Demand(self, memory.demand_s) if memory.demand_s else None
-        self.memory = ModelMemory(
-            self.entries,
-            memory,
-            self._is_held,
-            self._retire_model,
-            self._retirements.models,
-            is_awaited=self._ensembles.awaits,
-            inside=self._ensembles.inside,
-        )
+        self.memory = ModelMemory(self.entries, memory, self, self._retire_model, self._retirements.models)
 
     # At the start
 
@@ -234,6 +227,9 @@ class ModelManager:
     async def _load_found(self, name: str, overrides: Overrides, only_missing: bool, operation: Operation) -> None:
         if only_missing and not self.is_loadable(name):
             return
+        if only_missing:
+            # Nobody says that its files are complete: a request came.
+            await in_thread(wait_until_still, self._catalog, name)
         before = self.entries.get(name)
         known = before.files if before is not None and before.serving and not overrides else None
         # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
@@ -241,10 +237,11 @@ class ModelManager:
         find = partial(self._settings.finder.find, self._catalog, name, overrides, known, may_be_old)
         found = await self._find(name, in_thread(find))
         async with self._trying(self._entry(name), found) as entry:
-            if found.files is not None and found.files == known:
+            if found.files is not None and found.files == known and not self._ensembles.borrows(name):
                 _note(entry.ready(), "")
                 return
-            await self._take_up(entry, found, operation)
+            kept = await in_thread(kept_versions, entry.read, known, found)
+            await self._take_up(entry, found, operation, kept)
 
     async def follow(
         self, name: str, source: ModelSource | RemoteModel | None, unchanged: frozenset[int] = frozenset()
@@ -342,8 +339,7 @@ class ModelManager:
 
     async def load_member(self, name: str, asker: Asker) -> bool:
         """As ``ensembles.Owner``: where models are loaded on request; elsewhere what is under way is waited for."""
-        keys = self._keys_seen(name)
-        name = keys[0] if len(keys) == 1 else name
+        name = self.member_key(name)
         async with self._turn(name, asker) as operation:
             entry = self.entries.get(name)
             is_tried = entry is not None and (entry.serving is not None or (entry.has_failed and not self.loaded))
@@ -351,6 +347,24 @@ class ModelManager:
                 return False
             await self._load_found(name, NO_OVERRIDES, False, operation)
             return True
+
+    def member_key(self, name: str) -> str:
+        """As ``ensembles.Owner``."""
+        keys = self._keys_seen(name)
+        return keys[0] if len(keys) == 1 else name
+
+    async def key_within(self, name: str, namespace: str) -> str:
+        """As ``ensembles.Owner``."""
+        own = f"{namespace}/{name}"
+        entry = self.entries.get(own)
+        if entry is not None and (entry.serving is not None or not self.loaded):
+            return own
+        try:
+            keys = await in_thread(self._catalog.keys, name) if self._is_explicit else self._keys_seen(name)
+        except NaiadError:
+            # Loading it says so.
+            keys = []
+        return own if own in keys else keys[0] if len(keys) == 1 else name
 
     async def unload_member(self, name: str) -> None:
         """As ``ensembles.Owner``."""
@@ -423,9 +437,36 @@ class ModelManager:
         """Load a model for a request, unless it serves by then; ``done`` as in ``begin_load``."""
         self._begin(self._load_one(name, only_missing=True), done)
 
-    def _is_held(self, name: str) -> bool:
-        """A model must not be evicted now."""
-        return self._operations.concern(name) or (self.demand is not None and self.demand.holds(name))
+    def is_under_way(self, name: str) -> bool:
+        """As ``memory.Stays``."""
+        return self._operations.concern(name)
+
+    def is_awaited(self, name: str) -> bool:
+        """As ``memory.Stays``."""
+        return self._operations.is_awaited(name)
+
+    def is_needed(self, name: str) -> bool:
+        """As ``memory.Stays``: for requests that wait, or for an ensemble that is being loaded or has such requests."""
+        demand = self.demand
+        if demand is None:
+            return self._ensembles.together.holds(name)
+        return (
+            demand.holds(name)
+            or self._ensembles.together.holds(name)
+            or any(name in self._ensembles.members_within(ensemble) for ensemble in demand.asked_for)
+        )
+
+    def members_within(self, name: str) -> set[str]:
+        """As ``memory.Stays``."""
+        return self._ensembles.members_within(name)
+
+    def waits_for(self, name: str, other: str) -> bool:
+        """As ``memory.Stays``."""
+        together = self._ensembles.together
+        if together.is_part(name) and together.is_part(other):
+            return True
+        called = () if self.demand is None else self.demand.called_by(name)
+        return other in called or any(self._operations.waits_for(one, other) for one in (name, *called))
 
     def _retire_model(self, entry: ModelEntry, why: str) -> None:
         """Let a model go that no operation concerns, or whose own operation says so."""
@@ -434,6 +475,8 @@ class ModelManager:
             version.reason_gone = f"{UNLOADED}: {why}"
             self._retire(entry, version)
         entry.choose_serving()
+        # At once: nobody is to find an ensemble whose member is gone.
+        self._ensembles.look()
 
     def begin_listing(self, done: Done) -> None:
         """Look at the repositories again, where models may come and go, for ``names``."""
@@ -562,6 +605,7 @@ class ModelManager:
             raise load_failed(entry.name, fresh, problem)
         before = [v for v in entry.ready() if v.version not in kept]
         _note((entry.versions[number] for number in kept), "")
+        take_policy((entry.versions[number] for number in kept), found)
         self.configure_routes(entry, found)
         self._show(entry, fresh)
         hand_over(before, entry.ready())
@@ -579,7 +623,7 @@ class ModelManager:
         permit = asker.permit = await self._permits.take()
         logger.info("loading: %s:%d", name, version.version)
         begun = monotonic()
-        models = None if self.models is None else AskingModels(self.models, self, asker)
+        models = None if self.models is None else AskingModels(self.models, self, asker, name)
         loop = asyncio.get_running_loop()
         meter = LoadMeter(self._meters)
 
@@ -646,7 +690,7 @@ class ModelManager:
     def routing(self, entry: ModelEntry) -> Routing:
         """The routes of a model, from the first time on that somebody asks for them."""
         if entry.routing is None:
-            entry.routing = Routing(entry.name, self._forget)
+            entry.routing = Routing(entry.name, self._forget, changed=self._ensembles.came)
             entry.choose_serving()
         return entry.routing
 

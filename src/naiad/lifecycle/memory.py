@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from naiad.clock import Clock, SystemClock
 from naiad.config.freeze import parameters
 from naiad.config.memory import BYTES, PINNED, is_true, stated_bytes
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
+from naiad.lifecycle.line import LOOK_S, Line
 from naiad.lifecycle.measuring import files_bytes, process_bytes, shared_out
 from naiad.lifecycle.threads import in_thread
 from naiad.scheduling.eviction import Resident, idle, to_make_room
@@ -34,7 +35,6 @@ TICK_S: Final = 10.0
 """How often memory is measured again and idle models are looked for, at least."""
 WAIT_S: Final = 60.0
 """How long a load waits for memory that others give back."""
-_LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,45 +56,58 @@ class TooLargeError(ModelLoadError):
     """A model takes more memory than all models together may hold, or than the others leave."""
 
 
+class Stays(Protocol):
+    """Who knows which models must stay: the manager. All by name."""
+
+    def is_needed(self, name: str) -> bool:
+        """Something that is not there yet would be lost with a model."""
+
+    def is_under_way(self, name: str) -> bool:
+        """An operation on a model runs or waits."""
+
+    def is_awaited(self, name: str) -> bool:
+        """The load of another model waits for the one of this."""
+
+    def members_within(self, name: str) -> Iterable[str]:
+        """All models that an ensemble is made of, which are used whenever it is; none for other models."""
+
+    def waits_for(self, name: str, other: str) -> bool:
+        """A model stays, or its load lasts, until ``other`` is loaded."""
+
+
 class ModelMemory:
     """Gives loads their room, and evicts models.
 
     Args:
         entries: all models.
         settings: the limits.
-        is_held: a model must stay, whatever it is used for: told its name.
+        stays: which models must stay now, whatever they are used for, and what waits for what.
         retire: lets a model go, told why.
         retiring: those that are on their way out.
-        is_awaited: an ensemble that is being loaded needs the model of that name, so it is not idle.
-        inside: the models that an ensemble is made of: they are used whenever it is.
     """
 
     def __init__(
         self,
         entries: Mapping[str, ModelEntry],
         settings: MemorySettings,
-        is_held: Callable[[str], bool],
+        stays: Stays,
         retire: Callable[[ModelEntry, str], None],
         retiring: Collection[LoadedVersion],
         clock: Clock | None = None,
-        is_awaited: Callable[[str], bool] = lambda name: False,
-        inside: Callable[[str], Iterable[str]] = lambda name: (),
     ) -> None:
         self.evictions: Counter[str] = Counter()
         self.budget_bytes = settings.budget_bytes
         self._entries = entries
         self._idle_ms = settings.idle_s * 1000
-        self._is_held = is_held
+        self._stays = stays
         self._retire = retire
         self._retiring = retiring
-        self._is_awaited = is_awaited
-        self._inside = inside
         self._is_starting = False
         self._started_ms = 0
         self._clock = clock or SystemClock()
         # Of each load under way, what its model will hold in the end.
         self._targets: dict[str, tuple[ModelEntry, int]] = {}
-        self._lock = asyncio.Lock()
+        self._line = Line()
         # Those whose loads wait for room themselves.
         self._asking: set[str] = set()
         self._is_closed = False
@@ -129,7 +142,7 @@ class ModelMemory:
         }
         # A step may run seldom, or answers may be kept: when a member goes, so does the ensemble.
         for name, ensemble in list(found.items()):
-            for member in self._inside(name):
+            for member in self._stays.members_within(name):
                 if member in found and found[member].last_used_ms < ensemble.last_used_ms:
                     found[member] = found[member]._replace(last_used_ms=ensemble.last_used_ms)
         return list(found.values())
@@ -188,7 +201,7 @@ class ModelMemory:
         """Hold room for a model of ``size`` bytes, its copy that serves included; errors as ``room``."""
         self._asking.add(entry.name)
         try:
-            async with self._lock:
+            async with self._line.turn(lambda: self._stays.is_awaited(entry.name)):
                 self._targets[entry.name] = entry, await self._make_room(entry, size, evicts)
         finally:
             self._asking.discard(entry.name)
@@ -231,18 +244,21 @@ class ModelMemory:
             waits = evicts and (victims is not None or self._may_change(entry))
             if self._is_closed or not waits or asyncio.get_running_loop().time() > deadline:
                 raise self._no_room(entry, need, free)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_S)
 
     def _may_change(self, entry: ModelEntry) -> bool:
-        """Others load, or are held by something that passes."""
-        return bool(self._targets) or any(
-            other.serving and other is not entry and self._has_to_stay(name) and not is_pinned(other)
+        """Others load, or are held by something that passes, and that does not wait for this load itself."""
+        return any(not self._stays.waits_for(name, entry.name) for name in self._targets) or any(
+            other.serving
+            and other is not entry
+            and self._has_to_stay(name)
+            and not (is_pinned(other) or self._stays.waits_for(name, entry.name))
             for name, other in self._entries.items()
         )
 
     def _has_to_stay(self, name: str) -> bool:
         """A model must not go now. A load of it that waits for room itself does not mind."""
-        return self._is_held(name) and name not in self._asking
+        return self._stays.is_needed(name) or (self._stays.is_under_way(name) and name not in self._asking)
 
     def _no_room(self, entry: ModelEntry, need: int, free: int) -> NaiadError:
         pinned = sum(entry_bytes(other) for other in self._entries.values() if is_pinned(other))
@@ -326,8 +342,7 @@ class ModelMemory:
         if self._is_starting or now_ms - self._started_ms < self._idle_ms:
             return
         for resident in idle(self._residents(), now_ms, self._idle_ms):
-            if not self._is_awaited(resident.name):
-                self._evict(resident.name, "idle", f"no request for {self._idle_ms // 1000} s")
+            self._evict(resident.name, "idle", f"no request for {self._idle_ms // 1000} s")
 
     async def _share(self, entry: ModelEntry) -> None:
         """A model may have come into a process that others are in: each holds a part of it from now on."""

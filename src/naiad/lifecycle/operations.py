@@ -28,13 +28,15 @@ class Operation:
     """A load or an unload of one model, from the moment it was asked for until it is over.
 
     Attributes:
+        is_awaited: another operation waits for it.
         not_wanted: why nobody needs what it works for any more, "" while somebody does. Read in loading threads.
     """
 
-    __slots__ = ("asked_for", "is_first", "name", "not_wanted")
+    __slots__ = ("asked_for", "is_awaited", "is_first", "name", "not_wanted")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, is_awaited: bool = False) -> None:
         self.name = name
+        self.is_awaited = is_awaited
         self.not_wanted = ""
         self.is_first = asyncio.Event()
         self.asked_for: set[Operation] = set()
@@ -77,6 +79,15 @@ class Operations:
     def concern(self, name: str) -> bool:
         """An operation on the model ``name`` runs or waits."""
         return name in self._queues
+
+    def is_awaited(self, name: str) -> bool:
+        """An operation on another model goes on only after those on the model ``name``."""
+        return any(operation.is_awaited for operation in self._queues.get(name, ()))
+
+    def waits_for(self, name: str, other: str) -> bool:
+        """An operation on the model ``name`` goes on only after one on the model ``other``."""
+        ahead = self._queues.get(other, ())
+        return any(self._waits_for(one, two) for one in self._queues.get(name, ()) for two in ahead)
 
     def close(self) -> None:
         """Let no further operation begin, and those that run end soon."""
@@ -123,7 +134,7 @@ class Operations:
                 f"{len(queue)} operations on model '{name}' and {self._together} on all models wait already: ask again "
                 "when some of them are over"
             )
-        operation = Operation(name)
+        operation = Operation(name, asker is not None)
         queue.append(operation)
         self._queues[name] = queue
         self._together += 1

@@ -33,6 +33,7 @@ class Routing:
     Args:
         name: of the model.
         forget: told of each ``RoutedModel`` that was replaced.
+        changed: told when somebody has set other routes.
 
     Attributes:
         routes: those in force.
@@ -40,12 +41,19 @@ class Routing:
         problems: of versions that are named but take no requests, why, by number.
     """
 
-    def __init__(self, name: str, forget: Callable[[RoutedModel], None], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        forget: Callable[[RoutedModel], None],
+        clock: Clock | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.routes: Routes = NO_ROUTES
         self.revision = 0
         self.problems: dict[int, str] = {}
         self._name = name
         self._forget = forget
+        self._changed = changed
         self._clock = clock or SystemClock()
         self._configured: Routes = NO_ROUTES
         self._history: deque[Routes] = deque(maxlen=MAX_HISTORY)
@@ -100,6 +108,7 @@ class Routing:
         self.routes = routes
         self.revision += 1
         self._resolve()
+        self._changed()
 
     def _check(self, routes: Routes, known: Mapping[int, str]) -> None:
         ready = ", ".join(str(version) for version in sorted(self._ready)) or "none"

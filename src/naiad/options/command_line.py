@@ -12,6 +12,7 @@ from typing import Any
 from naiad.errors import OptionError
 from naiad.options.kinds import read_boolean
 from naiad.options.option import Option
+from naiad.options.own import OWN
 from naiad.options.reference import NOT_SERVED_YET, SWITCHES
 from naiad.options.remote_uri import RemoteUri, is_remote
 from naiad.options.server import LISTENER_FIELDS, OPTIONS, ServerOptions
@@ -148,6 +149,9 @@ def _completed(name: str, known: Mapping[str, Option]) -> str:
     if not name or name in known or name in others:
         return name
     found = {option.field: full for full, option in known.items() if full.startswith(name)}
+    if len(found) > 1:
+        # What a command line of the reference means goes on meaning that.
+        found = {field: full for field, full in found.items() if field not in OWN}
     is_other = any(other.startswith(name) for other in others if other not in known)
     return next(iter(found.values())) if len(found) == 1 and not is_other else name
 
@@ -199,6 +203,10 @@ def _read_unknown(item: _Given, options: Sequence[Option], reading: _Reading) ->
         return
     if item.name in _by_name(OPTIONS):
         reading.problems.append(f'Bad option: "{flag}". it is an option of naiad serve only.')
+        return
+    several = [f'"--{name}"' for name in _by_name(options) if item.name and name.startswith(item.name)]
+    if len(several) > 1:
+        reading.problems.append(f'Bad option: "{flag}". it is ambiguous: {", ".join(several)}.')
         return
     near = nearest(item.name, _by_name(options))
     hint = f'; did you mean "--{near}"?' if near else "."

@@ -1,0 +1,35 @@
+"""The options that the reference does not have. An abbreviation that fits one of its own as well stands for that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OWN: Final = frozenset(
+    {
+        "allow_client_shm",
+        "api_key",
+        "api_key_file",
+        "auto_warmup",
+        "grpc_max_connections",
+        "grpc_transport",
+        "http_cors_origin",
+        "http_idle_timeout_secs",
+        "http_max_connections",
+        "http_port_serves_grpc",
+        "http_root_cert",
+        "http_server_cert",
+        "http_server_key",
+        "load_on_demand_secs",
+        "max_in_flight_bytes",
+        "max_in_flight_requests",
+        "max_in_flight_requests_per_model",
+        "model_idle_unload_secs",
+        "model_memory_budget",
+        "model_repository_mirror",
+        "model_repository_mirror_size",
+        "overload_status",
+        "repoagent_timeout_secs",
+        "shutdown_delay",
+    }
+)
+"""By field of ``ServerOptions``."""
