@@ -122,6 +122,8 @@ class Ensembles:
                 raise
         finally:
             self._awaited.subtract(spec.ensemble.models)
+            # Only those that are counted: a load may name anything.
+            self._awaited = +self._awaited
         config.model_transaction_policy.decoupled = model.spec.decoupled
         self._all.add(model)
         self._lacking.pop(name, None)
@@ -193,7 +195,7 @@ class Ensembles:
 
     def awaits(self, name: str) -> bool:
         """Whether an ensemble that is being loaded needs the model of that name, as a member or inside of one."""
-        return name in self._all_of(+self._awaited)
+        return name in self._all_of(self._awaited)
 
     def inside(self, name: str) -> set[str]:
         """The models that an ensemble which serves is made of, and those inside of these; nothing for other models."""
