@@ -312,7 +312,7 @@ class ModelMemory:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """While the server starts no model is idle: it may be there for another one. That is counted from the end on."""
+        """While the server starts no model is idle: others may be about to need it. It counts from the end on."""
         self._is_starting = True
         try:
             yield
