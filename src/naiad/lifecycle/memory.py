@@ -328,7 +328,7 @@ class ModelMemory:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """While the server starts nobody can ask for a model, so none is idle: that is counted from the end on."""
+        """While the server starts no model is idle: others may be about to need it. It counts from the end on."""
         self._is_starting = True
         try:
             yield
