@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, cast
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.errors import InvalidArgumentError
 from naiad.execution.child_calls import CalledInput, Models
+from naiad.execution.ensemble_lane import Lane, lane_of
 from naiad.execution.serving import ServingModel
 from naiad.request import InferRequest, RequestTerms, request_label
 from naiad.scheduling.ensemble_graph import EnsembleError, Graph, Step, build
@@ -35,6 +36,13 @@ class StepForm(NamedTuple):
     shapes: Mapping[str, Shape]
 
 
+class Way(NamedTuple):
+    """How requests for the same outputs go: their plan, and the lane that the ordinary ones among them take."""
+
+    plan: Plan
+    lane: Lane | None
+
+
 class Members:
     """The members of one ensemble at one time.
 
@@ -44,7 +52,7 @@ class Members:
         runs: requests that began with them and are not answered.
     """
 
-    __slots__ = ("_checks", "_find", "_forms", "_held", "_names", "_plans", "graph", "runs", "spec", "targets")
+    __slots__ = ("_checks", "_find", "_forms", "_held", "_names", "_ways", "graph", "runs", "spec", "targets")
 
     def __init__(self, spec: ModelSpec, models: Models) -> None:
         """Find the members of the ensemble ``spec``.
@@ -67,7 +75,7 @@ class Members:
             target.tell_batches()
         self.runs = 0
         self._held: list[ServingModel] = []
-        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._ways: dict[tuple[object, ...], Way] = {}
         self._forms: list[dict[object, StepForm]] = [{} for _ in ensemble.steps]
 
     def are_current(self) -> bool:
@@ -88,6 +96,11 @@ class Members:
         return "; ".join(f"model '{m.name}': {m.problem}" for m in dict.fromkeys(self.targets) if m.problem)
 
     # Those that go
+
+    @property
+    def holds(self) -> bool:
+        """Whether any of them is held, so that its requests have to be expected."""
+        return bool(self._held)
 
     def forget(self, model: ServingModel) -> None:
         """A model is being unloaded: hold it for the requests that began with it."""
@@ -117,16 +130,17 @@ class Members:
 
     # Requests
 
-    def plan(self, request: InferRequest) -> Plan:
-        """What a request of the ensemble needs."""
+    def way(self, request: InferRequest) -> Way:
+        """How a request of the ensemble goes."""
         inputs = request.inputs
         given = None if len(inputs) == len(self.spec.inputs) else tuple(sorted(inputs))
         key = request.terms.outputs, given
-        found = self._plans.get(key)
+        found = self._ways.get(key)
         if found is None:
-            if len(self._plans) >= MAX_FORMS:
-                self._plans.clear()
-            found = self._plans[key] = Plan(self.graph, request.terms.outputs, inputs)
+            if len(self._ways) >= MAX_FORMS:
+                self._ways.clear()
+            plan = Plan(self.graph, request.terms.outputs, inputs)
+            found = self._ways[key] = Way(plan, lane_of(plan, self.spec, self.targets))
         return found
 
     def form(self, step: Step, values: Sequence[Any], asked: RequestTerms, request_id: str) -> StepForm:
