@@ -78,7 +78,7 @@ class EnsembleModel:
         self._cache = self._new_cache()
         self._pace = Pace(spec.ensemble.max_inflight if spec.ensemble is not None else 0)
         self._has_lanes = not self._pace.is_limited
-        self._reshapes = any(tensor.reshape is not None for tensor in spec.inputs.values())
+        self.reshapes = any(tensor.reshape is not None for tensor in spec.inputs.values())
 
     @property
     def in_flight(self) -> int:
@@ -287,7 +287,7 @@ class EnsembleModel:
 
     def as_inside(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         """The inputs of a request in the shapes that the steps see (``reshape``)."""
-        if not self._reshapes:
+        if not self.reshapes:
             return inputs
         spec = self.spec
         return {n: a.reshape(as_model_sees(a.shape, spec.inputs[n], spec)) for n, a in inputs.items()}
@@ -352,11 +352,9 @@ class EnsembleModel:
 
     def _count(self, run: EnsembleRun | LaneRun) -> None:
         request, statistics = run.request, self.statistics
-        rows = request.terms.rows
         took = run.input_ns, run.infer_ns, run.output_ns
-        now_ns = monotonic_ns()
-        statistics.count_execution(rows, *took)
-        statistics.count_success(1, rows, now_ns - request.received_ns, max(0, run.start_ns - request.queued_ns), *took)
+        queue_ns = max(0, run.start_ns - request.queued_ns)
+        statistics.count_alone(request.terms.rows, monotonic_ns() - request.received_ns, queue_ns, *took)
         statistics.last_inference_ms = self._clock.wall_ms()
         if request.__class__ is StepRequest:
             request.took = took

@@ -8,12 +8,12 @@ or later, is for ``EnsembleRun``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.request import Array, RequestTerms
 from naiad.scheduling.ensemble_graph import Step
 from naiad.scheduling.ensemble_plan import Plan
-from naiad.scheduling.ensemble_progress import Frame, Task
+from naiad.scheduling.ensemble_progress import NOT_GIVEN, Frame, Task
 
 if TYPE_CHECKING:
     from naiad.config.spec import ModelSpec
@@ -81,16 +81,22 @@ class Lane:
         plan: theirs.
         legs: in an order in which each comes after those that it waits for.
         first: those that wait for none.
+        values: of each tensor, what is known of it before there is a request.
+        inputs: of the ensemble that requests bring: name and tensor.
         waits: of each step, for how many legs it waits; None where none waits for more than one, so that it is its turn
             when that one has answered.
         outputs: of the ensemble: name, tensor, and the datatype and the number of dimensions that it has there.
     """
 
-    __slots__ = ("first", "legs", "outputs", "plan", "waits")
+    __slots__ = ("first", "inputs", "legs", "outputs", "plan", "values", "waits")
 
     def __init__(self, plan: Plan, spec: ModelSpec, targets: Sequence[ServingModel]) -> None:
         self.plan = plan
         given = set(plan.given.values())
+        self.inputs = tuple(plan.given.items())
+        self.values: list[Any] = [None] * len(plan.readers)
+        for tensor in plan.graph.inputs.values():
+            self.values[tensor] = NOT_GIVEN
         made = {tensor for step in plan.needed for _, tensor in step.outputs}
         self.legs = tuple(
             Leg(step, [(n, t) for n, t, _ in step.inputs if t in given or t in made], targets[step.index])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from naiad.errors import NaiadError
 from naiad.execution.caching import ModelCache
@@ -18,7 +18,6 @@ from naiad.execution.ensemble_run import EnsembleRun
 from naiad.execution.ensemble_step import StepRequest
 from naiad.execution.ensemble_tracing import RunTrace
 from naiad.request import Array, InferRequest, RequestTerms, memory_of
-from naiad.scheduling.ensemble_progress import NOT_GIVEN
 
 if TYPE_CHECKING:
     from naiad.execution.ensemble import EnsembleModel
@@ -56,12 +55,13 @@ class LaneRun:
     def begin(self) -> None:
         """Start the steps that need nothing but the inputs of the request."""
         self.start_ns = monotonic_ns()
-        plan = self._lane.plan
-        inputs = self._model.as_inside(self.request.inputs)
-        self._values: list[Any] = [None] * len(plan.readers)
-        for name, number in plan.graph.inputs.items():
-            self._values[number] = inputs.get(name, NOT_GIVEN)
-        self._go_on(self._lane.first)
+        lane, inputs = self._lane, self.request.inputs
+        if self._model.reshapes:
+            inputs = self._model.as_inside(inputs)
+        values = self._values = lane.values.copy()
+        for name, number in lane.inputs:
+            values[number] = inputs[name]
+        self._go_on(lane.first)
 
     def cancel(self) -> None:
         """The caller gave the request up."""
@@ -208,7 +208,7 @@ class LaneRun:
         run.input_ns, run.infer_ns, run.output_ns = self.input_ns, self.infer_ns, self.output_ns
         steps, self.steps = self.steps, []
         running = {request.task.step.index for request in steps}
-        inputs = {name: values[number] for name, number in lane.plan.given.items()}
+        inputs = {name: values[number] for name, number in lane.inputs}
         answered = [
             (leg.task.step, {name: values[tensor] for name, tensor in leg.outputs})
             for leg in lane.legs

@@ -52,7 +52,7 @@ class Members:
         runs: requests that began with them and are not answered.
     """
 
-    __slots__ = ("_checks", "_find", "_forms", "_held", "_names", "_ways", "graph", "runs", "spec", "targets")
+    __slots__ = ("_checks", "_find", "_forms", "_found", "_held", "_names", "_ways", "graph", "runs", "spec", "targets")
 
     def __init__(self, spec: ModelSpec, models: Models) -> None:
         """Find the members of the ensemble ``spec``.
@@ -70,6 +70,7 @@ class Members:
         self._names = [(s.model, None if s.version is None else str(s.version)) for s in ensemble.steps]
         found = {name: cast(ServingModel, models.find(*name)) for name in dict.fromkeys(self._names)}
         self.targets = tuple(found[name] for name in self._names)
+        self._found = tuple((*name, target) for name, target in found.items())
         self.graph: Graph = build(spec, [target.spec for target in self.targets])
         for target in found.values():
             target.tell_batches()
@@ -85,8 +86,8 @@ class Members:
             NaiadError: a model is not there any more.
         """
         find = self._find
-        for name, target in zip(self._names, self.targets, strict=True):  # noqa: SIM110
-            if find(*name) is not target:
+        for name, version, target in self._found:  # noqa: SIM110
+            if find(name, version) is not target:
                 return False
         return True
 
