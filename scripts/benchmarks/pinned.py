@@ -1,8 +1,8 @@
 """Python models once more, by load generators that cost little: the servers on one core, wrk or h2load on another.
 
-perf_analyzer takes about as much processor time for a request as a fast server. Where all share two cores, that part is
-the same for both servers, and their ratio comes out smaller than it is. wrk and h2load send the same bytes over and over
-and look at no tensor, so every measurement begins with one request whose answer is looked at.
+perf_analyzer takes about as much processor time for a request as a fast server. Where all share two cores, it is
+the same part of both rates, and their ratio comes out smaller than it is. wrk and h2load send the same bytes over and
+over and look at no tensor, so every measurement begins with one request whose answer is looked at.
 """
 
 from __future__ import annotations
