@@ -40,16 +40,19 @@ class TritonPythonModel:
             return pb_utils.InferenceResponse([out], pb_utils.TritonError("it is a one"))
         if what == 2:
             return pb_utils.InferenceResponse([])
+        if what == 6:
+            return pb_utils.InferenceResponse([out])
         if what == 3:
-            return pb_utils.InferenceResponse([out], parameters={"sequence_id": 5, "other": "x"})
+            again = pb_utils.Tensor("OUTPUT1", x)
+            return pb_utils.InferenceResponse([out, again], parameters={"sequence_id": 5, "other": "x"})
         if what == 4:
             return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", (x + 1000).astype(np.float64))])
         if what == 5:
             return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.concatenate([x, x], axis=1) + 1000)])
-        return pb_utils.InferenceResponse([out])
+        return pb_utils.InferenceResponse([out, pb_utils.Tensor("OUTPUT1", x + np.float32(1000))])
 """
 )
-SPECIAL = (0, 1, 2, 3, 4, 5)
+SPECIAL = (0, 1, 2, 3, 4, 5, 6)
 GRAPHS = {
     "chain": [
         step("odd", {"INPUT0": "IN"}, {"OUTPUT0": "one"}),
@@ -61,6 +64,16 @@ GRAPHS = {
         step("odd", {"INPUT0": "IN"}, {"OUTPUT0": "left"}),
         step("odd", {"INPUT0": "same"}, {"OUTPUT0": "right"}),
         step("same", {"INPUT0": "IN"}, {"OUTPUT0": "same"}),
+    ],
+    # Rows of two values do not fit the first step, and the other one is not begun.
+    "narrow": [
+        step("narrow", {"INPUT0": "IN"}, {"OUTPUT0": "left"}),
+        step("odd", {"INPUT0": "IN"}, {"OUTPUT0": "right"}),
+        step("odd", {"INPUT0": "left", "INPUT1": "right"}, {"OUTPUT0": "OUT"}),
+    ],
+    "pair": [
+        step("odd", {"INPUT0": "IN"}, {"OUTPUT0": "one", "OUTPUT1": "other"}),
+        step("odd", {"INPUT0": "other", "INPUT1": "one"}, {"OUTPUT1": "OUT"}),
     ],
     "inline": [
         step("same", {"INPUT0": "IN"}, {"OUTPUT0": "one"}),
@@ -76,9 +89,12 @@ def write(found: House) -> None:
     one, more = tensor("INPUT0", "TYPE_FP32", "-1"), tensor("INPUT1", "TYPE_FP32", "-1", "optional: true")
     made, given = tensor("OUTPUT0", "TYPE_FP32", "-1"), tensor("IN", "TYPE_FP32", "-1")
     sizes = "max_batch_size: 8 dynamic_batching { }"
-    found.write("odd", f'backend: "python" {sizes} input [ {one}, {more} ] output [ {made} ]')
+    second = tensor("OUTPUT1", "TYPE_FP32", "-1")
+    found.write("odd", f'backend: "python" {sizes} input [ {one}, {more} ] output [ {made}, {second} ]')
     (found.repository / "odd" / "1" / "model.py").write_text(ODD)
     found.write("same", f'backend: "identity" max_batch_size: 8 input [ {one} ] output [ {made} ]')
+    two = f"input [ {tensor('INPUT0', 'TYPE_FP32', '1')} ] output [ {tensor('OUTPUT0', 'TYPE_FP32', '1')} ]"
+    found.write("narrow", f'backend: "identity" max_batch_size: 8 {two}')
     out = tensor("OUT", "TYPE_FP32", "-1")
     for name, steps in GRAPHS.items():
         for suffix, limit in (("", ""), ("_by_rules", "max_inflight_requests: 1000")):

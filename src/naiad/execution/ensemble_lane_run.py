@@ -207,12 +207,11 @@ class LaneRun:
         run.start_ns = self.start_ns
         run.input_ns, run.infer_ns, run.output_ns = self.input_ns, self.infer_ns, self.output_ns
         steps, self.steps = self.steps, []
-        running = {request.task.step.index for request in steps}
         inputs = {name: values[number] for name, number in lane.inputs}
         answered = [
             (leg.task.step, {name: values[tensor] for name, tensor in leg.outputs})
             for leg in lane.legs
-            if leg.index not in running and all(values[tensor] is not None for _, tensor in leg.outputs)
+            if all(values[tensor] is not None for _, tensor in leg.outputs)
         ]
         run.resume(inputs, answered, steps)
         model.replace(run)
