@@ -67,7 +67,7 @@ GRAPHS = {
     ],
     # Rows of two values do not fit the first step, and the other one is not begun.
     "narrow": [
-        step("narrow", {"INPUT0": "IN"}, {"OUTPUT0": "left"}),
+        step("one_value", {"INPUT0": "IN"}, {"OUTPUT0": "left"}),
         step("odd", {"INPUT0": "IN"}, {"OUTPUT0": "right"}),
         step("odd", {"INPUT0": "left", "INPUT1": "right"}, {"OUTPUT0": "OUT"}),
     ],
@@ -94,7 +94,7 @@ def write(found: House) -> None:
     (found.repository / "odd" / "1" / "model.py").write_text(ODD)
     found.write("same", f'backend: "identity" max_batch_size: 8 input [ {one} ] output [ {made} ]')
     two = f"input [ {tensor('INPUT0', 'TYPE_FP32', '1')} ] output [ {tensor('OUTPUT0', 'TYPE_FP32', '1')} ]"
-    found.write("narrow", f'backend: "identity" max_batch_size: 8 {two}')
+    found.write("one_value", f'backend: "identity" max_batch_size: 8 {two}')
     out = tensor("OUT", "TYPE_FP32", "-1")
     for name, steps in GRAPHS.items():
         for suffix, limit in (("", ""), ("_by_rules", "max_inflight_requests: 1000")):
