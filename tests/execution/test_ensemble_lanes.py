@@ -75,6 +75,14 @@ GRAPHS = {
         step("odd", {"INPUT0": "IN"}, {"OUTPUT0": "one", "OUTPUT1": "other"}),
         step("odd", {"INPUT0": "other", "INPUT1": "one"}, {"OUTPUT1": "OUT"}),
     ],
+    # Both first steps answer on the spot, while the lane begins.
+    "fork": [
+        step("same", {"INPUT0": "IN"}, {"OUTPUT0": "left"}),
+        step("same", {"INPUT0": "IN"}, {"OUTPUT0": "right"}),
+        step("odd", {"INPUT0": "left"}, {"OUTPUT0": "one"}),
+        step("odd", {"INPUT0": "right"}, {"OUTPUT0": "other"}),
+        step("odd", {"INPUT0": "one", "INPUT1": "other"}, {"OUTPUT0": "OUT"}),
+    ],
     "inline": [
         step("same", {"INPUT0": "IN"}, {"OUTPUT0": "one"}),
         step("same", {"INPUT0": "one"}, {"OUTPUT0": "two"}),
