@@ -127,30 +127,37 @@ class LaneRun:
         leg = request.leg
         if leg is None or request not in self.steps:
             return
-        if error is not None or outputs.__class__ is not dict:
+        if error is not None or outputs.__class__ is not dict or not final or not self._takes(leg, outputs):
             self._become().answered(request, outputs, error, final)
             return
+        self.steps.remove(request)
+        self._count(request)
+        self._left -= 1
+        if self._left:
+            followers, waits = leg.followers, self._waits
+            self._go_on(followers if waits is None else [f for f in followers if self._is_next(f, waits)])
+        elif not self._is_busy:
+            self._finish()
+
+    def _takes(self, leg: Leg, outputs: Mapping[str, Array]) -> bool:
+        """Take the outputs of a step; False when there is something about them."""
+        size = 0
+        if self._left > 1:
+            try:
+                size = memory_of(outputs)
+            except Exception:
+                # Objects that are no bytes; the run that this one becomes meets them again and says so.
+                return False
+        # Nothing of a step is taken before this, by which ``_become`` knows that it runs still.
         values = self._values
         for name, tensor in leg.outputs:
             value = outputs.get(name)
             if value is None:
-                self._become().answered(request, outputs, error, final)
-                return
+                return False
             values[tensor] = value
-        self.steps.remove(request)
-        self._count(request)
-        self._left -= 1
-        if not self._left:
-            if not self._is_busy:
-                self._finish()
-            return
-        size = memory_of(outputs)
         self._size += size
         self._model.budget.bytes += size
-        if self._waits is None:
-            self._go_on(leg.followers)
-        else:
-            self._go_on([other for other in leg.followers if self._is_next(other, self._waits)])
+        return True
 
     @staticmethod
     def _is_next(leg: Leg, waits: list[int]) -> bool:
