@@ -141,14 +141,12 @@ class LaneRun:
 
     def _takes(self, leg: Leg, outputs: Mapping[str, Array]) -> bool:
         """Take the outputs of a step; False when there is something about them."""
-        size = 0
-        if self._left > 1:
-            try:
-                size = memory_of(outputs)
-            except Exception:
-                # Objects that are no bytes; the run that this one becomes meets them again and says so.
-                return False
-        # Nothing of a step is taken before this, by which ``_become`` knows that it runs still.
+        try:
+            size = memory_of(outputs)
+        except Exception:
+            # Objects that are no bytes; the run that this one becomes meets them again and says so. Nothing is taken
+            # of the step yet, by which ``_become`` knows that it still runs.
+            return False
         values = self._values
         for name, tensor in leg.outputs:
             value = outputs.get(name)
@@ -218,6 +216,7 @@ class LaneRun:
         answered = [
             (leg.task.step, {name: values[tensor] for name, tensor in leg.outputs})
             for leg in lane.legs
+            # Of a step that still runs some may be known, but not all.
             if all(values[tensor] is not None for _, tensor in leg.outputs)
         ]
         run.resume(inputs, answered, steps)
