@@ -121,12 +121,15 @@ class Lane:
 
 
 def lane_of(plan: Plan, spec: ModelSpec, targets: Sequence[ServingModel]) -> Lane | None:
-    """The lane of a plan; None where its requests have decisions to make: conditions, responses of decoupled models, or
-    an output that no step writes."""
+    """The lane of a plan; None where its requests have decisions to make: conditions, responses of decoupled models,
+    outputs that no step writes or that have other shapes outside."""
     steps = plan.needed
     if not steps or not plan.is_plain or plan.graph.is_decoupled or any(step.conditions for step in steps):
         return None
     # An output that no step writes is an input, which may not be given.
     if max(plan.writers) > 1 or not all(plan.writers[tensor] for tensor in plan.outputs.values()):
+        return None
+    # A shape that callers do not see as the steps do is for the rules.
+    if any(spec.outputs[name].reshape is not None for name in plan.outputs):
         return None
     return Lane(plan, spec, targets)
