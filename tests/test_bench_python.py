@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,37 @@ def test_a_contest_measures_both_servers_over_both_protocols(tmp_path: Path, sta
             assert 0 < found[f"{name}_p50"].value <= found[f"{name}_p99"].value
             assert found[f"{name}_cpu"].value > 10
         assert found[f"case_{protocol}_2_ratio"].verdict == "missed"
+
+
+@linux_only
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("h2load"), reason="h2load is not installed")
+@pytest.mark.parametrize("in_regions", [False, True])
+def test_pinned_pairs_put_servers_on_one_core_and_back(tmp_path: Path, stand_in: Path, in_regions: bool) -> None:
+    contest, machine, repository = part("python_contest"), part("machine"), tmp_path / "models"
+    if not machine.can_pin():
+        pytest.skip("pinning takes two cores and taskset")
+    settings = part("settings").Settings(tmp_path, rounds=1, seconds=1, reference=stand_in)
+    part("python_models").add_python_identity(repository, "m")
+    shared = ("--allow-client-shm=true",)
+    with contest.contenders(settings, repository, shared, shared) as servers:
+        pids = [child.pid for s in servers.values() for child in psutil.Process(s.pid).children(recursive=True)]
+        pids += [server.pid for server in servers.values()]
+        before = [os.sched_getaffinity(pid) for pid in pids]
+        pinned, question = part("pinned"), part("perf_analyzer").Question("m", 16, "grpc", in_regions)
+        expected = part("python_load").values(question)
+        for protocol in ("http", "grpc"):
+            asked = replace(question, protocol=protocol)
+            for callers, samples in pinned.compare_pinned(settings, servers, asked, expected, (2,)):
+                assert [os.sched_getaffinity(pid) for pid in pids] == [{machine.server_core()}] * len(pids)
+                assert callers == 2
+                for side in ("naiad", "reference"):
+                    assert samples[side][0].rate > 50
+                    assert samples[side][0].cpu_us > 10
+        assert [os.sched_getaffinity(pid) for pid in pids] == before
+        assert not list(part("regions").FOLDER.glob(f"naiad-bench*-{os.getpid()}"))
+        with pytest.raises(part("figures").CaseError, match="wrong"):
+            list(pinned.compare_pinned(settings, servers, question, expected + 1, (2,)))
 
 
 def test_a_server_that_ends_says_why(tmp_path: Path) -> None:

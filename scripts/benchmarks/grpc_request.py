@@ -30,6 +30,26 @@ def infer_message(model: str, inputs: Mapping[str, Array], output: str = "", req
     return bytes(request.SerializeToString())
 
 
+def placed_message(
+    model: str,
+    given: tuple[str, tuple[int, ...]],
+    output: str,
+    input_place: Mapping[str, str | int],
+    output_place: Mapping[str, str | int],
+) -> bytes:
+    """A ``ModelInferRequest`` with one FP32 input, ``given`` as name and shape; both tensors lie in regions."""
+    request = message_class("ModelInferRequest")(model_name=model)
+    tensor, asked = request.inputs.add(), request.outputs.add()
+    tensor.name, tensor.datatype = given[0], "FP32"
+    tensor.shape.extend(given[1])
+    asked.name = output
+    for found, place in ((tensor, input_place), (asked, output_place)):
+        for name, value in place.items():
+            kind = "string_param" if isinstance(value, str) else "int64_param"
+            setattr(found.parameters[name], kind, value)
+    return bytes(request.SerializeToString())
+
+
 def typed_message(model: str, name: str, array: Array) -> bytes:
     """A ``ModelInferRequest`` with one FP32 input in typed contents."""
     request = message_class("ModelInferRequest")(model_name=model)

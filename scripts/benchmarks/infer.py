@@ -89,13 +89,23 @@ def check_answer(port: int, request: Request, output: str, expected: Array) -> N
     Raises:
         CaseError: the status is not 200 or the values are not the expected ones.
     """
-    status, headers, body = ask(port, request)
-    if status != 200:
-        raise CaseError(f"{request.path} answered {status} instead of 200: {body[:500].decode(errors='replace')}")
+    headers, body = ask_well(port, request)
     answer = read_outputs(body, int(headers[HEADER_LENGTH.lower()]))[output]
     if answer.shape != expected.shape or not np.allclose(answer, expected, rtol=1e-3, atol=1e-4):
         found, wanted = (f"shape {array.shape}, {array.ravel()[:4]}..." for array in (answer, expected))
         raise CaseError(f"{request.path} gave a wrong {output}: {found}; expected {wanted}")
+
+
+def ask_well(port: int, request: Request) -> tuple[dict[str, str], bytes]:
+    """``ask``, without the status.
+
+    Raises:
+        CaseError: it is not 200.
+    """
+    status, headers, body = ask(port, request)
+    if status != 200:
+        raise CaseError(f"{request.path} answered {status} instead of 200: {body[:500].decode(errors='replace')}")
+    return headers, body
 
 
 def ask(port: int, request: Request) -> tuple[int, dict[str, str], bytes]:

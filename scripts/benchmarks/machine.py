@@ -50,6 +50,32 @@ def on_core(command: list[str], core: int | None) -> list[str]:
     return command if core is None else ["taskset", "-c", str(core), *command]
 
 
+@contextlib.contextmanager
+def held_on(pid: int, core: int | None) -> Iterator[None]:
+    """All threads of a process and its living descendants on one core, and in the end on those that the process had
+    before; as they are when ``core`` is None. What is started meanwhile is treated alike.
+    """
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(pid)
+    _place(pid, {core})
+    try:
+        yield
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            _place(pid, before)
+
+
+def _place(pid: int, allowed: set[int]) -> None:
+    for process in _tree(pid):
+        # A thread, or a process, may end before it is its turn.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for task in Path(f"/proc/{process.pid}/task").iterdir():
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(task.name), allowed)
+
+
 def cpu_seconds(pid: int) -> float:
     """User plus system time that a process and its living descendants have used so far."""
     total = 0.0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from . import machine
 from .figures import Bound, Figure
 from .infer import Array
 from .perf_analyzer import Question
+from .pinned import compare_pinned, light_tool
 from .python_load import SERVICES, Sample, check, compare, load_tool, values
 from .rounds import median, median_ratio
 from .servers import GRPC, Server, naiad, reference
@@ -29,6 +31,7 @@ class Contest:
         answer: gives the right answer to one.
         wanted: how many times the rate of the reference ours should be, by the number of callers.
         in_regions: tensors lie in shared memory.
+        is_pinned: the same is measured once more with the servers on one core and a light load on another (``pinned``).
     """
 
     title: str
@@ -37,6 +40,7 @@ class Contest:
     answer: Callable[[Array], Array]
     wanted: Mapping[int, float]
     in_regions: bool = False
+    is_pinned: bool = False
 
 
 @contextmanager
@@ -60,10 +64,20 @@ def measure(settings: Settings, servers: dict[str, Server], contest: Contest) ->
         question = Question(contest.model, contest.values, protocol, contest.in_regions)
         tool = load_tool(settings, protocol)
         for server in servers.values():
-            check(server, question, contest.answer(values(question)))
+            check(server, replace(question, in_regions=False), contest.answer(values(question)))
         for callers, wanted in contest.wanted.items():
             samples = compare(settings, tool, servers, question, callers)
             yield from figures(f"{contest.title}_{protocol}_{callers}", tool.name, samples, Bound(">=", wanted))
+        if contest.is_pinned and machine.can_pin():
+            yield from _pinned(settings, servers, contest, question)
+
+
+def _pinned(settings: Settings, servers: dict[str, Server], contest: Contest, question: Question) -> Iterator[Figure]:
+    expected = contest.answer(values(question))
+    name = light_tool(settings, question.protocol).name
+    for callers, samples in compare_pinned(settings, servers, question, expected, tuple(contest.wanted)):
+        title = f"{contest.title}_{question.protocol}_{callers}_pinned"
+        yield from figures(title, f"{name}, on a core of its own", samples, Bound(">=", contest.wanted[callers]))
 
 
 def figures(name: str, tool: str, samples: dict[str, list[Sample]], wanted: Bound) -> Iterator[Figure]:

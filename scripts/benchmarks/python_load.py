@@ -1,7 +1,8 @@
 """One measurement of a Python model: by perf_analyzer where there is one, else by wrk (HTTP) and h2load (gRPC).
 
-Nothing is pinned, since a Python model has two processes at work and the load is a third. The processor time of the
-server's process tree is divided by the number of inferences in the model's statistics.
+Nothing is pinned, since a Python model has two processes at work and the load is a third; ``pinned`` measures the same
+with the load on a core of its own. The processor time of the server's process tree is divided by the number of
+inferences in the model's statistics.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import numpy as np
 from . import load, machine, perf_analyzer
 from .closed_loop import percentile_us
 from .figures import CaseError
-from .grpc_request import INFER, PREFIX_BYTES, ask_unary, check_infer, infer_message
+from .grpc_request import INFER, PREFIX_BYTES, ask_unary, check_infer, infer_message, placed_message
 from .h2load import Fan, GrpcContender, logged_latencies, measure_grpc
-from .infer import Array, Request, ask, binary_request, check_answer
+from .infer import Array, Request, ask, ask_well, binary_request, check_answer, json_request
 from .perf_analyzer import Question, Window
+from .regions import ELEMENT_BYTES, INPUT_REGION, OUTPUT_REGION, check_region, forget_answer, parameters
 from .rounds import alternate
 from .servers import GRPC, HTTP, Server
 from .settings import Settings
@@ -72,13 +74,14 @@ class PerfAnalyzer:
 class HttpCallers:
     """wrk, or the built-in callers where it is missing."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, *, pin: bool = False) -> None:
         self.name = load.generator()
         self.work = work
+        self.pin = pin
 
     def put(self, server: Server, question: Question, callers: int, seconds: int) -> Window:
         """The figures of as many connections."""
-        seen = load.measure(server, http_request(question), callers, seconds, self.work, pin=False)
+        seen = load.measure(server, http_request(question), callers, seconds, self.work, pin=self.pin)
         return Window(seen.rate, seen.p50_us, seen.p99_us)
 
 
@@ -87,15 +90,16 @@ class GrpcCallers:
 
     name = "h2load"
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, *, pin: bool = False) -> None:
         self.work = work
+        self.pin = pin
         self.answer_bytes: dict[tuple[int, Question], int] = {}
 
     def put(self, server: Server, question: Question, callers: int, seconds: int) -> Window:
         """The figures of as many connections; the latencies are those in its log."""
         message, log = grpc_message(question), self.work / f"h2load-{time.monotonic_ns()}.log"
         contender = GrpcContender(server, message, self._answer_bytes(server, question, message))
-        seen = measure_grpc(contender, Fan(callers, 1), seconds, self.work, pin=False, log=log)
+        seen = measure_grpc(contender, Fan(callers, 1), seconds, self.work, pin=self.pin, log=log)
         latencies = logged_latencies(log)
         return Window(seen.rate, percentile_us(latencies, 0.5), percentile_us(latencies, 0.99))
 
@@ -119,22 +123,39 @@ def values(question: Question) -> Array:
 
 
 def http_request(question: Question) -> Request:
-    """A question over HTTP."""
+    """A question over HTTP; one in regions names those of ``regions``."""
+    if question.in_regions:
+        size = ELEMENT_BYTES * question.values
+        given = {"name": "INPUT0", "shape": [1, question.values], "datatype": "FP32"}
+        asked = {"name": "OUTPUT0", "parameters": parameters(OUTPUT_REGION, size)}
+        header = {"inputs": [given | {"parameters": parameters(INPUT_REGION, size)}], "outputs": [asked]}
+        return json_request(question.model, header)
     return binary_request(question.model, {"INPUT0": values(question)}, "OUTPUT0")
 
 
 def grpc_message(question: Question) -> bytes:
-    """A question over gRPC."""
+    """A question over gRPC; one in regions names those of ``regions``."""
+    if question.in_regions:
+        size = ELEMENT_BYTES * question.values
+        places = parameters(INPUT_REGION, size), parameters(OUTPUT_REGION, size)
+        return placed_message(question.model, ("INPUT0", (1, question.values)), "OUTPUT0", *places)
     return infer_message(question.model, {"INPUT0": values(question)}, "OUTPUT0")
 
 
 def check(server: Server, question: Question, expected: Array) -> None:
-    """Ask once by a client that reads the answer.
+    """Ask once by a client that reads the answer; the regions of a question that names some are registered.
 
     Raises:
         CaseError: it is not the expected one.
     """
-    if question.protocol == "http":
+    if question.in_regions:
+        forget_answer()
+        if question.protocol == "http":
+            ask_well(server.at(HTTP).port, http_request(question))
+        else:
+            ask_unary(server.at(GRPC).port, INFER, grpc_message(question))
+        check_region(expected, server.name)
+    elif question.protocol == "http":
         check_answer(server.at(HTTP).port, http_request(question), "OUTPUT0", expected)
     else:
         check_infer(server.at(GRPC).port, grpc_message(question), "OUTPUT0", expected)

@@ -19,6 +19,6 @@ def measure(settings: Settings) -> Iterator[Figure]:
     python_models.add_python_ensemble(repository, "ensemble")
     with python_contest.contenders(settings, repository) as servers:
         contest = python_contest.Contest(
-            "ensemble", "ensemble", VALUES, lambda x: (x + 1) * 2, dict.fromkeys(CALLERS, WANTED)
+            "ensemble", "ensemble", VALUES, lambda x: (x + 1) * 2, dict.fromkeys(CALLERS, WANTED), is_pinned=True
         )
         yield from python_contest.measure(settings, servers, contest)

@@ -17,7 +17,7 @@ TEN_MB = 10 * 1024 * 1024 // 4
 
 def small(settings: Settings) -> Iterator[Figure]:
     """16 floats, batched."""
-    return _measure(settings, "python_identity", 16, {1: 1.2, 8: 2.0, 16: 2.0, 32: 2.0})
+    return _measure(settings, "python_identity", 16, {1: 1.2, 8: 2.0, 16: 2.0, 32: 2.0}, True)
 
 
 def image(settings: Settings) -> Iterator[Figure]:
@@ -36,7 +36,8 @@ def image_in_regions(settings: Settings) -> Iterator[Figure]:
     repository = settings.work / title
     python_models.add_python_identity(repository, MODEL)
     with contenders(settings, repository, ("--allow-client-shm=true",)) as servers:
-        yield from measure(settings, servers, Contest(title, MODEL, IMAGE, lambda x: x, {1: 2.0, 16: 2.0}, True))
+        contest = Contest(title, MODEL, IMAGE, lambda x: x, {1: 2.0, 16: 2.0}, in_regions=True, is_pinned=True)
+        yield from measure(settings, servers, contest)
 
 
 def ten_megabytes(settings: Settings) -> Iterator[Figure]:
@@ -44,8 +45,10 @@ def ten_megabytes(settings: Settings) -> Iterator[Figure]:
     return _measure(settings, "python_10mb", TEN_MB, {1: 3.0, 4: 3.0})
 
 
-def _measure(settings: Settings, title: str, values: int, wanted: Mapping[int, float]) -> Iterator[Figure]:
+def _measure(
+    settings: Settings, title: str, values: int, wanted: Mapping[int, float], is_pinned: bool = False
+) -> Iterator[Figure]:
     repository = settings.work / title
     python_models.add_python_identity(repository, MODEL)
     with contenders(settings, repository) as servers:
-        yield from measure(settings, servers, Contest(title, MODEL, values, lambda x: x, wanted))
+        yield from measure(settings, servers, Contest(title, MODEL, values, lambda x: x, wanted, is_pinned=is_pinned))

@@ -43,8 +43,7 @@ class ChildEvents:
         answers = self._answers
         self.child_revived(instance)
         answered_ns = answers.count(batch)
-        for request, arrays in zip(batch.requests, outputs, strict=True):
-            answers.respond(request, arrays, None)
+        answers.respond_each(batch.requests, outputs)
         if answers.tracer is not None:
             answers.tracer.trace(batch.requests, batch, answered_ns, outputs)
         answers.tell_when_drained()

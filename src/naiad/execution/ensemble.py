@@ -19,6 +19,7 @@ from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBac
 from naiad.execution.answers import ModelAnswers, send_part
 from naiad.execution.caching import ModelCache
 from naiad.execution.child_calls import Models
+from naiad.execution.ensemble_lane_run import LaneRun
 from naiad.execution.ensemble_members import Members
 from naiad.execution.ensemble_pace import Pace
 from naiad.execution.ensemble_run import EnsembleRun
@@ -28,7 +29,7 @@ from naiad.execution.model import NEVER
 from naiad.execution.reshape import as_model_sees
 from naiad.execution.serving import ServingModel
 from naiad.execution.tracing import ModelTracer
-from naiad.request import Array, InferRequest
+from naiad.request import Array, InferRequest, RequestTerms
 from naiad.scheduling.budget import RequestBudget
 from naiad.scheduling.ensemble_graph import EnsembleError, Graph, depth
 from naiad.telemetry.custom_metrics import CustomMetrics
@@ -72,7 +73,7 @@ class EnsembleModel:
         self._clock = clock or SystemClock()
         self.statistics = ModelStatistics()
         self._answers = ModelAnswers(spec.name, self.statistics, self.budget, self._clock, None, None)
-        self._runs: dict[InferRequest, EnsembleRun] = {}
+        self._runs: dict[InferRequest, EnsembleRun | LaneRun] = {}
         self._expected = 0
         self._stopping = False
         self._sampler: Sampler | None = None
@@ -84,7 +85,8 @@ class EnsembleModel:
         self._seen_inside = 0
         self._cache = self._new_cache()
         self._pace = Pace(spec.ensemble.max_inflight if spec.ensemble is not None else 0)
-        self._reshapes = any(tensor.reshape is not None for tensor in spec.inputs.values())
+        self._has_lanes = not self._pace.is_limited
+        self.reshapes = any(tensor.reshape is not None for tensor in spec.inputs.values())
 
     @property
     def in_flight(self) -> int:
@@ -244,7 +246,7 @@ class EnsembleModel:
 
     def _submit(self, request: InferRequest) -> None:
         members = self._members
-        plan = members.plan(request)
+        plan, lane = members.way(request)
         cache = None if self._cache is None else self._cache_for(request)
         if cache is not None and (outputs := cache.look_up(request)) is not None:
             self._answers.respond_kept(request, outputs)
@@ -261,9 +263,15 @@ class EnsembleModel:
         budget.requests += 1
         answers.in_flight += 1
         members.runs += 1
-        run = self._runs[request] = EnsembleRun(self, members, plan, request, cache)
+        trace: RunTrace | None = None
         if self._sampler is not None or request.__class__ is StepRequest:
-            run.trace = RunTrace.begin(self._sampler, request, self.spec, self.version)
+            trace = RunTrace.begin(self._sampler, request, self.spec, self.version)
+        if lane is not None and trace is None and self._has_lanes and not _asks_more(request.terms):
+            short = self._runs[request] = LaneRun(self, members, lane, request, cache)
+            short.begin()
+            return
+        run = self._runs[request] = EnsembleRun(self, members, plan, request, cache)
+        run.trace = trace
         run.begin()
 
     def expect(self) -> None:
@@ -326,17 +334,21 @@ class EnsembleModel:
 
     def as_inside(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         """The inputs of a request in the shapes that the steps see (``reshape``)."""
-        if not self._reshapes:
+        if not self.reshapes:
             return inputs
         spec = self.spec
         return {n: a.reshape(as_model_sees(a.shape, spec.inputs[n], spec)) for n, a in inputs.items()}
+
+    def replace(self, run: EnsembleRun) -> None:
+        """A run has taken the place of the one that its request had."""
+        self._runs[run.request] = run
 
     @property
     def pace(self) -> Pace:
         """How many requests of a step run at a time."""
         return self._pace
 
-    def succeeded(self, run: EnsembleRun, outputs: Mapping[str, Array]) -> None:
+    def succeeded(self, run: EnsembleRun | LaneRun, outputs: Mapping[str, Array]) -> None:
         """A request has its one answer."""
         request = run.request
         self._end(run)
@@ -374,7 +386,7 @@ class EnsembleModel:
         self._answers.respond(request, {}, error)
         self._answers.tell_when_drained()
 
-    def _end(self, run: EnsembleRun) -> None:
+    def _end(self, run: EnsembleRun | LaneRun) -> None:
         del self._runs[run.request]
         self._answers.let_go(run.request)
         self._let_go(run.members)
@@ -385,16 +397,19 @@ class EnsembleModel:
         if self._earlier and not members.runs:
             self._earlier = [earlier for earlier in self._earlier if earlier.runs]
 
-    def _count(self, run: EnsembleRun) -> None:
+    def _count(self, run: EnsembleRun | LaneRun) -> None:
         request, statistics = run.request, self.statistics
-        rows = request.terms.rows
         took = run.input_ns, run.infer_ns, run.output_ns
-        now_ns = monotonic_ns()
-        statistics.count_execution(rows, *took)
-        statistics.count_success(1, rows, now_ns - request.received_ns, max(0, run.start_ns - request.queued_ns), *took)
+        queue_ns = max(0, run.start_ns - request.queued_ns)
+        statistics.count_alone(request.terms.rows, monotonic_ns() - request.received_ns, queue_ns, *took)
         statistics.last_inference_ms = self._clock.wall_ms()
         if request.__class__ is StepRequest:
             request.took = took
+
+
+def _asks_more(terms: RequestTerms) -> bool:
+    """Whether what a request says concerns each of its steps."""
+    return bool(terms.parameters or terms.priority or terms.timeout_us or terms.flags or terms.correlation_id)
 
 
 def _with_graph(spec: ModelSpec, graph: Graph) -> ModelSpec:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.errors import BackendError, InvalidArgumentError
 from naiad.execution.child_calls import CalledInput, Models
+from naiad.execution.ensemble_lane import Lane, lane_of
 from naiad.execution.reshape import as_clients_get
 from naiad.execution.serving import ServingModel
 from naiad.request import Array, InferRequest, RequestTerms, request_label
@@ -37,6 +38,13 @@ class StepForm(NamedTuple):
     shapes: Mapping[str, Shape]
 
 
+class Way(NamedTuple):
+    """How requests for the same outputs go: their plan, and the lane that the ordinary ones among them take."""
+
+    plan: Plan
+    lane: Lane | None
+
+
 class Members:
     """The members of one ensemble at one time.
 
@@ -46,7 +54,7 @@ class Members:
         runs: requests that began with them and are not answered.
     """
 
-    __slots__ = ("_checks", "_find", "_forms", "_held", "_names", "_plans", "graph", "runs", "spec", "targets")
+    __slots__ = ("_checks", "_find", "_forms", "_found", "_held", "_names", "_ways", "graph", "runs", "spec", "targets")
 
     def __init__(self, spec: ModelSpec, models: Models) -> None:
         """Find the members of the ensemble ``spec``.
@@ -64,12 +72,13 @@ class Members:
         self._names = [(s.model, None if s.version is None else str(s.version)) for s in ensemble.steps]
         found = {name: cast(ServingModel, models.find(*name)) for name in dict.fromkeys(self._names)}
         self.targets = tuple(found[name] for name in self._names)
+        self._found = tuple((*name, target) for name, target in found.items())
         self.graph: Graph = build(spec, [target.spec for target in self.targets])
         for target in found.values():
             target.tell_batches()
         self.runs = 0
         self._held: list[ServingModel] = []
-        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._ways: dict[tuple[object, ...], Way] = {}
         self._forms: list[dict[object, StepForm]] = [{} for _ in ensemble.steps]
 
     def are_current(self) -> bool:
@@ -79,8 +88,8 @@ class Members:
             NaiadError: a model is not there any more.
         """
         find = self._find
-        for name, target in zip(self._names, self.targets, strict=True):  # noqa: SIM110
-            if find(*name) is not target:
+        for name, version, target in self._found:  # noqa: SIM110
+            if find(name, version) is not target:
                 return False
         return True
 
@@ -90,6 +99,11 @@ class Members:
         return "; ".join(f"model '{m.name}': {m.problem}" for m in dict.fromkeys(self.targets) if m.problem)
 
     # Those that go
+
+    @property
+    def holds(self) -> bool:
+        """Whether any of them is held, so that its requests have to be expected."""
+        return bool(self._held)
 
     def forget(self, model: ServingModel) -> None:
         """A model is being unloaded: hold it for the requests that began with it."""
@@ -119,16 +133,17 @@ class Members:
 
     # Requests
 
-    def plan(self, request: InferRequest) -> Plan:
-        """What a request of the ensemble needs."""
+    def way(self, request: InferRequest) -> Way:
+        """How a request of the ensemble goes."""
         inputs = request.inputs
         given = None if len(inputs) == len(self.spec.inputs) else tuple(sorted(inputs))
         key = request.terms.outputs, given
-        found = self._plans.get(key)
+        found = self._ways.get(key)
         if found is None:
-            if len(self._plans) >= MAX_FORMS:
-                self._plans.clear()
-            found = self._plans[key] = Plan(self.graph, request.terms.outputs, inputs)
+            if len(self._ways) >= MAX_FORMS:
+                self._ways.clear()
+            plan = Plan(self.graph, request.terms.outputs, inputs)
+            found = self._ways[key] = Way(plan, lane_of(plan, self.spec, self.targets))
         return found
 
     def form(self, step: Step, values: Sequence[Any], asked: RequestTerms, request_id: str) -> StepForm:

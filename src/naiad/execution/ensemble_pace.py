@@ -16,6 +16,11 @@ class Pace:
         self._waiting: dict[int, dict[StepRequest, None]] = {}
         self._is_starting = False
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether requests may have to wait."""
+        return bool(self._most)
+
     def start(self, request: StepRequest) -> None:
         """Have a step run when its turn comes, which may be now."""
         if not self._most:

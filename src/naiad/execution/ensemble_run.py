@@ -34,6 +34,7 @@ from naiad.request import (
     memory_of,
     request_label,
 )
+from naiad.scheduling.ensemble_graph import Step
 from naiad.scheduling.ensemble_plan import Plan
 from naiad.scheduling.ensemble_progress import MISSING, Absent, Progress, Task
 
@@ -93,6 +94,34 @@ class EnsembleRun:
             return
         self._go_on(tasks)
 
+    def resume(
+        self,
+        inputs: Mapping[str, Array],
+        answered: Sequence[tuple[Step, Mapping[str, Array]]],
+        steps: Sequence[StepRequest],
+    ) -> None:
+        """Begin with a request that has come some way along its lane (``LaneRun``).
+
+        Args:
+            inputs: as its steps see them.
+            answered: the steps that were, each after those that it depends on, with their outputs.
+            steps: those that run. What could run beside them is started by whatever goes on from here.
+        """
+        progress = self._progress
+        ready = {task.step.index: task for task in progress.begin(inputs)}
+        for step, outputs in answered:
+            tasks = progress.wrote(ready.pop(step.index), outputs, memory_of(outputs))
+            ready.update((task.step.index, task) for task in tasks)
+        for request in steps:
+            request.run, request.task = self, ready.pop(request.task.step.index)
+            self.steps.add(request)
+        self._tasks.extend(ready.values())
+        self._hold(progress.size)
+
+    def proceed(self) -> None:
+        """Go on after ``resume`` where nothing runs."""
+        self._go_on(())
+
     def cancel(self) -> None:
         """The caller gave the request up: so do its steps."""
         if not self.is_over:
@@ -136,7 +165,7 @@ class EnsembleRun:
         try:
             terms, shapes = members.form(step, values, self.request.terms, self.request.id)
         except Exception as error:
-            self._fail(at_inputs(self._model.name, step, members.graph, self._known(error)))
+            self.does_not_fit(step, error)
             return
         inputs = {name: values[tensor] for name, tensor, _ in step.inputs if values[tensor].__class__ is not Absent}
         for name, shape in shapes.items():
@@ -146,6 +175,10 @@ class EnsembleRun:
             request.trace = self.trace.step()
         self.steps.add(request)
         self._model.pace.start(request)
+
+    def does_not_fit(self, step: Step, error: Exception) -> None:
+        """The tensors of a step do not fit its model."""
+        self._fail(at_inputs(self._model.name, step, self.members.graph, self._known(error)))
 
     def submit(self, request: StepRequest) -> None:
         """Hand a step to its model; its turn has come."""
@@ -161,10 +194,22 @@ class EnsembleRun:
                 request.target = target
                 target.submit(request)
         except Exception as error:
-            self.steps.discard(request)
-            self._model.pace.has_ended(request)
-            if not self.is_over:
-                self._fail(in_step(self._model.name, step, self._known(error)))
+            self._was_refused(request, error)
+
+    def refused(self, request: StepRequest, error: Exception) -> None:
+        """The model of a step, which ``resume`` was told of, has not taken it."""
+        if not isinstance(error, ServerStoppingError):
+            self._was_refused(request, error)
+            return
+        self.submit(request)
+        if not self.is_over:
+            self._go_on(())
+
+    def _was_refused(self, request: StepRequest, error: Exception) -> None:
+        self.steps.discard(request)
+        self._model.pace.has_ended(request)
+        if not self.is_over:
+            self._fail(in_step(self._model.name, request.task.step, self._known(error)))
 
     @staticmethod
     def _known(error: Exception) -> NaiadError:

@@ -11,6 +11,7 @@ from naiad.execution.batch import Batch
 from naiad.request import Array, InferRequest, Recipient, RequestTerms, memory_of
 
 if TYPE_CHECKING:
+    from naiad.execution.ensemble_lane import Leg
     from naiad.execution.ensemble_tracing import StepTrace
     from naiad.scheduling.ensemble_progress import Task
 
@@ -35,20 +36,28 @@ class StepRequest(InferRequest):
 
     Attributes:
         batch: the one that it runs in, told by its model; None where there is none.
+        leg: of the lane that its request takes; None where it takes none.
         trace: what a trace of the caller's request gets to know of it; None where it is not traced.
         took: what an ensemble took for it: nanoseconds of input, inference and output, all its steps together.
     """
 
-    __slots__ = ("_memory", "batch", "run", "target", "task", "took", "trace")
+    __slots__ = ("_memory", "batch", "leg", "run", "target", "task", "took", "trace")
     # The request of the ensemble was accepted and holds its place; refusing its steps would waste what was done for it.
     can_be_refused = False
 
     def __init__(
-        self, run: Run, task: Task, target: Recipient, terms: RequestTerms, inputs: Mapping[str, Array]
+        self,
+        run: Run,
+        task: Task,
+        target: Recipient,
+        terms: RequestTerms,
+        inputs: Mapping[str, Array],
+        leg: Leg | None = None,
     ) -> None:
         # Not through super(): the run counts the tensors, once for all steps that read them.
         self.run = run
         self.task = task
+        self.leg = leg
         self.target: Recipient = target
         self.terms = terms
         self.inputs = inputs
