@@ -2,7 +2,7 @@
 
 Where a page has 4 KiB, the weights of a model of 1 GB are a quarter of a million pages. To get each takes the processor
 from the requests, and frameworks give all of them back in one go while they hold Python's lock. With pages of 2 MiB a
-load is several times faster, and the end of a model takes milliseconds (``scripts/bench --only load_beside``).
+load is several times faster, and the end of a model takes milliseconds (figures: docs/where-models-run.md).
 """
 
 from __future__ import annotations
