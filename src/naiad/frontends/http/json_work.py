@@ -27,6 +27,7 @@ from naiad.frontends.http import json_child
 from naiad.frontends.http.json_child import DONE, FRAME, GENERATE, READ, READ_JSON_ALONE, WRITE, receive, send
 from naiad.request import Parameters
 from naiad.scheduling.budget import RequestBudget
+from naiad.tensor.strings import Raw
 from naiad.wire.generate_packed import pack_inputs
 from naiad.wire.infer_response import OutputPart, tensor_bytes
 
@@ -54,7 +55,7 @@ Done = Callable[[memoryview, int, NaiadError | None], None]
 class _Job:
     kind: int
     held_bytes: int
-    first_bytes: Callable[[], tuple[int, list[bytes | memoryview]]]
+    first_bytes: Callable[[], tuple[int, list[Raw]]]
     done: Done
 
 
@@ -105,7 +106,7 @@ class JsonWork:
     ) -> None:
         """Write the JSON part of an answer; arguments and errors as ``encode_answer``."""
 
-        def content() -> tuple[int, list[bytes | memoryview]]:
+        def content() -> tuple[int, list[Raw]]:
             data = [b"" if part.placed else tensor_bytes(part.array, part.dtype) for part in parts]
             outputs = [
                 (p.name, p.dtype.wire, p.array.shape, p.binary, p.placed, len(raw))
