@@ -18,7 +18,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import InvalidArgumentError
 from naiad.request import NO_PARAMETERS, Array, Outputs, RequestTerms
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, BYTES, DataType
-from naiad.tensor.packed_strings import serialised
+from naiad.tensor.packed_strings import PackedStrings, as_strings, serialised, stays_packed
 from naiad.tensor.strings import Raw, decode_bytes
 
 FORM: Final = b"naiad\0\0\1"
@@ -99,6 +99,10 @@ def _check_shape(shape: Any) -> None:
 
 def _array(raw: memoryview, dtype: DataType, shape: Sequence[int]) -> Array:
     elements = prod(shape)
+    if dtype.is_bytes and stays_packed(len(raw), elements):
+        packed = PackedStrings(raw, shape, "a kept answer")
+        packed.check()
+        return as_strings(packed)
     if dtype.is_bytes:
         made: Array = decode_bytes(raw, elements, "a kept answer").reshape(shape)
     else:

@@ -209,8 +209,13 @@ class RequestDecoder:
 
     def read_id(self, message: Body) -> str:
         """The id of a request, whatever else is wrong with it; "" when it cannot be read."""
+        layout = scan(message)
         try:
-            return str(self._parse(message, scan(message)).id)
+            if layout is not None:
+                return layout.read_id(message)
+            return "" if has_long_contents(message) else str(self._parse(message, None).id)
+        except UnicodeDecodeError:
+            return ""
         except (InvalidArgumentError, UnparsableRequestError):
             return ""
 

@@ -37,6 +37,7 @@ from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer, tensor_bytes
 
 _IN_ONE_WRITE = 65536
+_STRING_WEIGHT = 4
 _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
 """Errors that the reference finds outside of its check of the request, and so sends as text."""
 
@@ -108,7 +109,7 @@ class HttpInferRequest(InferRequest):
             for name in plan.outputs
             if name in outputs
         ]
-        if sum(part.array.nbytes for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
+        if sum(_json_bytes(part) for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
             self._send_later(parts, parameters_of(outputs))
             return
         try:
@@ -401,6 +402,12 @@ def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
         submit_when_read(request, request.model, late, lambda: not request.exchange.closed())
     else:
         request.model.submit(request)
+
+
+def _json_bytes(part: OutputPart) -> int:
+    """What an output weighs when it is written as JSON: strings take several times as long as numbers."""
+    size = part.array.nbytes
+    return size if part.dtype.itemsize else _STRING_WEIGHT * size
 
 
 def _check(model: ServingModel) -> None:

@@ -38,6 +38,8 @@ LARGE_JSON_BYTES: Final = 1 << 20
 MANY_VALUES_BYTES: Final = 1 << 16
 MANY_VALUES: Final = 1 << 16
 """From here on smaller JSON does: small lists take a parser a hundred times as long as their bytes suggest."""
+MANY_STRINGS: Final = 1 << 13
+"""The same for strings, which take several times as long as numbers."""
 MANY_TO_GENERATE: Final = 1 << 13
 """The same for ``generate``, where some requests are parsed twice, and few have many values."""
 LARGE_OUTPUT_BYTES: Final = 1 << 18
@@ -63,7 +65,12 @@ def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
     """Whether JSON is to be read in the process; ``many_values`` is how many are too many for the loop."""
     if len(raw) < MANY_VALUES_BYTES:
         return False
-    return len(raw) >= LARGE_JSON_BYTES or _plain(raw).count(b",") >= many_values
+    if len(raw) >= LARGE_JSON_BYTES:
+        return True
+    plain = _plain(raw)
+    if b'"BYTES"' in plain:
+        many_values = min(many_values, MANY_STRINGS)
+    return plain.count(b",") >= many_values
 
 
 def _plain(raw: Body) -> bytes | bytearray:
