@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from naiad.errors import InternalError, NaiadError
-from naiad.tensor.packed_strings import is_packed
+from naiad.tensor.packed_strings import PACKED
 
 if TYPE_CHECKING:
     from naiad.regions.tensor import RegionUse
@@ -36,7 +36,7 @@ def memory_of(inputs: Mapping[str, Array]) -> int:
     size = 0
     for array in inputs.values():
         size += array.nbytes
-        if array.dtype.hasobject and not is_packed(array):
+        if array.dtype.hasobject and type(array) is not PACKED:
             size += OBJECT_BYTES * array.size + sum(map(len, array.ravel().tolist()))
     return size
 

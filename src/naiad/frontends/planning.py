@@ -12,7 +12,7 @@ from naiad.execution.serving import ServingModel
 from naiad.regions.registry import LONGEST_NAME
 from naiad.regions.terms import RegionInput, RegionTerms
 from naiad.request import Array, request_label
-from naiad.tensor.packed_strings import AT_ONCE_STRINGS, PackedStrings, as_strings, stays_packed
+from naiad.tensor.packed_strings import AT_ONCE_STRINGS, PACKED_BYTES, PACKED_STRINGS, PackedStrings, as_strings
 from naiad.tensor.strings import decode_bytes
 from naiad.wire.infer_classes import Classes, check_classifiable
 from naiad.wire.infer_header import InferHeader, InputHeader
@@ -145,7 +145,7 @@ def read_bytes(given: InputHeader | RegionInput, spec: ModelSpec, raw: bytes | m
     """
     place = f"inference input '{given.name}' for model '{spec.name}'"
     try:
-        if not stays_packed(len(raw), given.elements):
+        if given.elements < PACKED_STRINGS and len(raw) < PACKED_BYTES:
             return decode_bytes(raw, given.elements, place).reshape(given.shape)
         packed = PackedStrings(raw, given.shape, place, is_checked=False)
         if given.elements <= AT_ONCE_STRINGS:

@@ -115,6 +115,10 @@ class PackedStrings:
         return PackedStrings(bytes(self.raw), self.shape, self.place, self.is_checked)
 
 
+PACKED: Final[type[object]] = PackedStrings
+"""For a look at the class that costs no call."""
+
+
 def stays_packed(size: int, elements: int) -> bool:
     """Whether a serialised tensor of so many bytes and elements is to stay as it is."""
     return elements >= PACKED_STRINGS or size >= PACKED_BYTES
@@ -137,7 +141,7 @@ def unpacked(array: Array) -> Array:
 
 def serialised(array: Array) -> Raw:
     """The bytes of a BYTES tensor, packed or not."""
-    return array.raw if is_packed(array) else encode_bytes(array)
+    return cast(PackedStrings, array).raw if type(array) is PACKED else encode_bytes(array)
 
 
 def with_unpacked(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -151,9 +155,10 @@ def packed_if_large(array: Array, place: str) -> Array:
     """An array of ``bytes`` objects, packed where that is worth while. For threads: it takes as long as it takes."""
     if is_packed(array) or array.dtype != PackedStrings.dtype or not array.ndim:
         return array
-    lengths = np.fromiter(map(len, array.flat), np.int64, array.size)
-    if not stays_packed(int(lengths.sum()), array.size):
+    elements = array.ravel().tolist()
+    if not stays_packed(sum(map(len, elements)), array.size):
         return array
+    lengths = np.fromiter(map(len, elements), np.int64, array.size)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths + 4)])
     row = array.size // array.shape[0] if array.shape[0] else 0
     rows = ends[:: row or 1]

@@ -13,6 +13,7 @@ import numpy as np
 from naiad.errors import InvalidArgumentError
 
 _LENGTH = struct.Struct("<I")
+_OBJECTS: Final = np.dtype(np.object_)
 _BLOCK_BYTES: Final = 1 << 20
 _BLOCK_STRINGS: Final = 1 << 13
 """A step of what is done with large tensors."""
@@ -139,10 +140,9 @@ def _problem(raw: Raw, elements: int, place: str) -> InvalidArgumentError:
 
 def string_array(found: list[bytes], elements: int, place: str) -> np.ndarray[Any, Any]:
     """Elements as a flat object array; arguments and errors as ``decode_bytes``."""
-    check_count(len(found), elements, place)
-    array = np.empty(elements, np.object_)
-    array[:] = found
-    return array
+    if len(found) != elements:
+        check_count(len(found), elements, place)
+    return np.array(found, _OBJECTS)
 
 
 def check_count(found: int, elements: int, place: str) -> None:
@@ -165,20 +165,20 @@ def _too_few(elements: int, found: int, place: str) -> InvalidArgumentError:
 
 def encode_bytes(array: np.ndarray[Any, Any]) -> bytes | bytearray:
     """Serialise an object array of ``bytes`` (any shape, row-major)."""
-    if array.size <= _BLOCK_STRINGS:
-        return _encode(array.ravel().tolist())
-    # In steps, between which other threads get the interpreter.
-    flat = array.ravel()
-    whole = bytearray()
-    for begin in range(0, array.size, _BLOCK_STRINGS):
-        whole += _encode(flat[begin : begin + _BLOCK_STRINGS].tolist())
-    return whole
-
-
-def _encode(elements: list[bytes]) -> bytes:
+    if array.size > _BLOCK_STRINGS:
+        return _encode_in_blocks(array)
     pack = _LENGTH.pack
     parts: list[bytes] = []
-    for element in elements:
+    for element in array.ravel().tolist():
         parts.append(pack(len(element)))
         parts.append(element)
     return b"".join(parts)
+
+
+def _encode_in_blocks(array: np.ndarray[Any, Any]) -> bytearray:
+    """``encode_bytes`` in steps, between which other threads get the interpreter."""
+    flat = array.ravel()
+    whole = bytearray()
+    for begin in range(0, array.size, _BLOCK_STRINGS):
+        whole += encode_bytes(flat[begin : begin + _BLOCK_STRINGS])
+    return whole

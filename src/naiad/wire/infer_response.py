@@ -14,8 +14,8 @@ import orjson
 
 from naiad.request import NO_PARAMETERS, Array, Parameters
 from naiad.tensor.dtypes import BY_NUMPY, DataType
-from naiad.tensor.packed_strings import serialised
-from naiad.tensor.strings import Raw
+from naiad.tensor.packed_strings import PACKED, serialised
+from naiad.tensor.strings import Raw, encode_bytes
 from naiad.wire.infer_json import encode_data
 from naiad.wire.infer_parameters import parameters_json
 
@@ -93,7 +93,7 @@ def datatype_of(array: Array, configured: DataType) -> DataType:
 def tensor_bytes(array: Array, dtype: DataType) -> Raw:
     """An output as binary data, little-endian and row-major, without a copy where its memory already is that."""
     if dtype.is_bytes:
-        return serialised(array)
+        return encode_bytes(array) if type(array) is not PACKED else serialised(array)
     if array.size == 0:
         return b""
     # Through uint8: bfloat16 is not a type that the buffer protocol knows.

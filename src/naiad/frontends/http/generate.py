@@ -264,7 +264,7 @@ class _GenerateHandler:
         request = self._kind(exchange, model, plan, inputs, request_id, received_ns)
         request.held_bytes = max(body_bytes, request.held_bytes)
         exchange.owner = request
-        if (late := late_strings(request, model.spec)) is not None:
+        if plan.is_special and (late := late_strings(request, model.spec)) is not None:
             submit_when_read(request, model, late, lambda: not exchange.closed())
         else:
             model.submit(request)

@@ -398,7 +398,7 @@ def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
     request.exchange.owner = request
     if isinstance(request, RegionRequest):
         request.submit()
-    elif (late := late_strings(request, request.model.spec)) is not None:
+    elif request.plan.is_special and (late := late_strings(request, request.model.spec)) is not None:
         submit_when_read(request, request.model, late, lambda: not request.exchange.closed())
     else:
         request.model.submit(request)
