@@ -5,6 +5,7 @@ clients and what has very many strings. Nobody else waits meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic_ns
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +88,8 @@ def submit_when_read(
 
     def hand_over(found: dict[str, Array]) -> None:
         _add(request, found)
+        # Reading took a while, and was no wait in a queue.
+        request.queued_ns = monotonic_ns()
         if not is_wanted():
             refuse(CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
             return

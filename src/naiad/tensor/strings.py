@@ -163,7 +163,7 @@ def _too_few(elements: int, found: int, place: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"expected {elements} string elements for {place}, got {found}")
 
 
-def encode_bytes(array: np.ndarray[Any, Any]) -> bytes | bytearray:
+def encode_bytes(array: np.ndarray[Any, Any]) -> bytes:
     """Serialise an object array of ``bytes`` (any shape, row-major)."""
     if array.size > _BLOCK_STRINGS:
         return _encode_in_blocks(array)
@@ -175,10 +175,8 @@ def encode_bytes(array: np.ndarray[Any, Any]) -> bytes | bytearray:
     return b"".join(parts)
 
 
-def _encode_in_blocks(array: np.ndarray[Any, Any]) -> bytearray:
+def _encode_in_blocks(array: np.ndarray[Any, Any]) -> bytes:
     """``encode_bytes`` in steps, between which other threads get the interpreter."""
     flat = array.ravel()
-    whole = bytearray()
-    for begin in range(0, array.size, _BLOCK_STRINGS):
-        whole += encode_bytes(flat[begin : begin + _BLOCK_STRINGS])
-    return whole
+    starts = range(0, array.size, _BLOCK_STRINGS)
+    return b"".join([encode_bytes(flat[begin : begin + _BLOCK_STRINGS]) for begin in starts])

@@ -284,14 +284,15 @@ class _InferStream:
             found = self._decoder.recall(message) or self._decoder.read(message)
             if found[1].is_special:
                 self._receive_specially(found, received_ns, len(message))
-                return
-            kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
-            request = kind(self, *found, received_ns)
-            request.held_bytes = max(len(message), request.held_bytes)
-            if isinstance(request, _DecoupledRequest):
-                self._submit_decoupled(request)
             else:
-                self._submit(request)
+                # As there, without a call more for every request.
+                kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
+                request = kind(self, *found, received_ns)
+                request.held_bytes = max(len(message), request.held_bytes)
+                if isinstance(request, _DecoupledRequest):
+                    self._submit_decoupled(request)
+                else:
+                    self._submit(request)
         except LongContentsError as long:
             self._read_later(message, received_ns, long)
         except NaiadError as error:

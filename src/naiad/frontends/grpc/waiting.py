@@ -105,8 +105,13 @@ class WaitingMessages:
 
     def hold_back(self) -> Callable[[], None]:
         """Let all further messages wait until what this gives is called: one before them is still being read."""
-        self._waiting = _BeingRead()
-        return partial(self._go_on, None)
+        waiting = self._waiting = _BeingRead()
+        return partial(self._been_read, waiting)
+
+    def _been_read(self, waiting: _BeingRead) -> None:
+        # By now they may wait for something else, or nobody waits.
+        if self._waiting is waiting:
+            self._go_on(None)
 
     def leave(self) -> None:
         """Nobody waits any more."""
