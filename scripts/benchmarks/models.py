@@ -40,15 +40,17 @@ def add_model(repository: Path, name: str, *fields: str) -> Path:
     return version
 
 
-def add_identity(repository: Path, name: str, dims: Sequence[int], max_batch_size: int) -> None:
-    """A model that gives FP32 INPUT0 back as OUTPUT0."""
+def add_identity(
+    repository: Path, name: str, dims: Sequence[int], max_batch_size: int, datatype: str = "TYPE_FP32"
+) -> None:
+    """A model that gives INPUT0 back as OUTPUT0."""
     add_model(
         repository,
         name,
         'backend: "identity"',
         f"max_batch_size: {max_batch_size}",
-        tensor_field("input", "INPUT0", "TYPE_FP32", dims),
-        tensor_field("output", "OUTPUT0", "TYPE_FP32", dims),
+        tensor_field("input", "INPUT0", datatype, dims),
+        tensor_field("output", "OUTPUT0", datatype, dims),
         "instance_group [ { kind: KIND_CPU count: 1 } ]",
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from naiad.errors import InternalError, NaiadError
+from naiad.tensor.packed_strings import PACKED
 
 if TYPE_CHECKING:
     from naiad.regions.tensor import RegionUse
@@ -35,7 +36,7 @@ def memory_of(inputs: Mapping[str, Array]) -> int:
     size = 0
     for array in inputs.values():
         size += array.nbytes
-        if array.dtype.hasobject:
+        if array.dtype.hasobject and type(array) is not PACKED:
             size += OBJECT_BYTES * array.size + sum(map(len, array.ravel().tolist()))
     return size
 
@@ -139,7 +140,8 @@ class InferRequest:
 
     Attributes:
         terms: what it asks for.
-        inputs: arrays by name; BYTES as object arrays of ``bytes``. A ``RegionTensor`` may stand for a large one.
+        inputs: arrays by name; BYTES as object arrays of ``bytes``. A ``RegionTensor`` may stand for a large one,
+            and ``PackedStrings`` for one of BYTES.
         id: the caller's id, "" when none was given.
         received_ns, queued_ns: monotonic times of its arrival and of its being handed to the model.
         held_bytes: what it holds in memory, as far as it counts against the server's bounds.

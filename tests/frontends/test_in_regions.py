@@ -11,7 +11,8 @@ import pytest
 from execution.models import WAIT_S, Caller, loaded, negate, run, spec, until
 from naiad.errors import CancelledError, QueueFullError, ServerStoppingError
 from naiad.execution.model import LoadedModel
-from naiad.frontends.in_regions import Late, open_regions, submit_when_read
+from naiad.frontends.in_regions import open_regions
+from naiad.frontends.late_inputs import Late, submit_when_read
 from naiad.regions.region import RegionPart, RegionRef
 from naiad.regions.registry import RegionRegistry
 from naiad.regions.terms import RegionInput, RegionTerms
@@ -56,7 +57,7 @@ def late_caller(value: float) -> tuple[Caller, DeviceMemory, Late]:
     terms = RequestTerms(("y",), 1, ("regions", 1), regions=RegionTerms((place,), ()))
     caller = Caller(0, terms=terms)
     caller.inputs = {}
-    return caller, region, Late([(place, RegionPart(region, 0, 4))], spec(), "")
+    return caller, region, Late([(place, RegionPart(region, 0, 4))], {}, spec(), "")
 
 
 def submit(caller: Caller, model: LoadedModel, late: Late, is_wanted: bool = True) -> None:

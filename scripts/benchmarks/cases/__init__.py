@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..figures import Figure
 from ..settings import Settings
 from . import (
+    bytes_beside,
     cache_hit,
     decoupled_streams,
     ensemble,
@@ -50,6 +51,7 @@ CASES: Mapping[str, Case] = {
     "growth": growth.measure,
     "errors_beside_good": mixed.measure,
     "json_beside": json_beside.json_beside,
+    "bytes_beside": bytes_beside.bytes_beside,
     "grpc": grpc_unary.measure,
     "grpc_peers": grpc_peers.measure,
     "grpc_perf_analyzer": grpc_perf_analyzer.measure,

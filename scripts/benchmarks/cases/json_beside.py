@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 
 from .. import machine, models
 from ..figures import Bound, CaseError, Figure
@@ -30,10 +31,18 @@ def json_beside(settings: Settings) -> Iterator[Figure]:
     models.add_identity(repository, "identity", DIMS, max_batch_size=8)
     small = binary_request("identity", {"INPUT0": input_row()}, "OUTPUT0")
     large = large_request((2 if settings.quick else LARGE_MIB) << 20)
+    note = f"{len(large.body) >> 20} MiB of JSON"
+    yield from beside(settings, repository, small, large, "json_beside", note)
+
+
+def beside(
+    settings: Settings, repository: Path, small: Request, large: Request, name: str, note: str
+) -> Iterator[Figure]:
+    """A case: p99 of ``small``, to the model ``identity``, alone and beside ``large``, and the difference."""
     with naiad(repository, settings.work, machine.server_core()) as server:
         check_answer(server.port, small, "OUTPUT0", input_row())
         sent: list[int] = []
-        beside: dict[str, Callable[[], AbstractContextManager[None]]] = {
+        contexts: dict[str, Callable[[], AbstractContextManager[None]]] = {
             "quiet": nullcontext,
             "large": partial(sending, server, large, sent),
         }
@@ -43,14 +52,11 @@ def json_beside(settings: Settings) -> Iterator[Figure]:
                 return measure(server, small, CONNECTIONS, settings.seconds, settings.work)
 
         take(nullcontext)
-        loads = alternate(settings.rounds, {name: partial(take, context) for name, context in beside.items()})
+        loads = alternate(settings.rounds, {name: partial(take, context) for name, context in contexts.items()})
     p99 = {name: median(found, lambda load: load.p99_us) for name, found in loads.items()}
-    size = len(large.body) >> 20
-    yield Figure(
-        "json_beside_quiet_p99", p99["quiet"], "us", note=f"alone, connections: {CONNECTIONS}, by {generator()}"
-    )
-    yield Figure("json_beside_large_p99", p99["large"], "us", note=f"beside {size} MiB of JSON, {sum(sent)} times")
-    yield Figure("json_beside_moved", (p99["large"] - p99["quiet"]) / 1000, "ms", BOUND, "of p99")
+    yield Figure(f"{name}_quiet_p99", p99["quiet"], "us", note=f"alone, connections: {CONNECTIONS}, by {generator()}")
+    yield Figure(f"{name}_large_p99", p99["large"], "us", note=f"beside {note}, {sum(sent)} times")
+    yield Figure(f"{name}_moved", (p99["large"] - p99["quiet"]) / 1000, "ms", BOUND, "of p99")
 
 
 def large_request(size: int) -> Request:

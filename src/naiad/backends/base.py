@@ -66,7 +66,12 @@ class ChildSpec:
 
 
 class Instance(ABC):
-    """One executable copy of a model. ``execute`` is called by one thread only, never twice at a time."""
+    """One executable copy of a model. ``execute`` is called by one thread only, never twice at a time.
+
+    ``takes_packed``: large tensors of BYTES may be ``PackedStrings``, which it does not look into.
+    """
+
+    takes_packed: ClassVar[bool] = False
 
     @abstractmethod
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:

@@ -12,7 +12,8 @@ from typing import Final
 
 from naiad.config.spec import ModelSpec
 from naiad.request import OBJECT_BYTES, Array, InferRequest, RequestTerms, memory_of
-from naiad.tensor.strings import encode_bytes
+from naiad.tensor.packed_strings import serialised
+from naiad.tensor.strings import Raw
 
 MOST_INPUT_BYTES: Final = 1 << 20
 """Requests with larger inputs are not looked up: to read them takes the event loop as long as many small requests.
@@ -48,7 +49,7 @@ class RequestKeys:
         # Before anything is read of them.
         if not self._are_small(names, inputs):
             return None
-        parts: list[bytes] = [described]
+        parts: list[Raw] = [described]
         for name in names:
             data = self._data(name, inputs[name])
             # A length of 8 bytes says where each begins.
@@ -69,8 +70,8 @@ class RequestKeys:
             return size <= MOST_INPUT_BYTES
         return memory_of(inputs) <= MOST_INPUT_BYTES
 
-    def _data(self, name: str, array: Array) -> bytes:
-        return encode_bytes(array) if self._inputs[name] else array.tobytes()
+    def _data(self, name: str, array: Array) -> Raw:
+        return serialised(array) if self._inputs[name] else array.tobytes()
 
     def _describe(self, request: InferRequest) -> tuple[bytes, list[str]]:
         """All but the data, and the inputs in order. Those of requests with the same terms have the same shapes."""

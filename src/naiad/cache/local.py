@@ -10,6 +10,7 @@ from typing import Final
 from naiad.cache.key import MOST_OUTPUT_BYTES, memory_within
 from naiad.request import Array, Outputs
 from naiad.telemetry.cache_figures import CacheFigures
+from naiad.tensor.packed_strings import is_packed
 
 _ENTRY_BYTES: Final = 1024
 """What an entry costs beside its tensors: objects, their headers and its place in the table."""
@@ -63,5 +64,6 @@ def _kept(outputs: Mapping[str, Array]) -> Mapping[str, Array]:
     """A copy that nobody writes to. The outputs are often views of a whole batch, or of memory that is only lent."""
     copies = {name: array.copy() for name, array in outputs.items()}
     for array in copies.values():
-        array.flags.writeable = False
+        if not is_packed(array):
+            array.flags.writeable = False
     return Outputs(copies, outputs.parameters) if isinstance(outputs, Outputs) else copies

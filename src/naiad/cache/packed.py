@@ -18,7 +18,8 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import InvalidArgumentError
 from naiad.request import NO_PARAMETERS, Array, Outputs, RequestTerms
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, BYTES, DataType
-from naiad.tensor.strings import decode_bytes, encode_bytes
+from naiad.tensor.packed_strings import PackedStrings, as_strings, serialised, stays_packed
+from naiad.tensor.strings import Raw, decode_bytes
 
 FORM: Final = b"naiad\0\0\1"
 MAX_VALUE: Final = 16 << 20
@@ -36,10 +37,10 @@ class UnreadableValueError(Exception):
 def pack(outputs: Mapping[str, Array], spec: ModelSpec, rows: int) -> bytes | None:
     """The bytes for an answer of ``rows`` rows; None when it is too large to be kept."""
     tensors: list[list[object]] = []
-    data: list[bytes] = []
+    data: list[Raw] = []
     for name, array in outputs.items():
         dtype = _dtype_of(array)
-        raw = encode_bytes(array) if dtype.is_bytes else array.tobytes()
+        raw = serialised(array) if dtype.is_bytes else array.tobytes()
         tensors.append([name, dtype.wire, list(array.shape), len(raw)])
         data.append(raw)
     is_plain = not isinstance(outputs, Outputs) and all(
@@ -98,6 +99,10 @@ def _check_shape(shape: Any) -> None:
 
 def _array(raw: memoryview, dtype: DataType, shape: Sequence[int]) -> Array:
     elements = prod(shape)
+    if dtype.is_bytes and stays_packed(len(raw), elements):
+        packed = PackedStrings(raw, shape, "a kept answer")
+        packed.check()
+        return as_strings(packed)
     if dtype.is_bytes:
         made: Array = decode_bytes(raw, elements, "a kept answer").reshape(shape)
     else:

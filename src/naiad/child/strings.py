@@ -38,18 +38,19 @@ def decode_strings(data: bytes | bytearray | memoryview, shape: Sequence[int]) -
 
 
 def _elements(data: bytes | bytearray | memoryview) -> list[bytes]:
-    view = memoryview(data)
-    at, end = 0, len(view)
+    # Of bytes a slice is an element already.
+    whole = bytes(data)
+    at, end = 0, len(whole)
     elements: list[bytes] = []
     unpack = LENGTH.unpack_from
     while at < end:
         if at + 4 > end:
             raise TritonModelException("Invalid bytes tensor data: incomplete length field")
         first = at + 4
-        at = first + unpack(view, at)[0]
+        at = first + unpack(whole, at)[0]
         if at > end:
             raise TritonModelException("Invalid bytes tensor data: string extends beyond buffer")
-        elements.append(bytes(view[first:at]))
+        elements.append(whole[first:at])
     return elements
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,10 @@ class Tensor:
         if array is not None:
             if self._type is not BYTES:
                 return array, array.nbytes
+            if array.size != math.prod(self._shape):
+                raise TritonModelException(
+                    f"Tensor '{self._name}' was made with shape {self.shape()}, and has {array.size} elements by now"
+                )
             data = encode_strings(array)
             return data, len(data)
         if self._foreign is not None:

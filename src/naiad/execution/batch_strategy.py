@@ -15,6 +15,7 @@ from typing import Any, Final
 from naiad.config.spec import ModelSpec
 from naiad.regions.tensor import RegionTensor
 from naiad.request import InferRequest, ParameterValue
+from naiad.tensor.packed_strings import PackedStrings
 
 logger = logging.getLogger("naiad")
 
@@ -81,7 +82,7 @@ class QueuedRequest:
         for name, array in self._request.inputs.items():
             dtype = self._spec.inputs[name].dtype
             size = array.nbytes
-            if dtype.is_bytes and not isinstance(array, RegionTensor):
+            if dtype.is_bytes and not isinstance(array, (RegionTensor, PackedStrings)):
                 size = sum([4 + len(element) for element in array.ravel().tolist()])
             found[name] = QueuedInput(array.shape, dtype.wire, size)
         return found

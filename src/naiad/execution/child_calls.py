@@ -51,7 +51,8 @@ from naiad.request import (
 )
 from naiad.scheduling.patience import PATIENCE_MS
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, DataType
-from naiad.tensor.strings import decode_bytes, encode_bytes
+from naiad.tensor.packed_strings import PackedStrings, as_strings, serialised, stays_packed
+from naiad.tensor.strings import decode_bytes
 
 logger = logging.getLogger("naiad")
 
@@ -460,7 +461,7 @@ def _not_written(request: CalledRequest, error: Exception) -> NaiadError:
 
 def _bytes_of(array: Array) -> Any:
     if array.dtype == np.object_:
-        return encode_bytes(array)
+        return serialised(array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
 
 
@@ -475,6 +476,9 @@ def _head(payload: bytearray) -> tuple[Mapping[str, Any], int]:
 def _tensor(raw: Array, given: CalledInput, model: str, request_id: str) -> Array:
     place = f"inference input '{given.name}' for model '{model}'"
     if given.dtype.is_bytes:
+        if stays_packed(raw.nbytes, given.elements):
+            # The child wrote as many elements as the shape says.
+            return as_strings(PackedStrings(raw.data, given.shape, request_label(request_id) + place))
         try:
             return decode_bytes(raw.tobytes(), given.elements, place).reshape(given.shape)
         except InvalidArgumentError as error:

@@ -39,7 +39,8 @@ from naiad.regions.region import RegionPart
 from naiad.regions.tensor import PlacedOutput, RegionTensor, as_array
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestTerms
 from naiad.tensor.dtypes import BY_WIRE, DataType
-from naiad.tensor.strings import decode_bytes, encode_bytes
+from naiad.tensor.packed_strings import PackedStrings, as_strings, serialised, stays_packed
+from naiad.tensor.strings import decode_bytes
 
 MAX_FORMS: Final = 1024
 MAX_FORM_BYTES: Final = 1 << 22
@@ -156,7 +157,7 @@ class BatchWriter:
 
     def _bytes_of(self, name: str, array: Array) -> Any:
         if self._spec.inputs[name].dtype.is_bytes:
-            return encode_bytes(array)
+            return serialised(array)
         if not array.size:
             return b""
         if array.flags.c_contiguous and array.dtype.kind in _PLAIN:
@@ -416,7 +417,11 @@ def _column(
 
 def _tensor(raw: Array, name: str, dtype: DataType, shape: tuple[int, ...], elements: int, model: str) -> Array:
     if dtype.is_bytes:
-        return decode_bytes(raw.tobytes(), elements, f"output '{name}' of model '{model}'").reshape(shape)
+        place = f"output '{name}' of model '{model}'"
+        if stays_packed(raw.nbytes, elements):
+            # The child wrote as many elements as the shape says.
+            return as_strings(PackedStrings(raw.data, shape, place))
+        return decode_bytes(raw.tobytes(), elements, place).reshape(shape)
     if raw.nbytes != elements * dtype.itemsize:
         raise BackendError(
             f"model '{model}' returned output '{name}' with {raw.nbytes} bytes, its shape {list(shape)} needs "

@@ -17,7 +17,7 @@ from naiad.execution.batch import Batch
 from naiad.execution.child_codec import BatchWriter, Piece
 from naiad.regions.tensor import RegionTensor
 from naiad.request import Array
-from naiad.tensor.strings import encode_bytes
+from naiad.tensor.packed_strings import serialised
 
 # Kinds of numpy types whose arrays give their memory away as it is.
 _PLAIN: Final = "biuf"
@@ -80,8 +80,8 @@ def _tensor(name: str, batch: Batch, spec: ModelSpec) -> _Tensor:
 
 def _raw(tensor: _Tensor) -> tuple[list[Any], int]:
     """The bytes of a tensor in pieces, and how many they are."""
-    raw = [encode_bytes(part) if tensor.is_bytes else _memory(part) for part in tensor.parts]
-    return raw, sum([len(r) if isinstance(r, bytes) else r.nbytes for r in raw])
+    raw = [serialised(part) if tensor.is_bytes else _memory(part) for part in tensor.parts]
+    return raw, sum([len(r) if isinstance(r, (bytes, bytearray)) else r.nbytes for r in raw])
 
 
 def _memory(array: Array) -> Any:

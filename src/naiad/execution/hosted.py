@@ -25,6 +25,7 @@ from naiad.execution.niceness import yield_no_more, yield_to_requests
 from naiad.execution.process import ProcessInstance
 from naiad.execution.run import halves, may_split, split
 from naiad.request import Array
+from naiad.tensor.packed_strings import with_unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class HostedInstance(ProcessInstance):
 
     def _take_apart(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         try:
-            take_apart(batch, outputs, self._spec)
+            take_apart(batch, with_unpacked(outputs), self._spec)
         except NaiadError as error:
             batch.fail(error)
 

@@ -9,6 +9,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, NaiadError
 from naiad.execution.batch import Batch
 from naiad.execution.run import close_instance, failed_to_start, run_batch
+from naiad.execution.string_instance import with_arrays
 
 
 class InlineInstance:
@@ -27,7 +28,7 @@ class InlineInstance:
             NaiadError: the instance could not be created.
         """
         try:
-            self._instance = self._create()
+            self._instance = with_arrays(self._create(), self._spec)
         except NaiadError:
             raise
         except BaseException as error:

@@ -11,6 +11,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
 from naiad.execution.batch import Batch
 from naiad.execution.run import close_instance, failed_to_start, run_batch
+from naiad.execution.string_instance import with_arrays
 
 
 class InstanceThread:
@@ -66,7 +67,7 @@ class InstanceThread:
 
     def _main(self) -> None:
         try:
-            instance = self._create()
+            instance = with_arrays(self._create(), self._spec)
         except NaiadError as error:
             self._failure = error
             return

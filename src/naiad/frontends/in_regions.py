@@ -8,41 +8,24 @@ writes its outputs itself. The rest is done here: small tensors at once, others 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from naiad.config.spec import ModelSpec
-from naiad.errors import CancelledError, InternalError, NaiadError
+from naiad.errors import InternalError, NaiadError
 from naiad.execution.serving import ServingModel
+from naiad.frontends.late_inputs import Late, late_strings, read_region, unchecked
 from naiad.frontends.off_loop import run_off_loop
-from naiad.frontends.planning import read_bytes
-from naiad.regions.region import SPARSE_BYTES, Region, RegionPart
+from naiad.regions.region import SPARSE_BYTES, RegionPart
 from naiad.regions.registry import LookedUp, RegionRegistry
 from naiad.regions.tensor import RegionTensor, RegionUse, as_array
 from naiad.regions.terms import RegionInput
-from naiad.request import Array, InferRequest, memory_of, request_label
+from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.budget import RequestBudget
 
 AT_ONCE_BYTES: Final = 1 << 16
 """So much is read or written on the event loop itself, which takes some 10 us."""
 _AT_ONCE_STRINGS: Final = 64
-
-
-class Late(NamedTuple):
-    """Inputs of one request that are to be read in a thread before it reaches its model."""
-
-    parts: list[tuple[RegionInput, RegionPart]]
-    spec: ModelSpec
-    request_id: str
-
-    def read(self) -> dict[str, Array]:
-        """All of them.
-
-        Raises:
-            NaiadError: one cannot be read, or is no tensor of its datatype.
-        """
-        return {given.name: _read(given, part, self.spec, self.request_id) for given, part in self.parts}
 
 
 class Opened(NamedTuple):
@@ -63,8 +46,13 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
     if terms is None:
         raise InternalError(f"{request_label(request.id)}a request without regions was taken for one with regions")
     if (known := registry.recall(terms, model.regions_from)) is not None:
-        request.inputs = {**request.inputs, **known.inputs} if request.inputs else dict(known.inputs)
-        return Opened(RegionUse(known.outputs), None)
+        use = RegionUse(known.outputs)
+        if not request.inputs:
+            request.inputs = dict(known.inputs)
+            return Opened(use, None)
+        late_too = late_strings(request, model.spec)
+        request.inputs = {**request.inputs, **known.inputs}
+        return Opened(use, late_too)
     inputs = dict(request.inputs)
     late: list[tuple[RegionInput, RegionPart]] = []
     unread: dict[str, Array] = {}
@@ -79,58 +67,15 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
         elif size >= model.regions_from and not dtype.is_bytes:
             inputs[name] = unread[name] = as_array(RegionTensor(part, dtype.numpy, shape))
         elif size <= AT_ONCE_BYTES:
-            inputs[name] = _read(given, part, model.spec, request.id)
+            inputs[name] = read_region(given, part, model.spec, request.id)
         else:
             late.append((given, part))
     request.inputs = inputs
     use = RegionUse({name: registry.part(ref) for name, ref in terms.outputs})
     if len(unread) == len(terms.inputs) and all(array.nbytes <= SPARSE_BYTES for array in unread.values()):
         registry.keep(LookedUp(terms, model.regions_from, unread, use.outputs))
-    return Opened(use, Late(late, model.spec, request.id) if late else None)
-
-
-def submit_when_read(request: InferRequest, model: ServingModel, late: Late, is_wanted: Callable[[], bool]) -> None:
-    """Read what is late and hand the request to its model; errors go to its ``respond``. The model is not closed
-    meanwhile. A request that is not wanted by then is answered all the same, for whoever counts it.
-
-    Raises:
-        QueueFullError: there is no room for what is to be read.
-    """
-
-    def submit(found: dict[str, Array]) -> None:
-        _add(request, found)
-        if not is_wanted():
-            fail(CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
-            return
-        try:
-            model.submit_expected(request)
-        except NaiadError as error:
-            request.respond({}, error)
-
-    def fail(error: NaiadError) -> None:
-        try:
-            request.respond({}, error)
-        finally:
-            model.expect_no_more()
-
-    size = sum(part.byte_size for _, part in late.parts)
-    model.check_room(size)
-    if request.terms.correlation_id and all(part.region.descriptor >= 0 for _, part in late.parts):
-        # The next request of its sequence must not overtake it.
-        _add(request, late.read())
-        model.submit(request)
-    else:
-        model.expect()
-        run_off_loop(late.read, submit, fail, model.budget, size)
-
-
-def _add(request: InferRequest, found: Mapping[str, Array]) -> None:
-    """Add inputs that were read. Requests with the same terms have their inputs in one order, whatever was late."""
-    inputs = {**request.inputs, **found}
-    for given in request.terms.regions.inputs if request.terms.regions is not None else ():
-        inputs[given.name] = inputs.pop(given.name)
-    request.inputs = inputs
-    request.held_bytes = memory_of(inputs)
+    strings = unchecked(inputs)
+    return Opened(use, Late(late, strings, model.spec, request.id) if late or strings else None)
 
 
 def place(
@@ -168,12 +113,3 @@ def _is_quick(use: RegionUse, outputs: Mapping[str, Array]) -> bool:
         is_long = array.dtype == np.object_ and array.nbytes > _AT_ONCE_STRINGS * array.dtype.itemsize
         size += AT_ONCE_BYTES + 1 if is_long else array.nbytes
     return size <= AT_ONCE_BYTES
-
-
-def _read(given: RegionInput, part: RegionPart, spec: ModelSpec, request_id: str) -> Array:
-    if not given.dtype.is_bytes:
-        return RegionTensor(part, given.dtype.numpy, given.shape).read()
-    raw: np.ndarray[Any, np.dtype[np.uint8]] = np.empty(part.byte_size, np.uint8)
-    region: Region = part.region
-    region.read_into(raw.data, part.offset)
-    return read_bytes(given, spec, raw.data, request_id)

@@ -12,6 +12,7 @@ from naiad.execution.serving import ServingModel
 from naiad.regions.registry import LONGEST_NAME
 from naiad.regions.terms import RegionInput, RegionTerms
 from naiad.request import Array, request_label
+from naiad.tensor.packed_strings import AT_ONCE_STRINGS, PACKED_BYTES, PACKED_STRINGS, PackedStrings, as_strings
 from naiad.tensor.strings import decode_bytes
 from naiad.wire.infer_classes import Classes, check_classifiable
 from naiad.wire.infer_header import InferHeader, InputHeader
@@ -91,7 +92,7 @@ class Planner(Generic[_Plan]):
             if not given.dtype.is_bytes:
                 inputs.append(BinaryInput(given.name, given.dtype.numpy, offsets[given.name], given.shape))
         regions = _regions(spec, header)
-        return self._kind(
+        plan = self._kind(
             spec.name,
             self.model.version,
             inputs,
@@ -110,6 +111,8 @@ class Planner(Generic[_Plan]):
             _classes(spec, {o.name: o.classification for o in wanted if o.classification}),
             regions,
         )
+        plan.is_special = plan.is_special or any(given.dtype.is_bytes for given in header.inputs)
+        return plan
 
 
 def _regions(spec: ModelSpec, header: InferHeader) -> RegionTerms | None:
@@ -144,13 +147,18 @@ def _classes(spec: ModelSpec, counts: Mapping[str, int]) -> Classes | None:
 
 
 def read_bytes(given: InputHeader | RegionInput, spec: ModelSpec, raw: bytes | memoryview, request_id: str) -> Array:
-    """A BYTES input from its serialised form.
+    """A BYTES input from its serialised form. A large one stays packed, and is checked by whoever hands the request on.
 
     Raises:
         InvalidArgumentError: a length runs past the end, or the number of elements is not that of the shape.
     """
+    place = f"inference input '{given.name}' for model '{spec.name}'"
     try:
-        elements = decode_bytes(raw, given.elements, f"inference input '{given.name}' for model '{spec.name}'")
+        if given.elements < PACKED_STRINGS and len(raw) < PACKED_BYTES:
+            return decode_bytes(raw, given.elements, place).reshape(given.shape)
+        packed = PackedStrings(raw, given.shape, place, is_checked=False)
+        if given.elements <= AT_ONCE_STRINGS:
+            packed.check()
     except InvalidArgumentError as error:
         raise InvalidArgumentError(request_label(request_id) + str(error)) from None
-    return elements.reshape(given.shape)
+    return as_strings(packed)

@@ -19,6 +19,7 @@ from naiad.errors import NaiadError
 from naiad.lifecycle.threads import in_thread
 from naiad.request import Array, InferRequest, Recipient
 from naiad.scheduling.split import Fraction
+from naiad.tensor.packed_strings import is_packed, unpacked
 
 if TYPE_CHECKING:
     from naiad.config.routes import Shadow
@@ -193,8 +194,10 @@ def _difference(one: Array, other: Array) -> float:
         return float("inf")
     if not one.size:
         return 0.0
+    if is_packed(one) and is_packed(other):
+        return 0.0 if one.equals(other) else float("inf")
     if one.dtype.hasobject or one.dtype.kind not in "biufV":
-        return 0.0 if bool(np.all(one == other)) else float("inf")
+        return 0.0 if bool(np.all(unpacked(one) == unpacked(other))) else float("inf")
     same = (one == other) | ((one != one) & (other != other))
     if bool(np.all(same)):
         return 0.0

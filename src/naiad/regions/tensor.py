@@ -9,7 +9,7 @@ import numpy as np
 
 from naiad.regions.region import RegionPart
 from naiad.tensor.dtypes import DataType
-from naiad.tensor.strings import encode_bytes
+from naiad.tensor.packed_strings import serialised
 
 Array = np.ndarray[Any, Any]
 
@@ -89,7 +89,7 @@ class RegionUse:
 def raw_bytes(array: Array) -> memoryview:
     """The bytes of a tensor as they lie in a region: BYTES with the length of each element before it."""
     if array.dtype == np.object_:
-        return memoryview(encode_bytes(array))
+        return memoryview(serialised(array))
     if not array.size:
         return memoryview(b"")
     # Through uint8: bfloat16 is not a type that the buffer protocol knows.

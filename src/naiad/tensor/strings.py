@@ -6,16 +6,22 @@ Source: protocol section "Tensor Data Types" and the binary tensor data extensio
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from naiad.errors import InvalidArgumentError
 
 _LENGTH = struct.Struct("<I")
+_OBJECTS: Final = np.dtype(np.object_)
+_BLOCK_BYTES: Final = 1 << 20
+_BLOCK_STRINGS: Final = 1 << 13
+"""A step of what is done with large tensors."""
+
+Raw = bytes | bytearray | memoryview
 
 
-def decode_bytes(raw: bytes | bytearray | memoryview, elements: int, place: str) -> np.ndarray[Any, Any]:
+def decode_bytes(raw: Raw, elements: int, place: str) -> np.ndarray[Any, Any]:
     """The elements of a serialised BYTES tensor as a flat object array of ``bytes``.
 
     Args:
@@ -26,39 +32,125 @@ def decode_bytes(raw: bytes | bytearray | memoryview, elements: int, place: str)
     Raises:
         InvalidArgumentError: a length runs past the end, or the number of elements is another.
     """
-    size = len(raw)
+    if len(raw) > _BLOCK_BYTES or elements > _BLOCK_STRINGS:
+        return _decode_in_blocks(raw, elements, place)
+    whole = raw if type(raw) is bytes else bytes(raw)
+    size = len(whole)
     unpack = _LENGTH.unpack_from
     found: list[bytes] = []
+    add = found.append
     pos = 0
+    try:
+        for _ in range(elements):
+            begin = pos + 4
+            pos = begin + unpack(whole, pos)[0]
+            add(whole[begin:pos])
+    except struct.error:
+        pos = -1
+    if pos != size:
+        raise _problem(whole, elements, place)
+    return string_array(found, elements, place)
+
+
+def _decode_in_blocks(raw: Raw, elements: int, place: str) -> np.ndarray[Any, Any]:
+    """``decode_bytes`` in steps, between which other threads get the interpreter."""
+    flat = memoryview(raw)
+    unpack = _LENGTH.unpack_from
+    # Nothing is made for a shape that promises more than there is.
+    array = np.empty(min(elements, len(flat) // _LENGTH.size), np.object_)
+    count = pos = 0
+    while count < len(array) and pos + _LENGTH.size <= len(flat):
+        block = bytes(flat[pos : pos + _BLOCK_BYTES])
+        limit = len(block)
+        found: list[bytes] = []
+        at = 0
+        for _ in range(min(len(array) - count, _BLOCK_STRINGS)):
+            begin = at + 4
+            if begin > limit or (end := begin + unpack(block, at)[0]) > limit:
+                break
+            found.append(block[begin:end])
+            at = end
+        if not found:
+            # One that is longer than a block, or is cut off.
+            at = _LENGTH.size + unpack(block)[0]
+            found.append(bytes(flat[pos + _LENGTH.size : pos + at]))
+        array[count : count + len(found)] = found
+        count += len(found)
+        pos += at
+    if count != elements or pos != len(flat):
+        raise _problem(raw, elements, place)
+    return array
+
+
+def check_strings(raw: Raw, elements: int, place: str) -> None:
+    """Look whether a serialised BYTES tensor can be decoded; arguments and errors as ``decode_bytes``.
+
+    Takes about 0.1 us for an element, and next to nothing where all of them have the same length.
+    """
+    if are_alike(raw, elements):
+        return
+    flat = memoryview(raw)
+    unpack = _LENGTH.unpack_from
+    count = pos = 0
+    while count < elements and pos + _LENGTH.size <= len(flat):
+        block = bytes(flat[pos : pos + _BLOCK_BYTES])
+        limit, at = len(block) - _LENGTH.size, 0
+        for _ in range(min(elements - count, _BLOCK_STRINGS)):
+            if at > limit:
+                break
+            at += unpack(block, at)[0] + 4
+            count += 1
+        pos += at
+    if count != elements or pos != len(flat):
+        raise _problem(raw, elements, place)
+
+
+def are_alike(raw: Raw, elements: int) -> bool:
+    """Whether a serialised tensor holds so many elements, all of the same length."""
+    if not elements or len(raw) % elements or len(raw) < _LENGTH.size * elements:
+        return False
+    stride = len(raw) // elements
+    lengths: np.ndarray[Any, Any] = np.ndarray((elements,), "<u4", raw, 0, (stride,))
+    return bool((lengths == stride - _LENGTH.size).all())
+
+
+def _problem(raw: Raw, elements: int, place: str) -> InvalidArgumentError:
+    """What is wrong with a tensor: the first thing that whoever reads from its beginning meets."""
+    size = len(raw)
+    count = pos = 0
     while pos < size:
-        if len(found) == elements:
-            raise _too_many(elements, place)
+        if count == elements:
+            return _too_many(elements, place)
         if size - pos < 4:
-            raise InvalidArgumentError(
+            return InvalidArgumentError(
                 f"incomplete string length indicator for {place}, expecting 4 bytes but only {size - pos} bytes "
                 "available. Please make sure the string length indicator is in one buffer."
             )
-        length = unpack(raw, pos)[0]
+        length = _LENGTH.unpack_from(raw, pos)[0]
         pos += 4
         if size - pos < length:
-            raise InvalidArgumentError(
+            return InvalidArgumentError(
                 f"incomplete string data for {place}, expecting string of length {length} but only "
                 f"{size - pos} bytes available"
             )
-        found.append(bytes(raw[pos : pos + length]))
         pos += length
-    return string_array(found, elements, place)
+        count += 1
+    return _too_few(elements, count, place)
 
 
 def string_array(found: list[bytes], elements: int, place: str) -> np.ndarray[Any, Any]:
     """Elements as a flat object array; arguments and errors as ``decode_bytes``."""
-    if len(found) > elements:
+    if len(found) != elements:
+        check_count(len(found), elements, place)
+    return np.array(found, _OBJECTS)
+
+
+def check_count(found: int, elements: int, place: str) -> None:
+    """Whether there are as many elements as the shape promises; arguments and errors as ``decode_bytes``."""
+    if found > elements:
         raise _too_many(elements, place)
-    if len(found) < elements:
-        raise InvalidArgumentError(f"expected {elements} string elements for {place}, got {len(found)}")
-    array = np.empty(elements, np.object_)
-    array[:] = found
-    return array
+    if found < elements:
+        raise _too_few(elements, found, place)
 
 
 def _too_many(elements: int, place: str) -> InvalidArgumentError:
@@ -67,11 +159,24 @@ def _too_many(elements: int, place: str) -> InvalidArgumentError:
     )
 
 
+def _too_few(elements: int, found: int, place: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"expected {elements} string elements for {place}, got {found}")
+
+
 def encode_bytes(array: np.ndarray[Any, Any]) -> bytes:
     """Serialise an object array of ``bytes`` (any shape, row-major)."""
+    if array.size > _BLOCK_STRINGS:
+        return _encode_in_blocks(array)
     pack = _LENGTH.pack
     parts: list[bytes] = []
     for element in array.ravel().tolist():
         parts.append(pack(len(element)))
         parts.append(element)
     return b"".join(parts)
+
+
+def _encode_in_blocks(array: np.ndarray[Any, Any]) -> bytes:
+    """``encode_bytes`` in steps, between which other threads get the interpreter."""
+    flat = array.ravel()
+    starts = range(0, array.size, _BLOCK_STRINGS)
+    return b"".join([encode_bytes(flat[begin : begin + _BLOCK_STRINGS]) for begin in starts])

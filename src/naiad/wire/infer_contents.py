@@ -41,7 +41,7 @@ class _Kind(NamedTuple):
     memory: bool = False
 
 
-_KINDS: Final = {
+KINDS: Final = {
     "bool_contents": _Kind("BOOL", ("BOOL",), True),
     "int_contents": _Kind("INT32", ("INT8", "INT16", "INT32")),
     "int64_contents": _Kind("INT64", ("INT64",)),
@@ -59,13 +59,18 @@ def find_contents(message: Any, given: InputHeader, model: str) -> Contents:
     Raises:
         InvalidArgumentError: that list is not for the datatype of the input.
     """
-    field = next((name for name in _KINDS if len(getattr(message, name))), "")
-    if field and given.dtype.wire not in _KINDS[field].serves:
+    field = next((name for name in KINDS if len(getattr(message, name))), "")
+    check_kind(field, given, model)
+    return Contents(message, field)
+
+
+def check_kind(field: str, given: InputHeader, model: str) -> None:
+    """Whether the list ``field`` is for the datatype of the input; errors as ``find_contents``."""
+    if field and given.dtype.wire not in KINDS[field].serves:
         raise InvalidArgumentError(
             f"unexpected explicit tensor data for input tensor '{given.name}' for model '{model}' of type "
-            f"'{_KINDS[field].wire}', expected datatype '{given.dtype.wire}'"
+            f"'{KINDS[field].wire}', expected datatype '{given.dtype.wire}'"
         )
-    return Contents(message, field)
 
 
 def decode_contents(contents: Contents, given: InputHeader, place: str) -> Array:
@@ -83,7 +88,7 @@ def decode_contents(contents: Contents, given: InputHeader, place: str) -> Array
         if contents.size > given.elements:
             return string_array([b""] * (given.elements + 1), given.elements, place)
         flat = string_array(list(contents.values), given.elements, place)
-    elif contents.field and _KINDS[contents.field].memory:
+    elif contents.field and KINDS[contents.field].memory:
         flat = _from_memory(contents, given)
     else:
         flat = _from_numbers(contents, given)
@@ -93,7 +98,7 @@ def decode_contents(contents: Contents, given: InputHeader, place: str) -> Array
 def _from_memory(contents: Contents, given: InputHeader) -> Array:
     """Protobuf packs these as an array has them, and copies a thousand times faster than it gives out elements."""
     message = contents.message
-    for other in _KINDS.keys() - {contents.field}:
+    for other in KINDS.keys() - {contents.field}:
         message.ClearField(other)
     message.DiscardUnknownFields()
     raw = message.SerializeToString()
@@ -102,7 +107,19 @@ def _from_memory(contents: Contents, given: InputHeader) -> Array:
 
 
 def _from_numbers(contents: Contents, given: InputHeader) -> Array:
-    wide = np.fromiter(contents.values, np.uint64 if given.dtype.numpy.kind == "u" else np.int64, contents.size)
+    return narrowed(
+        np.fromiter(contents.values, np.uint64 if given.dtype.numpy.kind == "u" else np.int64, contents.size), given
+    )
+
+
+def narrowed(wide: Array, given: InputHeader) -> Array:
+    """Numbers in the datatype of the input.
+
+    Raises:
+        InvalidArgumentError: one is outside of its range.
+    """
+    if wide.dtype == given.dtype.numpy:
+        return wide
     narrow = wide.astype(given.dtype.numpy)
     if given.dtype.itemsize < 4 and not np.array_equal(wide, narrow):
         index = int(np.flatnonzero(wide != narrow)[0])

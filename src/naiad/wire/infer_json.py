@@ -15,6 +15,7 @@ import orjson
 from naiad.errors import InternalError, InvalidArgumentError, MalformedRequestError
 from naiad.request import Array, request_label
 from naiad.tensor.dtypes import DataType
+from naiad.tensor.packed_strings import unpacked
 from naiad.tensor.strings import string_array
 from naiad.wire.infer_header import InputHeader, check_in_json
 
@@ -156,7 +157,7 @@ def encode_data(array: Array, dtype: DataType, name: str) -> bytes:
             f"sending {dtype.wire} data via JSON is not supported. Please use the binary data format for output"
         )
     if dtype.is_bytes:
-        return orjson.dumps([_decode_utf8(e, i, name) for i, e in enumerate(array.ravel().tolist())])
+        return orjson.dumps([_decode_utf8(e, i, name) for i, e in enumerate(unpacked(array).ravel().tolist())])
     flat = np.ascontiguousarray(array).reshape(-1)
     if dtype.numpy.kind == "f" and not np.isfinite(flat).all():
         return _with_bare_words(flat)

@@ -45,6 +45,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
         dtypes, binary: of each requested output, its datatype and whether it is wanted as binary data.
         empty_final: the end of the answers is to be told even when no response comes with it (streams of gRPC).
         classes: which outputs are classified; None for none.
+        is_special: some inputs may have to be read, or looked at, before the request can go to its model.
         placed: outputs that are wanted in regions.
         plain: every output is binary and of a type whose memory is its wire form: answers take the fast way.
     """
@@ -60,6 +61,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
         "dtypes",
         "empty_final",
         "inputs",
+        "is_special",
         "model",
         "placed",
         "plain",
@@ -103,6 +105,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
         self.size = size if regions is None else -1
         self.dtypes = dtypes
         self.binary = binary
+        self.is_special = regions is not None
         self.placed: frozenset[str] = frozenset(name for name, _ in regions.outputs) if regions else frozenset()
         self.plain = (
             classes is None

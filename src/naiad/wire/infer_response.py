@@ -14,7 +14,8 @@ import orjson
 
 from naiad.request import NO_PARAMETERS, Array, Parameters
 from naiad.tensor.dtypes import BY_NUMPY, DataType
-from naiad.tensor.strings import encode_bytes
+from naiad.tensor.packed_strings import PACKED, serialised
+from naiad.tensor.strings import Raw, encode_bytes
 from naiad.wire.infer_json import encode_data
 from naiad.wire.infer_parameters import parameters_json
 
@@ -38,7 +39,7 @@ class EncodedAnswer(NamedTuple):
     """``json`` first, then ``tensors`` (binary outputs in order); ``binary`` tells whether any output is binary."""
 
     json: bytes
-    tensors: list[bytes | memoryview]
+    tensors: list[Raw]
     binary: bool
 
 
@@ -51,7 +52,7 @@ def encode_answer(
         InvalidArgumentError: an output cannot travel in JSON (FP16, BF16, BYTES that are not UTF-8).
         BackendError: a parameter cannot.
     """
-    tensors: list[bytes | memoryview] = []
+    tensors: list[Raw] = []
     pieces: list[bytes] = []
     for output in outputs:
         text = output_head(output.name, output.dtype, output.array.shape)
@@ -89,10 +90,10 @@ def datatype_of(array: Array, configured: DataType) -> DataType:
     return BY_NUMPY.get(array.dtype, configured)
 
 
-def tensor_bytes(array: Array, dtype: DataType) -> bytes | memoryview:
+def tensor_bytes(array: Array, dtype: DataType) -> Raw:
     """An output as binary data, little-endian and row-major, without a copy where its memory already is that."""
     if dtype.is_bytes:
-        return encode_bytes(array)
+        return encode_bytes(array) if type(array) is not PACKED else serialised(array)
     if array.size == 0:
         return b""
     # Through uint8: bfloat16 is not a type that the buffer protocol knows.

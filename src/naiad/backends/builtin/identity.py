@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class IdentityInstance(Instance):
     """Gives its inputs back under the names of the outputs, after ``delay`` seconds."""
 
+    takes_packed = True
+
     def __init__(self, pairs: Mapping[str, str], optional: Mapping[str, TensorSpec], delay: float) -> None:
         self._pairs = pairs
         self._optional = optional

@@ -12,6 +12,7 @@ from naiad.frontends.grpc.infer import InferHandler
 from naiad.frontends.grpc.infer_read import Decoded, Decoder, RequestDecoder
 from naiad.frontends.grpc.stream import StreamService
 from naiad.lifecycle.demand import Demand
+from naiad.wire.typed_contents import ReadContents
 
 _OF_GRPC: Final = frozenset(("te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"))
 
@@ -41,9 +42,9 @@ class ForwardingDecoder:
         found = self._decoder.recall(message)
         return None if found is None else self._with_headers(found)
 
-    def read(self, message: Body) -> Decoded:
+    def read(self, message: Body, contents: ReadContents | None = None) -> Decoded:
         """As the decoder, and as ``recall``."""
-        return self._with_headers(self._decoder.read(message))
+        return self._with_headers(self._decoder.read(message, contents))
 
     def read_id(self, message: Body) -> str:
         """As the decoder."""

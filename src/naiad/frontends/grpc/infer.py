@@ -11,13 +11,15 @@ from naiad.execution.serving import ServingModel
 from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.call import Body, Call, fail
-from naiad.frontends.grpc.infer_read import Decoder
+from naiad.frontends.grpc.infer_read import Decoder, LongContentsError, read_contents_later
 from naiad.frontends.grpc.waiting import wait_for_model
+from naiad.frontends.late_inputs import late_strings, submit_when_read
 from naiad.regions.registry import RegionRegistry
 from naiad.regions.tensor import RegionUse
 from naiad.request import Array, InferRequest, Recipient, memory_of
 from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_proto import ProtoPlan
+from naiad.wire.typed_contents import ReadContents
 
 
 class GrpcInferRequest(InferRequest):
@@ -91,7 +93,7 @@ class RegionRequest(GrpcInferRequest):
         if late is None:
             self.model.submit(self)
         else:
-            in_regions.submit_when_read(self, self.model, late, lambda: not self._is_given_up)
+            submit_when_read(self, self.model, late, lambda: not self._is_given_up)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None or in_regions.is_placed(self.use, outputs):
@@ -135,11 +137,45 @@ class InferHandler:
                 request.held_bytes = max(len(message), request.held_bytes)
                 # Reading took a while, and was no wait in a queue.
                 request.queued_ns = monotonic_ns()
+            if plan.is_special:
+                self._submit_specially(request)
+                return
             call.owner = request
-            if isinstance(request, RegionRequest):
-                request.submit(self._regions)
-            else:
-                model.submit(request)
+            model.submit(request)
+        except LongContentsError as long:
+            self._read_later(call, message, received_ns, long)
         except NaiadError as error:
             if not wait_for_model(self._decoder.demand, call, message, error, self):
                 fail(call, error)
+
+    def _read_later(self, call: Call, message: Body, received_ns: int, long: LongContentsError) -> None:
+        """Have typed contents read in a thread, and go on with the same request."""
+
+        def done(contents: ReadContents) -> None:
+            if call.ended:
+                return
+            model, plan, inputs, request_id = self._decoder.read(message, contents)
+            kind = GrpcInferRequest if plan.regions is None else RegionRequest
+            request = kind(call, model, plan, inputs, request_id, received_ns)
+            request.held_bytes = max(len(message), request.held_bytes)
+            request.queued_ns = monotonic_ns()
+            self._submit_specially(request)
+
+        def failed(error: NaiadError) -> None:
+            if not wait_for_model(self._decoder.demand, call, message, error, self):
+                fail(call, error)
+
+        read_contents_later(message, long.budget, done, failed)
+
+    def _submit_specially(self, request: GrpcInferRequest) -> None:
+        """Hand a request over whose inputs lie in regions, or may be too long for the event loop."""
+        call, model = request.call, request.model
+        call.owner = request
+        if isinstance(request, RegionRequest):
+            request.submit(self._regions)
+            return
+        late = late_strings(request, model.spec)
+        if late is None:
+            model.submit(request)
+        else:
+            submit_when_read(request, model, late, lambda: not call.ended)

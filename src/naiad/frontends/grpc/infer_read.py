@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -12,27 +14,33 @@ from naiad.config.messages import message_class
 from naiad.config.spec import ModelSpec
 from naiad.engine.checks import check_size
 from naiad.engine.engine import Engine
-from naiad.errors import InternalError, InvalidArgumentError, UnsupportedError
+from naiad.errors import InternalError, InvalidArgumentError, NaiadError, UnsupportedError
 from naiad.execution.serving import ServingModel
 from naiad.frontends.grpc.answers import UNPARSABLE
 from naiad.frontends.grpc.call import Body
 from naiad.frontends.grpc.infer_memo import Remembered, memo_key, memo_key_size
+from naiad.frontends.off_loop import run_off_loop
 from naiad.frontends.planning import Planner, read_bytes
 from naiad.lifecycle.demand import Demand
 from naiad.request import Array, request_label
-from naiad.wire.infer_contents import Contents, decode_contents
-from naiad.wire.infer_header import MAX_ENTRIES, InputHeader
+from naiad.scheduling.budget import RequestBudget
+from naiad.wire.infer_contents import Contents, check_kind, decode_contents
+from naiad.wire.infer_header import MAX_ENTRIES, InferHeader, InputHeader
 from naiad.wire.infer_message import Raw, read_message
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_proto import Layout, ProtoPlan, raw_offsets, scan
 from naiad.wire.proto_fields import has_more_fields
 from naiad.wire.sequence_plans import SequencePlans, cut_proto
+from naiad.wire.typed_contents import LONG_STRINGS_BYTES, ReadContents, TypedValues, has_long_contents, read_contents
+
+log = logging.getLogger(__name__)
 
 MAX_FIELDS: Final = 4 * MAX_ENTRIES
 """A large message of a form that clients do not write is refused when it has more fields than this."""
 
 _LARGE_BYTES: Final = 1 << 20
 
+Source = Raw | Contents | TypedValues
 Decoded = tuple[ServingModel, ProtoPlan, dict[str, Array], str]
 """A request that fits its model: the model, the plan, the inputs and the id."""
 
@@ -41,13 +49,45 @@ class UnparsableRequestError(InternalError):
     """Bytes that are no message of the kind they should be. The protocol answers this with INTERNAL."""
 
 
+class LongContentsError(InvalidArgumentError):
+    """The typed contents of a message take longer to read than the event loop may stand still: ``read_contents_later``
+    does it in a thread, and what it gives goes to ``Decoder.read`` with the message. ``budget`` counts that."""
+
+    def __init__(self, budget: RequestBudget) -> None:
+        super().__init__("the contents are too long to be read at once")
+        self.budget = budget
+
+
+def read_contents_later(
+    message: Body, budget: RequestBudget, done: Callable[[ReadContents], None], failed: Callable[[NaiadError], None]
+) -> None:
+    """Read the typed contents of a message in a thread, then tell ``done`` or ``failed`` on the loop."""
+
+    def read() -> ReadContents:
+        try:
+            return read_contents(message)
+        except ValueError:
+            raise UnparsableRequestError(UNPARSABLE) from None
+
+    def go_on(contents: ReadContents) -> None:
+        try:
+            done(contents)
+        except NaiadError as error:
+            failed(error)
+        except Exception:
+            log.exception("a request with long contents could not be handled")
+            failed(InternalError("internal error while the request was handled; the server's log has the details"))
+
+    run_off_loop(read, go_on, failed, budget, len(message))
+
+
 class Decoder(Protocol):
     """Reads requests; see ``RequestDecoder``, which is one."""
 
     @property
     def demand(self) -> Demand | None: ...
     def recall(self, message: Body) -> Decoded | None: ...
-    def read(self, message: Body) -> Decoded: ...
+    def read(self, message: Body, contents: ReadContents | None = None) -> Decoded: ...
     def read_id(self, message: Body) -> str: ...
 
 
@@ -132,22 +172,25 @@ class RequestDecoder:
         self._memo.keep(key, made)
         return made
 
-    def read(self, message: Body) -> Decoded:
+    def read(self, message: Body, contents: ReadContents | None = None) -> Decoded:
         """Read and check a request in full; what was found is remembered where the next one may be like it.
 
         Raises:
+            LongContentsError: ``contents`` are to be read in a thread before.
             UnparsableRequestError: it is no ``ModelInferRequest``.
             NaiadError: what else is wrong with it.
         """
-        layout = scan(message)
-        parsed = self._parse(message, layout)
-        model = self._engine.find(parsed.model_name, parsed.model_version)
-        model.check_room(len(message))
+        layout = scan(message) if contents is None else None
+        if contents is None and (layout is None or not layout.raws) and len(message) >= LONG_STRINGS_BYTES:
+            self._look_at_contents(message, layout)
+        parsed = self._parse(message if contents is None else contents.message, layout)
+        model = self._find(parsed, len(message))
         spec = model.spec
-        if spec.decoupled and not self._serves_decoupled:
-            raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
         raws: Sequence[Raw] = parsed.raw_input_contents if layout is None else _views(message, layout)
-        header, sources = read_message(parsed, raws, spec.name)
+        header, found = read_message(parsed, raws, spec.name)
+        sources: Sequence[Source | None] = found
+        if contents is not None:
+            sources = _with_contents(header, found, contents, spec.name)
         # Inputs in regions have no field among the raw tensors, and nobody asks for their offsets.
         offsets = raw_offsets([i.binary_size or 0 for i in header.inputs])
         names = [i.name for i in header.inputs]
@@ -167,10 +210,32 @@ class RequestDecoder:
                 self._sequences.keep(key, like, plan.correlation_id)
         return model, plan, inputs, header.id
 
+    def _find(self, parsed: Any, size: int) -> ServingModel:
+        """The model of a request, if it would take one of so many bytes."""
+        model = self._engine.find(parsed.model_name, parsed.model_version)
+        model.check_room(size)
+        if model.spec.decoupled and not self._serves_decoupled:
+            raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
+        return model
+
+    def _look_at_contents(self, message: Body, layout: Layout | None) -> None:
+        """Whether the loop may read a message without raw tensors at once."""
+        if not has_long_contents(message):
+            return
+        if layout is not None:
+            # Who is not served should not cost a thread's time.
+            self._find(self._class.FromString(message[: layout.key_at]), len(message))
+        raise LongContentsError(self._engine.budget)
+
     def read_id(self, message: Body) -> str:
         """The id of a request, whatever else is wrong with it; "" when it cannot be read."""
+        layout = scan(message)
         try:
-            return str(self._parse(message, scan(message)).id)
+            if layout is not None:
+                return layout.read_id(message)
+            return "" if has_long_contents(message) else str(self._parse(message, None).id)
+        except UnicodeDecodeError:
+            return ""
         except (InvalidArgumentError, UnparsableRequestError):
             return ""
 
@@ -199,17 +264,30 @@ def _views(message: Body, layout: Layout) -> list[Raw]:
     return [flat[begin:end] for begin, end in layout.raws]
 
 
-def _read_input(given: InputHeader, source: Raw | Contents, spec: ModelSpec, request_id: str) -> Array:
-    if not isinstance(source, Contents):
+def _with_contents(
+    header: InferHeader, sources: Sequence[Raw | Contents | None], contents: ReadContents, model: str
+) -> list[Source | None]:
+    """The sources of the inputs, with what was read before."""
+    found: list[Source | None] = []
+    for given, source, read in zip(header.inputs, sources, contents.inputs, strict=True):
+        if read is not None and source is not None:
+            check_kind(read.field, given, model)
+        found.append(source if read is None or source is None else read)
+    return found
+
+
+def _read_input(given: InputHeader, source: Source, spec: ModelSpec, request_id: str) -> Array:
+    if not isinstance(source, (Contents, TypedValues)):
         return _read_raw(given, source, spec, request_id)
     if not given.dtype.is_bytes:
         itemsize = given.dtype.itemsize
         check_size(spec, given.name, given.elements * itemsize, source.size * itemsize, request_id)
     place = f"inference input '{given.name}' for model '{spec.name}'"
+    decode = source.array if isinstance(source, TypedValues) else partial(decode_contents, source)
     if not given.dtype.is_bytes:
-        return decode_contents(source, given, place)
+        return decode(given, place)
     try:
-        return decode_contents(source, given, place)
+        return decode(given, place)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(request_label(request_id) + str(error)) from None
 

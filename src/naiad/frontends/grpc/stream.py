@@ -25,8 +25,16 @@ from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.backlog import Backlog
 from naiad.frontends.grpc.call import Body, Call, Receiver, fail
-from naiad.frontends.grpc.infer_read import Decoded, Decoder, RequestDecoder, UnparsableRequestError
+from naiad.frontends.grpc.infer_read import (
+    Decoded,
+    Decoder,
+    LongContentsError,
+    RequestDecoder,
+    UnparsableRequestError,
+    read_contents_later,
+)
 from naiad.frontends.grpc.waiting import WaitingMessages
+from naiad.frontends.late_inputs import Late, late_strings, submit_when_read
 from naiad.lifecycle.demand import ModelNotLoadedError
 from naiad.options import INT32_MAX
 from naiad.regions.registry import RegionRegistry
@@ -37,6 +45,7 @@ from naiad.wire.grpc.status import STOPPING, Status
 from naiad.wire.infer_classes import LargeClassesError
 from naiad.wire.infer_parameters import FINAL
 from naiad.wire.infer_proto import Answer, ProtoPlan
+from naiad.wire.typed_contents import ReadContents
 
 MAX_UNANSWERED: Final = 64
 """No further requests are read from a caller while so many are unanswered."""
@@ -50,6 +59,10 @@ MAX_UNPLACED: Final = 1024
 ENDS_ON_ERROR: Final = "triton_grpc_error"
 _NO_TERMS: Final = RequestTerms(())
 _Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
+
+
+def _nothing() -> None:
+    """What is to be done where nobody waits."""
 
 
 class StreamService:
@@ -101,6 +114,16 @@ class _StreamRequest(InferRequest):
         """Hand it to its model; errors as ``LoadedModel.submit``."""
         self.model.submit(self)
 
+    def submit_late(self, late: Late) -> None:
+        """Hand it to its model once its inputs are read; the requests of its sequence do not overtake it. Errors as
+        ``submit_when_read``."""
+        then = self.stream.hold_back() if self.terms.correlation_id else _nothing
+        try:
+            submit_when_read(self, self.model, late, lambda: self.stream.is_running(self), then)
+        except BaseException:
+            then()
+            raise
+
     def aim(self, recipient: Recipient) -> None:
         """Another version answers, which the answer says."""
         self.model = cast(ServingModel, recipient)
@@ -138,7 +161,7 @@ class _InRegions(_StreamRequest):
         if late is None:
             self.model.submit(self)
         else:
-            in_regions.submit_when_read(self, self.model, late, lambda: self.stream.is_running(self))
+            self.submit_late(late)
 
 
 class _RegionRequest(_InRegions):
@@ -259,26 +282,64 @@ class _InferStream:
         received_ns = monotonic_ns()
         try:
             found = self._decoder.recall(message) or self._decoder.read(message)
-            if found[1].regions is not None:
-                self._receive_with_regions(found, received_ns, len(message))
-                return
-            kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
-            request = kind(self, *found, received_ns)
-            request.held_bytes = max(len(message), request.held_bytes)
-            if isinstance(request, _DecoupledRequest):
-                self._submit_decoupled(request)
+            if found[1].is_special:
+                self._receive_specially(found, received_ns, len(message))
             else:
-                self._submit(request)
-        except UnparsableRequestError as error:
-            self._refused = True
-            self._answer_at_once(partial(self._end_with, error))
-        except ModelNotLoadedError as error:
-            self._wait(message, error)
+                # As there, without a call more for every request.
+                kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
+                request = kind(self, *found, received_ns)
+                request.held_bytes = max(len(message), request.held_bytes)
+                if isinstance(request, _DecoupledRequest):
+                    self._submit_decoupled(request)
+                else:
+                    self._submit(request)
+        except LongContentsError as long:
+            self._read_later(message, received_ns, long)
         except NaiadError as error:
-            self._refuse(error, message)
+            self._not_read(error, message)
         if not self._paused and self._is_full():
             self._paused = True
             self._call.pause()
+
+    def _not_read(self, error: NaiadError, message: Body) -> None:
+        """Answer a message that did not become a request, in its place."""
+        if isinstance(error, UnparsableRequestError):
+            self._refused = True
+            self._answer_at_once(partial(self._end_with, error))
+        elif isinstance(error, ModelNotLoadedError):
+            self._wait(message, error)
+        else:
+            self._refuse(error, message)
+
+    def _read_later(self, message: Body, received_ns: int, long: LongContentsError) -> None:
+        """Have typed contents read in a thread, and go on with the same request. Further messages wait meanwhile."""
+        go_on = self.hold_back()
+
+        def done(contents: ReadContents) -> None:
+            if not self._refused and not self._call.ended:
+                self._receive_specially(self._decoder.read(message, contents), received_ns, len(message))
+            go_on()
+
+        def failed(error: NaiadError) -> None:
+            if not self._refused and not self._call.ended:
+                # What waits for a model has its place before those that wait for this one.
+                self._not_read(error, message)
+            go_on()
+
+        read_contents_later(message, long.budget, done, failed)
+
+    def hold_back(self) -> Callable[[], None]:
+        """Let the messages that come from now on wait until what this gives is called."""
+        go_on = self._waiting_messages().hold_back()
+        if not self._paused:
+            self._paused = True
+            self._call.pause()
+
+        def end() -> None:
+            go_on()
+            self._answered()
+
+        return end
 
     def _is_full(self) -> bool:
         return len(self._places) >= MAX_UNANSWERED or self._decoupled >= MAX_DECOUPLED or self._call.congested
@@ -291,16 +352,19 @@ class _InferStream:
         if self._decoder.demand is None:
             self._refuse(missing, message)
             return
-        if self._waiting is None:
-            self._waiting = WaitingMessages(self._receive_again, self._refuse_again)
         try:
-            self._waiting.wait(self._decoder.demand, message, missing)
+            self._waiting_messages().wait(self._decoder.demand, message, missing)
         except NaiadError as refused:
             self._refuse(refused, message)
             return
         if not self._paused:
             self._paused = True
             self._call.pause()
+
+    def _waiting_messages(self) -> WaitingMessages:
+        if self._waiting is None:
+            self._waiting = WaitingMessages(self._receive_again, self._refuse_again)
+        return self._waiting
 
     def _receive_again(self, message: Body) -> None:
         self.receive(message)
@@ -310,24 +374,44 @@ class _InferStream:
         self._refuse(error, message)
         self._answered()
 
-    def _submit(self, request: _StreamRequest) -> None:
+    def _submit(self, request: _StreamRequest, late: Late | None = None) -> None:
         request.queued_ns = monotonic_ns()
         self._places.expect(request)
         self._running.add(request)
         try:
-            request.submit()
+            if late is None:
+                request.submit()
+            else:
+                request.submit_late(late)
         except NaiadError as error:
             self._running.discard(request)
             self._release(request, partial(self._send_error, error, request.id))
 
-    def _submit_decoupled(self, request: _DecoupledRequest) -> None:
+    def _submit_decoupled(self, request: _DecoupledRequest, late: Late | None = None) -> None:
         request.queued_ns = monotonic_ns()
         self._running.add(request)
         self._decoupled += 1
         try:
-            request.submit()
+            if late is None:
+                request.submit()
+            else:
+                request.submit_late(late)
         except NaiadError as error:
             request.respond({}, error)
+
+    def _receive_specially(self, found: Decoded, received_ns: int, size: int) -> None:
+        """A request whose inputs lie in regions, or may be too long for the event loop."""
+        if found[1].regions is not None:
+            self._receive_with_regions(found, received_ns, size)
+            return
+        kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
+        request = kind(self, *found, received_ns)
+        request.held_bytes = max(size, request.held_bytes)
+        late = late_strings(request, found[0].spec)
+        if isinstance(request, _DecoupledRequest):
+            self._submit_decoupled(request, late)
+        else:
+            self._submit(request, late)
 
     def _receive_with_regions(self, found: Decoded, received_ns: int, size: int) -> None:
         decoupled = found[0].spec.decoupled

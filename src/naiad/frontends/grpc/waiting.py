@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from naiad.errors import NaiadError
@@ -56,8 +57,16 @@ class _Waiter:
             self.waiting.leave()
 
 
+class _BeingRead:
+    """What messages wait for that follow a long one."""
+
+    def leave(self) -> None:
+        """Nobody waits any more: it is read to its end all the same."""
+
+
 class WaitingMessages:
-    """The messages of a stream, from the first one on whose model is being loaded. They keep their order.
+    """The messages of a stream, from the first one on whose model is being loaded, or that takes long to read. They
+    keep their order.
 
     Args:
         receive: takes a message, and may let it wait again.
@@ -71,7 +80,7 @@ class WaitingMessages:
         self._is_replaying = False
         self._receive = receive
         self._refuse = refuse
-        self._waiting: Waiting | None = None
+        self._waiting: Waiting | _BeingRead | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -93,6 +102,16 @@ class WaitingMessages:
         """
         self._waiting = demand.wait(missing.name, len(message), self._go_on)
         self._messages.appendleft(message)
+
+    def hold_back(self) -> Callable[[], None]:
+        """Let all further messages wait until what this gives is called: one before them is still being read."""
+        waiting = self._waiting = _BeingRead()
+        return partial(self._been_read, waiting)
+
+    def _been_read(self, waiting: _BeingRead) -> None:
+        # By now they may wait for something else, or nobody waits.
+        if self._waiting is waiting:
+            self._go_on(None)
 
     def leave(self) -> None:
         """Nobody waits any more."""

@@ -28,6 +28,7 @@ from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.json_work import MANY_TO_GENERATE, is_large_json
 from naiad.frontends.http.streamed import StreamedAnswer
 from naiad.frontends.http.waiting import refuse_or_wait
+from naiad.frontends.late_inputs import late_strings, submit_when_read
 from naiad.frontends.planning import Planner, read_bytes
 from naiad.request import Array, InferRequest, Recipient, request_label
 from naiad.scheduling.patience import PATIENCE_MS
@@ -263,7 +264,10 @@ class _GenerateHandler:
         request = self._kind(exchange, model, plan, inputs, request_id, received_ns)
         request.held_bytes = max(body_bytes, request.held_bytes)
         exchange.owner = request
-        model.submit(request)
+        if plan.is_special and (late := late_strings(request, model.spec)) is not None:
+            submit_when_read(request, model, late, lambda: not exchange.closed())
+        else:
+            model.submit(request)
 
 
 def _read_texts(

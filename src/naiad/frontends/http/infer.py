@@ -24,9 +24,11 @@ from naiad.frontends.http.infer_read import Body, DecoupledModelError, HeaderSiz
 from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json
 from naiad.frontends.http.protocol import Exchange, Handler
 from naiad.frontends.http.waiting import refuse_or_wait
+from naiad.frontends.late_inputs import late_strings, submit_when_read
 from naiad.regions.registry import RegionRegistry
 from naiad.regions.tensor import RegionUse
 from naiad.request import Array, InferRequest, Outputs, Parameters, Recipient, memory_of
+from naiad.tensor.strings import Raw
 from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan, split_id
 from naiad.wire.infer_classes import Classes, Classified, LargeClassesError, UnclassifiableError
@@ -36,6 +38,7 @@ from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer, te
 from naiad.wire.sequence_plans import SequencePlans, cut_json
 
 _IN_ONE_WRITE = 65536
+_STRING_WEIGHT = 4
 _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
 """Errors that the reference finds outside of its check of the request, and so sends as text."""
 
@@ -107,7 +110,7 @@ class HttpInferRequest(InferRequest):
             for name in plan.outputs
             if name in outputs
         ]
-        if sum(part.array.nbytes for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
+        if sum(_json_bytes(part) for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
             self._send_later(parts, parameters_of(outputs))
             return
         try:
@@ -129,7 +132,7 @@ class HttpInferRequest(InferRequest):
 
         self.exchange.json_work.write(self.plan.model, self.plan.version, self.id, parts, parameters, done)
 
-    def _send(self, json: bytes | memoryview, tensors: list[bytes | memoryview], is_binary: bool) -> None:
+    def _send(self, json: bytes | memoryview, tensors: list[Raw], is_binary: bool) -> None:
         if not is_binary:
             head = encode_head(200, JSON, len(json), ())
             self.exchange.send(head + json if len(json) < _IN_ONE_WRITE else [head, json])
@@ -179,7 +182,7 @@ class RegionRequest(HttpInferRequest):
         if late is None:
             self.model.submit(self)
         else:
-            in_regions.submit_when_read(self, self.model, late, lambda: not self.exchange.closed())
+            submit_when_read(self, self.model, late, lambda: not self.exchange.closed())
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None or in_regions.is_placed(self.use, outputs):
@@ -405,8 +408,16 @@ def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
     request.exchange.owner = request
     if isinstance(request, RegionRequest):
         request.submit()
+    elif request.plan.is_special and (late := late_strings(request, request.model.spec)) is not None:
+        submit_when_read(request, request.model, late, lambda: not request.exchange.closed())
     else:
         request.model.submit(request)
+
+
+def _json_bytes(part: OutputPart) -> int:
+    """What an output weighs when it is written as JSON: strings take several times as long as numbers."""
+    size = part.array.nbytes
+    return size if part.dtype.itemsize else _STRING_WEIGHT * size
 
 
 def _check(model: ServingModel) -> None:

@@ -19,7 +19,7 @@ import orjson
 from naiad.errors import InternalError, InvalidArgumentError, NaiadError
 from naiad.regions.tensor import PlacedOutput, as_array
 from naiad.tensor.dtypes import BY_WIRE, DataType
-from naiad.tensor.strings import decode_bytes
+from naiad.tensor.strings import Raw, decode_bytes
 from naiad.wire.generate_packed import pack_generate
 from naiad.wire.infer_header import InferHeader, header_of
 from naiad.wire.infer_json import decode_data
@@ -34,7 +34,7 @@ description of outputs, then their bytes. ``GENERATE``: what is known of a model
 with ``error``, a class of ``naiad.errors``, and ``message``."""
 ALIGNMENT: Final = 64
 
-Parts = list[bytes | memoryview]
+Parts = list[Raw]
 
 
 def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
@@ -132,7 +132,7 @@ def _work(connection: socket.socket) -> None:
         if kind == WRITE:
             parts: Parts = [to_json(content[:first_bytes], content[first_bytes:])]
         elif kind == GENERATE:
-            parts = pack_generate(bytes(content[:first_bytes]), content[first_bytes:])
+            parts = [*pack_generate(bytes(content[:first_bytes]), content[first_bytes:])]
         else:
             parts = to_binary(content, first_bytes, kind == READ_JSON_ALONE)
     except NaiadError as error:

@@ -27,6 +27,7 @@ from naiad.frontends.http import json_child
 from naiad.frontends.http.json_child import DONE, FRAME, GENERATE, READ, READ_JSON_ALONE, WRITE, receive, send
 from naiad.request import Parameters
 from naiad.scheduling.budget import RequestBudget
+from naiad.tensor.strings import Raw
 from naiad.wire.generate_packed import pack_inputs
 from naiad.wire.infer_response import OutputPart, tensor_bytes
 
@@ -37,6 +38,8 @@ LARGE_JSON_BYTES: Final = 1 << 20
 MANY_VALUES_BYTES: Final = 1 << 16
 MANY_VALUES: Final = 1 << 16
 """From here on smaller JSON does: small lists take a parser a hundred times as long as their bytes suggest."""
+MANY_STRINGS: Final = 1 << 13
+"""The same for strings, which take several times as long as numbers."""
 MANY_TO_GENERATE: Final = 1 << 13
 """The same for ``generate``, where some requests are parsed twice, and few have many values."""
 LARGE_OUTPUT_BYTES: Final = 1 << 18
@@ -54,7 +57,7 @@ Done = Callable[[memoryview, int, NaiadError | None], None]
 class _Job:
     kind: int
     held_bytes: int
-    first_bytes: Callable[[], tuple[int, list[bytes | memoryview]]]
+    first_bytes: Callable[[], tuple[int, list[Raw]]]
     done: Done
 
 
@@ -62,7 +65,12 @@ def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
     """Whether JSON is to be read in the process; ``many_values`` is how many are too many for the loop."""
     if len(raw) < MANY_VALUES_BYTES:
         return False
-    return len(raw) >= LARGE_JSON_BYTES or _plain(raw).count(b",") >= many_values
+    if len(raw) >= LARGE_JSON_BYTES:
+        return True
+    plain = _plain(raw)
+    if b'"BYTES"' in plain:
+        many_values = min(many_values, MANY_STRINGS)
+    return plain.count(b",") >= many_values
 
 
 def _plain(raw: Body) -> bytes | bytearray:
@@ -105,7 +113,7 @@ class JsonWork:
     ) -> None:
         """Write the JSON part of an answer; arguments and errors as ``encode_answer``."""
 
-        def content() -> tuple[int, list[bytes | memoryview]]:
+        def content() -> tuple[int, list[Raw]]:
             data = [b"" if part.placed else tensor_bytes(part.array, part.dtype) for part in parts]
             outputs = [
                 (p.name, p.dtype.wire, p.array.shape, p.binary, p.placed, len(raw))
