@@ -24,10 +24,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 when all went well, 1 for anything wrong, 130 when interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    if argv is None and _serves(words):
-        from naiad.cli.huge_pages import begin_with_huge_pages
-
-        begin_with_huge_pages()
     _fill_standard_descriptors()
     try:
         code = _run(words)
@@ -39,11 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     return code
-
-
-def _serves(words: Sequence[str]) -> bool:
-    """Whether this is a server, or wants to be one."""
-    return bool(words) and (words[0] == "serve" or words[0].startswith("--")) and not {"-h", "--help"} & set(words)
 
 
 def _run(words: Sequence[str]) -> int:
