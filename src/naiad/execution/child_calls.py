@@ -217,7 +217,7 @@ class ChildCalls:
         self._forms: dict[int, CallForm] = {}
         self._running: dict[int, CalledRequest] = {}
         self._held: set[CalledRequest] = set()
-        self._waits = WaitingCalls(self._begin, self._refuse_call)
+        self._waits: WaitingCalls[Called] = WaitingCalls()
 
     # Forms
 
@@ -249,12 +249,23 @@ class ChildCalls:
                 self._submit(number, called)
             except NaiadError as error:
                 self._running.pop(number, None)
-                if self._models is None or not self._waits.wait(self._models, number, called, called.size, error):
+                if not self._waits_for_model(number, called, error):
                     raise
         except NaiadError as error:
             self._refuse_call(number, called, error)
         except Exception:
             self._fail(number)
+
+    def _waits_for_model(self, number: int, called: Called, error: NaiadError) -> bool:
+        models = self._models
+        return models is not None and self._waits.wait(models, number, called, called.size, error, self._tell)
+
+    def _tell(self, number: int, called: Called, problem: NaiadError | None) -> None:
+        """The model that a call waited for is there, or it will not come."""
+        if problem is None:
+            self._begin(number, called)
+        else:
+            self._refuse_call(number, called, problem)
 
     def _fail(self, number: int) -> None:
         logger.exception("a call of another model failed")

@@ -32,38 +32,38 @@ class Waits(Protocol):
 
 
 class WaitingCalls(Generic[_Call]):
-    """The calls of one child that wait, by number.
+    """The calls of one child that wait, by number. It knows nobody but them: what leads in a circle lives on until
+    Python looks for circles."""
 
-    Args:
-        go_on: tries a call again.
-        refuse: answers a call with an error.
-    """
-
-    def __init__(self, go_on: Callable[[int, _Call], None], refuse: Callable[[int, _Call, NaiadError], None]) -> None:
-        self._go_on = go_on
-        self._refuse = refuse
+    def __init__(self) -> None:
         self._waits: dict[int, tuple[_Call, Wait]] = {}
 
     def __len__(self) -> int:
         return len(self._waits)
 
-    def wait(self, models: Waits, number: int, call: _Call, size: int, error: NaiadError) -> bool:
-        """Where the model can be loaded that ``error`` misses, try the call again once it is; False where it cannot.
+    def wait(
+        self,
+        models: Waits,
+        number: int,
+        call: _Call,
+        size: int,
+        error: NaiadError,
+        told: Callable[[int, _Call, NaiadError | None], None],
+    ) -> bool:
+        """Where the model can be loaded that ``error`` misses, wait for it; False where it cannot.
 
-        ``size`` is how many bytes the call holds.
+        ``size`` is how many bytes the call holds. ``told`` is called once, later: with None when the model serves, or
+        with an error.
 
         Raises:
             UnavailableError: too many wait, or a load has just failed.
         """
 
-        def told(problem: NaiadError | None) -> None:
+        def go_on(problem: NaiadError | None) -> None:
             del self._waits[number]
-            if problem is None:
-                self._go_on(number, call)
-            else:
-                self._refuse(number, call, problem)
+            told(number, call, problem)
 
-        wait = models.wait_for_model(error, size, told)
+        wait = models.wait_for_model(error, size, go_on)
         if wait is None:
             return False
         self._waits[number] = call, wait
