@@ -72,7 +72,8 @@ def test_a_caller_stays_and_is_told_soon_when_there_is_no_room_beside_it(tmp_pat
         # The caller was unused for longer than what goes for the model that it calls.
         assert served(server, "fits", PYTHON) == 1
         assert ready(server) == {"fits", "small"}
-        assert served(server, "large", PYTHON) == 1
+        # For a second after the refusal it is not tried again.
+        until(lambda: server.infer("large", PYTHON).status == 200, 10, "there is room now, and it is tried")
 
 
 def test_a_call_waits_no_longer_than_it_may_and_leaves_with_its_caller(tmp_path: Path) -> None:
