@@ -165,6 +165,8 @@ def s3_server() -> Iterator[S3]:
     thread.start()
     try:
         client.create_bucket(Bucket=BUCKET)
+        # All servers of one process keep the same objects.
+        empty(s3)
         yield s3
         client.close()
     finally:
