@@ -37,12 +37,9 @@ class AlikeForm:
         None when it cannot be written like this: an id has a zero byte, or an array is not one row-major block.
         """
         count = len(requests)
-        ids = [request.id for request in requests]
-        said = b""
-        if any(ids):
-            said = "\0".join(ids).encode()
-            if said.count(0) != count - 1:
-                return None
+        said = said_ids(requests)
+        if said is None:
+            return None
         begin = aligned(ALIKE.size + len(said))
         data_bytes = count * self._stride
         pieces: list[Any] = [
@@ -56,11 +53,25 @@ class AlikeForm:
             pieces += [request.inputs[name] for request in requests]
         else:
             pieces += [p for r in requests for name, gap in self._tensors for p in (r.inputs[name], gap)]
-        try:
-            whole = b"".join(pieces)
-        except (BufferError, TypeError, ValueError):
-            return None
-        return whole if len(whole) == FRAME.size + begin + data_bytes else None
+        return joined(pieces, FRAME.size + begin + data_bytes)
+
+
+def said_ids(requests: Sequence[InferRequest]) -> bytes | None:
+    """The ids of requests in one, b"" when none has any; None when one has a zero byte, which stands between them."""
+    ids = [request.id for request in requests]
+    if not any(ids):
+        return b""
+    said = "\0".join(ids).encode()
+    return said if said.count(0) == len(ids) - 1 else None
+
+
+def joined(pieces: Sequence[Any], size: int) -> bytes | None:
+    """A frame of ``size`` bytes put together; None when an array among its pieces is not one row-major block."""
+    try:
+        whole = b"".join(pieces)
+    except (BufferError, TypeError, ValueError):
+        return None
+    return whole if len(whole) == size else None
 
 
 def alike_form(number: int, spec: ModelSpec, request: InferRequest) -> AlikeForm | None:

@@ -8,7 +8,7 @@ from typing import Any
 from naiad.child.forms import PADDING, aligned
 from naiad.child.protocol import ALIGNMENT, ALIKE, EXECUTE_STEPS, FRAME, STEP
 from naiad.config.spec import ModelSpec
-from naiad.execution.child_alike import alike_form
+from naiad.execution.child_alike import alike_form, joined, said_ids
 from naiad.execution.child_codec import BatchWriter, Piece
 from naiad.execution.steps import StepRow
 from naiad.request import InferRequest, RequestTerms
@@ -38,12 +38,9 @@ class StepForm:
     def frame(self, batch: int, first: int, rows: Sequence[StepRow]) -> bytes | None:
         """The frame of a batch whose requests are numbered from ``first`` on; None as ``AlikeForm.frame``."""
         count = len(rows)
-        ids = [row.id for row in rows]
-        said = b""
-        if any(ids):
-            said = "\0".join(ids).encode()
-            if said.count(0) != count - 1:
-                return None
+        said = said_ids(rows)
+        if said is None:
+            return None
         head_bytes = ALIKE.size + count * STEP.size + len(said)
         begin = aligned(head_bytes)
         data_bytes = count * self._stride
@@ -62,11 +59,7 @@ class StepForm:
                 pieces.append(row.facts.controls)
             for name, gap in self._after:
                 pieces += (inputs[name], gap)
-        try:
-            whole = b"".join(pieces)
-        except (BufferError, TypeError, ValueError):
-            return None
-        return whole if len(whole) == FRAME.size + begin + data_bytes else None
+        return joined(pieces, FRAME.size + begin + data_bytes)
 
 
 class StepWriter(BatchWriter):

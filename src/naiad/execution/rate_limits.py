@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from time import monotonic_ns
@@ -72,7 +73,7 @@ class RateLimits:
             self.limiter.release(contender, was_used=False)
 
 
-class TurnTaker(Dispatcher):
+class TurnTaker(Dispatcher, ABC):
     """A dispatcher whose instances hold resources while they run; what it hands out is left open."""
 
     is_limited: ClassVar[bool] = True
@@ -83,9 +84,9 @@ class TurnTaker(Dispatcher):
         self._contenders: dict[AnyInstance, Contender] = {}
         self._instances: dict[Contender, AnyInstance] = {}
 
+    @abstractmethod
     def run_next(self, contender: Contender) -> bool:
         """It is this instance's turn; False when there is nothing for it to run, or not yet."""
-        raise NotImplementedError
 
     # Instances that come and go
 

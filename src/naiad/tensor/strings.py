@@ -14,8 +14,8 @@ from naiad.errors import InvalidArgumentError
 
 _LENGTH = struct.Struct("<I")
 _OBJECTS: Final = np.dtype(np.object_)
-_BLOCK_BYTES: Final = 1 << 20
-_BLOCK_STRINGS: Final = 1 << 13
+BLOCK_BYTES: Final = 1 << 20
+BLOCK_STRINGS: Final = 1 << 13
 """A step of what is done with large tensors."""
 
 Raw = bytes | bytearray | memoryview
@@ -32,7 +32,7 @@ def decode_bytes(raw: Raw, elements: int, place: str) -> np.ndarray[Any, Any]:
     Raises:
         InvalidArgumentError: a length runs past the end, or the number of elements is another.
     """
-    if len(raw) > _BLOCK_BYTES or elements > _BLOCK_STRINGS:
+    if len(raw) > BLOCK_BYTES or elements > BLOCK_STRINGS:
         return _decode_in_blocks(raw, elements, place)
     whole = raw if type(raw) is bytes else bytes(raw)
     size = len(whole)
@@ -60,11 +60,11 @@ def _decode_in_blocks(raw: Raw, elements: int, place: str) -> np.ndarray[Any, An
     array = np.empty(min(elements, len(flat) // _LENGTH.size), np.object_)
     count = pos = 0
     while count < len(array) and pos + _LENGTH.size <= len(flat):
-        block = bytes(flat[pos : pos + _BLOCK_BYTES])
+        block = bytes(flat[pos : pos + BLOCK_BYTES])
         limit = len(block)
         found: list[bytes] = []
         at = 0
-        for _ in range(min(len(array) - count, _BLOCK_STRINGS)):
+        for _ in range(min(len(array) - count, BLOCK_STRINGS)):
             begin = at + 4
             if begin > limit or (end := begin + unpack(block, at)[0]) > limit:
                 break
@@ -93,9 +93,9 @@ def check_strings(raw: Raw, elements: int, place: str) -> None:
     unpack = _LENGTH.unpack_from
     count = pos = 0
     while count < elements and pos + _LENGTH.size <= len(flat):
-        block = bytes(flat[pos : pos + _BLOCK_BYTES])
+        block = bytes(flat[pos : pos + BLOCK_BYTES])
         limit, at = len(block) - _LENGTH.size, 0
-        for _ in range(min(elements - count, _BLOCK_STRINGS)):
+        for _ in range(min(elements - count, BLOCK_STRINGS)):
             if at > limit:
                 break
             at += unpack(block, at)[0] + 4
@@ -165,7 +165,7 @@ def _too_few(elements: int, found: int, place: str) -> InvalidArgumentError:
 
 def encode_bytes(array: np.ndarray[Any, Any]) -> bytes:
     """Serialise an object array of ``bytes`` (any shape, row-major)."""
-    if array.size > _BLOCK_STRINGS:
+    if array.size > BLOCK_STRINGS:
         return _encode_in_blocks(array)
     pack = _LENGTH.pack
     parts: list[bytes] = []
@@ -178,5 +178,5 @@ def encode_bytes(array: np.ndarray[Any, Any]) -> bytes:
 def _encode_in_blocks(array: np.ndarray[Any, Any]) -> bytes:
     """``encode_bytes`` in steps, between which other threads get the interpreter."""
     flat = array.ravel()
-    starts = range(0, array.size, _BLOCK_STRINGS)
-    return b"".join([encode_bytes(flat[begin : begin + _BLOCK_STRINGS]) for begin in starts])
+    starts = range(0, array.size, BLOCK_STRINGS)
+    return b"".join([encode_bytes(flat[begin : begin + BLOCK_STRINGS]) for begin in starts])

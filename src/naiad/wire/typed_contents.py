@@ -17,7 +17,7 @@ import numpy as np
 
 from naiad.request import Array
 from naiad.tensor.packed_strings import PackedStrings, as_strings
-from naiad.tensor.strings import check_count
+from naiad.tensor.strings import BLOCK_BYTES, BLOCK_STRINGS, check_count
 from naiad.wire.infer_contents import KINDS, narrowed
 from naiad.wire.infer_header import InputHeader
 from naiad.wire.proto_fields import field_head, read_varint
@@ -37,8 +37,6 @@ _FIELDS: Final = tuple(KINDS)
 """By their numbers, from 1 on."""
 _FIXED: Final = {"fp32_contents": _FIXED32, "fp64_contents": _FIXED64}
 _AS_IN_MEMORY: Final = frozenset((1, 6, 7))
-_BLOCK_BYTES: Final = 1 << 20
-_BLOCK_STRINGS: Final = 1 << 13
 _LENGTH: Final = struct.Struct("<I")
 _SHORT: Final = tuple(_LENGTH.pack(size) for size in range(128))
 _NUMPY: Final = {
@@ -262,7 +260,7 @@ class _Contents:
             return at
         size = flat[at + 1]
         stride = 2 + size
-        most = _BLOCK_BYTES // stride
+        most = BLOCK_BYTES // stride
         while count := min((end - at) // stride, most):
             rows: Array = np.frombuffer(flat[at : at + count * stride], np.uint8).reshape(count, stride)
             if not ((rows[:, 0] == _STRING_TAG).all() and (rows[:, 1] == size).all()):
@@ -278,7 +276,7 @@ class _Contents:
     def _read_strings(self, flat: memoryview, at: int, end: int) -> int:
         """Add strings one behind the other; where something else begins."""
         while at < end and flat[at] == _STRING_TAG:
-            block = bytes(flat[at : min(at + _BLOCK_BYTES, end)])
+            block = bytes(flat[at : min(at + BLOCK_BYTES, end)])
             done = self._read_block(block)
             if not done:
                 # One that is longer than a block.
@@ -298,7 +296,7 @@ class _Contents:
         parts: list[bytes] = []
         add = parts.append
         try:
-            for _ in range(_BLOCK_STRINGS):
+            for _ in range(BLOCK_STRINGS):
                 if block[at] != _STRING_TAG:
                     break
                 size = block[at + 1]
@@ -344,7 +342,7 @@ def _array(name: str, raw: bytearray) -> Array:
     parts = []
     at = 0
     while at < flat.size:
-        block = flat[at : at + _BLOCK_BYTES]
+        block = flat[at : at + BLOCK_BYTES]
         ends = np.flatnonzero(block < 128)
         if not ends.size:
             raise ValueError("a number has more than ten bytes")

@@ -11,7 +11,7 @@ from naiad.execution.serving import ServingModel
 from naiad.frontends import in_regions
 from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.grpc.call import Body, Call, fail
-from naiad.frontends.grpc.infer_read import Decoder, LongContentsError, read_contents_later
+from naiad.frontends.grpc.infer_read import Decoded, Decoder, LongContentsError, read_contents_later
 from naiad.frontends.grpc.waiting import wait_for_model
 from naiad.frontends.late_inputs import late_strings, submit_when_read
 from naiad.regions.registry import RegionRegistry
@@ -126,17 +126,12 @@ class InferHandler:
         received_ns = monotonic_ns()
         try:
             found = self._decoder.recall(message)
-            if found is not None:
-                model, plan, inputs, request_id = found
-                kind = GrpcInferRequest if plan.regions is None else RegionRequest
-                request = kind(call, model, plan, inputs, request_id, received_ns)
-            else:
-                model, plan, inputs, request_id = self._decoder.read(message)
-                kind = GrpcInferRequest if plan.regions is None else RegionRequest
-                request = kind(call, model, plan, inputs, request_id, received_ns)
-                request.held_bytes = max(len(message), request.held_bytes)
-                # Reading took a while, and was no wait in a queue.
-                request.queued_ns = monotonic_ns()
+            if found is None:
+                self._receive(call, message, received_ns, self._decoder.read(message))
+                return
+            model, plan, inputs, request_id = found
+            kind = GrpcInferRequest if plan.regions is None else RegionRequest
+            request = kind(call, model, plan, inputs, request_id, received_ns)
             if plan.is_special:
                 self._submit_specially(request)
                 return
@@ -148,18 +143,22 @@ class InferHandler:
             if not wait_for_model(self._decoder.demand, call, message, error, self):
                 fail(call, error)
 
+    def _receive(self, call: Call, message: Body, received_ns: int, found: Decoded) -> None:
+        """Hand a request over that was read in full."""
+        model, plan, inputs, request_id = found
+        kind = GrpcInferRequest if plan.regions is None else RegionRequest
+        request = kind(call, model, plan, inputs, request_id, received_ns)
+        request.held_bytes = max(len(message), request.held_bytes)
+        # Reading took a while, and was no wait in a queue.
+        request.queued_ns = monotonic_ns()
+        self._submit_specially(request)
+
     def _read_later(self, call: Call, message: Body, received_ns: int, long: LongContentsError) -> None:
         """Have typed contents read in a thread, and go on with the same request."""
 
         def done(contents: ReadContents) -> None:
-            if call.ended:
-                return
-            model, plan, inputs, request_id = self._decoder.read(message, contents)
-            kind = GrpcInferRequest if plan.regions is None else RegionRequest
-            request = kind(call, model, plan, inputs, request_id, received_ns)
-            request.held_bytes = max(len(message), request.held_bytes)
-            request.queued_ns = monotonic_ns()
-            self._submit_specially(request)
+            if not call.ended:
+                self._receive(call, message, received_ns, self._decoder.read(message, contents))
 
         def failed(error: NaiadError) -> None:
             if not wait_for_model(self._decoder.demand, call, message, error, self):
