@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
@@ -28,6 +27,7 @@ from naiad.frontends.http.protocol import HttpLimits
 from naiad.frontends.http.request_log import with_request_log
 from naiad.frontends.http.routes import Router
 from naiad.frontends.http.settings import http_tls, surrounded
+from naiad.frontends.off_loop import use_one_thread
 from naiad.frontends.renewal import Renewal
 from naiad.frontends.renewed import renew_grpc_tls, renew_http_tls, renew_keys, renewed_paths
 from naiad.lifecycle.loading import LoadSettings
@@ -423,7 +423,7 @@ def run(options: ServerOptions, log: ServerLog) -> int:
 
 async def _serve(options: ServerOptions, log: ServerLog) -> int:
     # One thread for what is too long for the loop: large bodies that grow when decompressed do not do so together.
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1, "naiad-off-loop"))
+    use_one_thread(asyncio.get_running_loop())
     return await Server(options, log).run()
 
 

@@ -20,6 +20,7 @@ from naiad.frontends.http.exchange import Application
 from naiad.frontends.http.protocol import HttpConnection
 from naiad.frontends.http.routes import Router
 from naiad.frontends.http.service import HttpLimits, HttpService
+from naiad.frontends.off_loop import use_one_thread
 from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.discover import discover
@@ -35,6 +36,7 @@ BINARY = "application/octet-stream"
 def run(test: Coroutine[Any, Any, None]) -> None:
     """Run a test on a loop of its own, within a time limit."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        use_one_thread(runner.get_loop())
         runner.run(asyncio.wait_for(test, 6 * WAIT_S))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
@@ -17,6 +18,11 @@ OFF_LOOP_BYTES: Final = 1 << 16
 """More than this is compressed and decompressed in a thread: the loop must not stand still for it."""
 
 _Outcome = TypeVar("_Outcome")
+
+
+def use_one_thread(loop: asyncio.AbstractEventLoop) -> None:
+    """Give ``loop`` the one thread that does its work: what is begun first ends first. The loop ends it at its end."""
+    loop.set_default_executor(ThreadPoolExecutor(1, "naiad-off-loop"))
 
 
 def run_off_loop(
