@@ -44,7 +44,10 @@ class Table:
         return [row.request for row in self.rows(instance)]
 
     def rows(self, instance: int = 0) -> list[Row]:
-        return self.batcher.take(instance, self.now_us * US).rows
+        count, look_ns = self.batcher.due(instance, self.now_us * US)
+        rows, wake_ns = self.batcher.take(instance, self.now_us * US)
+        assert (bool(count), look_ns) == (bool(rows), wake_ns), "a look is right, and takes nothing"
+        return rows
 
     def done(self, request: InferRequest | None) -> None:
         assert request is not None
