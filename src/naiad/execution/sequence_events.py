@@ -33,9 +33,9 @@ class SequenceAnswers(ModelAnswers):
 
     def count(self, batch: Batch) -> int:
         """As ``ModelAnswers.count``."""
-        steps = batch.steps if isinstance(batch, SequenceBatch) else batch.requests
-        if isinstance(batch, SequenceBatch) and batch.has_failed:
-            steps = self._without_failed(steps)
+        if not isinstance(batch, SequenceBatch):
+            return super().count(batch)
+        steps = self._without_failed(batch.steps) if batch.has_failed else batch.steps
         if len(steps) == len(batch.requests):
             return super().count(batch)
         self.in_flight -= len(steps)
