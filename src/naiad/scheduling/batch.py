@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from naiad.config.spec import BatchingSpec
 from naiad.request import InferRequest
-from naiad.scheduling.linked_queue import LinkedQueue
-
-LONG: Final = 256
-"""From so many requests on, a queue that one of them leaves becomes a linked one."""
+from naiad.scheduling.linked_queue import LONG, LinkedQueue
 
 
 class Decision(NamedTuple):

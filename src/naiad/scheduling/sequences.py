@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from naiad.errors import InvalidArgumentError
 from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from naiad.scheduling.linked_queue import LONG, LinkedQueue
 
 NEVER: Final = 0
 _SPARE_DEADLINES: Final = 64
@@ -66,7 +67,7 @@ class Sequence:
     def __init__(self, correlation_id: int | str) -> None:
         self.correlation_id = correlation_id
         self.slot: Slot | None = None
-        self.waiting: deque[InferRequest] = deque()
+        self.waiting: deque[InferRequest] | LinkedQueue = deque()
         self.running: InferRequest | None = None
         self.ended = False
         self.steps = 0
@@ -271,6 +272,9 @@ class Sequences:
         For requests that are sequences of their own, and come one after the other since they have the same id.
         """
         sequence = self._by_request.pop(request)
+        if len(sequence.waiting) > LONG and isinstance(sequence.waiting, deque):
+            # Others will follow, and each would be looked for from the beginning.
+            sequence.waiting = LinkedQueue(sequence.waiting)
         sequence.waiting.remove(request)
         return self._after_withdrawal(sequence, now_ns)
 
