@@ -63,6 +63,8 @@ def test_slots(text: str, more: str, oldest: bool, slots: int) -> None:
 def test_times_and_sizes() -> None:
     found = section("direct { max_queue_delay_microseconds: 7 minimum_slot_utilization: 0.5 }")
     assert (found.max_idle_ns, found.max_queue_delay_ns, found.minimum_slot_utilization) == (10**9, 7000, 0.5)
+    # The field has 32 bits, and the nearest such number is above 0.6: 3 slots of 5 are enough all the same.
+    assert section("direct { minimum_slot_utilization: 0.6 }").minimum_slot_utilization == 3 / 5
     found = section(
         "max_sequence_idle_microseconds: 3 oldest { preferred_batch_size: [ 4, 2 ] preserve_ordering: true }"
     )

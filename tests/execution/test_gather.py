@@ -59,6 +59,16 @@ def test_gathering_is_concatenation(dtype: object, rows: list[int], dims: list[i
     assert found.flags.c_contiguous
 
 
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["first", "last", "both"])
+def test_tensors_that_do_not_lie_in_the_order_of_their_elements_are_joined_too(which: int) -> None:
+    """A model before this one, such as a step of an ensemble, may have made them by transposing others."""
+    plain, other = np.arange(12, dtype=np.float32).reshape(2, 1, 2, 3)
+    turned = [other.transpose(0, 2, 1).copy().transpose(0, 2, 1) for other in (plain, other)]
+    given = [turned[0] if which != 1 else plain, turned[1] if which != 0 else other]
+    assert not all(array.flags.c_contiguous for array in given)
+    assert np.array_equal(gather(batch_of(*given), spec())["x"], np.concatenate([plain, other]))
+
+
 def test_every_request_gets_rows_of_its_own_memory() -> None:
     first, second = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
     found = gather(batch_of(first, second), spec())["x"]

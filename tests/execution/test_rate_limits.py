@@ -198,6 +198,64 @@ def test_a_queue_delay_holds_nobody_else_up() -> None:
     run(test())
 
 
+def test_a_batch_that_is_not_due_yet_keeps_nothing_from_others() -> None:
+    """An instance waits for its turn when it has something to run, not while its batch waits for more requests."""
+
+    async def test() -> None:
+        meter = Meter()
+        limits = RateLimits([ResourceLimit("r", 6)])
+        held = (needing(ResourceSpec("R", 3)), meter.backend("held"))
+        slow = needing(ResourceSpec("R", 4), batching=BatchingSpec((2,), 3_600_000_000_000))
+        small = (needing(ResourceSpec("R", 2)), meter.backend("small"))
+        with limited(limits, held, (slow, meter.backend("slow")), small) as (first, second, third):
+            callers = submit(first, 1)
+            await until(lambda: meter.running == 1)
+            callers += submit(second, 1)
+            await asyncio.sleep(0)
+            # There is room for this one, and the one before it has no batch yet.
+            callers += submit(third, 1)
+            await until(lambda: meter.running == 2)
+            meter.tickets.release(2)
+            await until(lambda: meter.done == ["held", "small"] or meter.done == ["small", "held"])
+            # The second request makes the batch whole; what comes after it waits for another one.
+            callers += submit(second, 2)
+            await until(lambda: meter.running == 1)
+            meter.tickets.release(1)
+            await until(lambda: len(meter.done) == 3)
+            assert second.statistics.pending == 1
+            callers += submit(second, 1)
+            meter.tickets.release(1)
+            await answers(*callers)
+            assert second.statistics.batches.keys() == {2}
+
+    run(test())
+
+
+def test_a_batch_that_is_whole_no_more_waits_no_more_for_its_turn() -> None:
+    async def test() -> None:
+        meter = Meter()
+        limits = RateLimits([ResourceLimit("r", 6)])
+        held = (needing(ResourceSpec("R", 3)), meter.backend("held"))
+        slow = needing(ResourceSpec("R", 4), batching=BatchingSpec((2,), 3_600_000_000_000))
+        small = (needing(ResourceSpec("R", 2)), meter.backend("small"))
+        with limited(limits, held, (slow, meter.backend("slow")), small) as (first, second, third):
+            callers = submit(first, 1)
+            await until(lambda: meter.running == 1)
+            stays, given_up = submit(second, 2)
+            await asyncio.sleep(0)
+            callers += [stays, *submit(third, 1)]
+            second.cancel(given_up)
+            await until(lambda: meter.running == 2)
+            meter.tickets.release(2)
+            callers += submit(second, 1)
+            meter.tickets.release(1)
+            await answers(*callers)
+            with pytest.raises(CancelledError):
+                await given_up.answer()
+
+    run(test())
+
+
 def test_instances_on_the_loop_take_their_turns_too() -> None:
     async def test() -> None:
         meter = Meter()

@@ -252,6 +252,38 @@ def test_who_waits_for_a_slot_for_too_long_is_told_so(oldest: bool) -> None:
     run(test())
 
 
+class Leaving(Caller):
+    """Gives up other requests once it has its answer, as a connection that ends with it does."""
+
+    __slots__ = ("leave",)
+
+    def respond(self, outputs: object, error: NaiadError | None) -> None:
+        super().respond(outputs, error)
+        self.leave()
+
+
+@strategies
+def test_one_who_leaves_at_the_first_of_several_refusals_gets_each_of_them_once(oldest: bool) -> None:
+    async def test() -> None:
+        gate = Gate(Totals())
+        with loaded(model_spec(sequences(oldest=oldest, slots=1, iterative=True), 1), gate) as model:
+            running = Caller(1, 1.0)
+            send(model, running)
+            await until(lambda: gate.begun == 1)
+            late = [Leaving(2, 2.0, timeout_us=20_000), Leaving(2, 3.0, timeout_us=20_000)]
+            for one, other in zip(late, reversed(late), strict=True):
+                one.leave = lambda other=other: model.cancel(other)
+            send(model, *late)
+            for one in late:
+                with pytest.raises(RequestTimeoutError):
+                    await one.answer()
+            gate.open.release()
+            assert await running.answer() == 1.0
+            assert (model.in_flight, model.statistics.pending, standing(model)) == (0, 0, 0)
+
+    run(test())
+
+
 @strategies
 def test_a_caller_who_leaves_takes_what_waits_of_its_sequence_along(oldest: bool) -> None:
     async def test() -> None:
@@ -412,6 +444,9 @@ def test_a_wrong_state_fails_its_request_and_is_not_kept(bad: np.ndarray, text: 
             with pytest.raises(BackendError, match=text):
                 await callers[1].answer()
             assert await callers[2].answer() == 2.0
+            statistics = model.statistics
+            assert (statistics.success.count, statistics.failures["BACKEND"], statistics.execution_count) == (2, 1, 3)
+            assert (model.in_flight, model.budget.requests, model.budget.bytes) == (0, 0, 0)
 
     run(test())
 

@@ -196,6 +196,43 @@ def test_a_process_that_leaves_answers_what_it_holds(tmp_path: Path) -> None:
     run(test())
 
 
+# In its second life the second instance waits in its warm-up, and the third one in its first.
+GATED = """
+    def initialize(self, args):
+        self.file = os.path.join(FOLDER, args["model_instance_name"])
+
+    def execute(self, requests):
+        if self.file.endswith("_2") or (self.file.endswith("_1") and os.path.exists(self.file)):
+            open(self.file + "_waits", "w").close()
+            while not os.path.exists(self.file + "_goes"):
+                time.sleep(0.01)
+        open(self.file, "w").close()
+        found = [pb_utils.get_input_tensor_by_name(r, "x").as_numpy() for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]) for x in found]
+"""
+
+
+def test_a_process_that_ended_while_others_came_serves_when_it_is_warm_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with python_model(tmp_path, GATED.replace("FOLDER", repr(str(tmp_path))), sample(), 1) as (found, model):
+            loading = asyncio.ensure_future(again(found, sample(), 3))
+            await until((tmp_path / "m_0_2_waits").exists)
+            process_models.process_of(model, 1).kill()
+            await until((tmp_path / "m_0_1_waits").exists)
+            (tmp_path / "m_0_2_goes").touch()
+            await loading
+            # It warms up, and gets nothing else to do meanwhile.
+            callers = [Caller(float(i)) for i in range(8)]
+            process_models.submit(model, *callers)
+            for number, one in enumerate(callers):
+                assert (await one.outputs())["y"].tolist() == [[float(number)]]
+            (tmp_path / "m_0_1_goes").touch()
+            await until(lambda: sorted(i.name for i in model._queue.idle) == ["m_0_0", "m_0_1", "m_0_2"])
+            assert model.problem == ""
+
+    run(test())
+
+
 def test_a_new_process_that_fails_changes_nothing(tmp_path: Path) -> None:
     fails = """
         def initialize(self, args):

@@ -147,7 +147,9 @@ def test_single_batcher_runs_requests_alone_in_order() -> None:
     requests = [request(n) for n in (3, 1, 2)]
     for one in requests:
         queue.push(one)
-    assert [queue.take(0).batch for _ in range(4)] == [[requests[0]], [requests[1]], [requests[2]], []]
+    for expected in ([requests[0]], [requests[1]], [requests[2]], []):
+        assert queue.due(0) == (len(expected), 0)
+        assert queue.take(0).batch == expected
 
 
 @st.composite
@@ -177,7 +179,9 @@ def test_every_request_leaves_once_in_order_in_a_legal_batch(
         queue.push(one)
         taken += check_legal(queue, now, max_rows, preferred, delay_us)
     while len(queue):
+        due = queue.due(now)
         decision = queue.take(now)
+        assert due == (len(decision.batch), decision.wake_ns)
         if decision.batch:
             check_batch(decision.batch, max_rows)
             taken += decision.batch
@@ -193,7 +197,9 @@ def check_legal(
     before = queue.drain()
     for one in before:
         queue.push(one)
+    due = queue.due(now)
     decision = queue.take(now)
+    assert due == (len(decision.batch), decision.wake_ns), "a look is right, and takes nothing"
     if not decision.batch:
         assert delay_us, "without a delay nothing waits"
         assert now - before[0].queued_ns < delay_us * US, "nothing waits longer than the delay"

@@ -91,6 +91,10 @@ def test_a_limit_is_begun_and_ended_around_every_look() -> None:
     limit = AtMost(2)
     assert sizes(taken(limited(limit), [queued(1, 1) for _ in range(5)])) == [2, 2, 1]
     assert limit.calls == ["begin", "end"] * 3
+    batcher = limited(limit)
+    batcher.push(queued(1, 1))
+    assert batcher.due(0) == (1, 0)
+    assert limit.calls == ["begin", "end"] * 4
 
 
 def test_a_batch_that_a_limit_closes_does_not_wait() -> None:

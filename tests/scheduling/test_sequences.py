@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from naiad.config.spec import SequenceSpec
 from naiad.errors import InvalidArgumentError
 from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, RequestTerms
+from naiad.scheduling import sequences as sequences_of_a_model
 from naiad.scheduling.sequence_batch import Row, SequenceBatcher, make_sequence_batcher
 from naiad.scheduling.sequences import NEVER
 
@@ -44,7 +45,10 @@ class Table:
         return [row.request for row in self.rows(instance)]
 
     def rows(self, instance: int = 0) -> list[Row]:
-        return self.batcher.take(instance, self.now_us * US).rows
+        count, look_ns = self.batcher.due(instance, self.now_us * US)
+        rows, wake_ns = self.batcher.take(instance, self.now_us * US)
+        assert (bool(count), look_ns) == (bool(rows), wake_ns), "a look is right, and takes nothing"
+        return rows
 
     def done(self, request: InferRequest | None) -> None:
         assert request is not None
@@ -525,6 +529,19 @@ class AnyOrderOldestIterative(AnyOrderIterative):
     oldest = True
 
 
+class AnyOrderLinked(AnyOrderOldestIterative):
+    """As for those with so many requests that one who leaves has to be found at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(sequences_of_a_model, "LONG", 0)
+
+    def teardown(self) -> None:
+        self._patch.undo()
+        super().teardown()
+
+
 bounded = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestDirectInAnyOrder = AnyOrder.TestCase
 TestDirectInAnyOrder.settings = bounded
@@ -534,6 +551,8 @@ TestIterativeInAnyOrder = AnyOrderIterative.TestCase
 TestIterativeInAnyOrder.settings = bounded
 TestOldestIterativeInAnyOrder = AnyOrderOldestIterative.TestCase
 TestOldestIterativeInAnyOrder.settings = bounded
+TestLinkedInAnyOrder = AnyOrderLinked.TestCase
+TestLinkedInAnyOrder.settings = bounded
 
 
 @strategies

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from naiad.config.messages import enum_name
 from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec, StateSpec, TensorSpec
 from naiad.tensor.dtypes import BY_CONFIG
@@ -43,13 +45,18 @@ def sequence_spec(config: Any) -> SequenceSpec | None:
         slots=_slots(config, strategy.max_candidate_sequences if is_oldest else 0, rows),
         max_idle_ns=found.max_sequence_idle_microseconds * 1000,
         max_queue_delay_ns=strategy.max_queue_delay_microseconds * 1000,
-        minimum_slot_utilization=0.0 if is_oldest else strategy.minimum_slot_utilization,
+        minimum_slot_utilization=0.0 if is_oldest else _as_written(strategy.minimum_slot_utilization),
         preferred_batch_sizes=tuple(sorted(set(strategy.preferred_batch_size))) if is_oldest else (),
         preserve_ordering=is_oldest and strategy.preserve_ordering,
         controls=tuple(_control(i.name, c, config) for i in found.control_input for c in i.control),
         states=tuple(_state(state, config) for state in found.state),
         iterative=found.iterative_sequence,
     )
+
+
+def _as_written(value: float) -> float:
+    """What a field of 32 bits was given: 0.6 in it is a bit more, and 3 of 5 would not be enough."""
+    return float(str(np.float32(value)))
 
 
 def _slots(config: Any, candidates: int, rows: int) -> int:

@@ -14,18 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import orjson
 
-from naiad.child.protocol import (
-    ALIGNMENT,
-    CALL_RESPONSE,
-    COUNT,
-    FLAG_EMPTY,
-    FLAG_ERROR,
-    FLAG_FINAL,
-    PLACE,
-    REQUEST,
-    RESPONSE_HEAD,
-    SEGMENT_BYTES,
-)
+from naiad.child.protocol import ALIGNMENT, COUNT, FLAG_FINAL, PLACE, REQUEST
 from naiad.config.spec import ModelSpec
 from naiad.errors import (
     CancelledError,
@@ -36,22 +25,22 @@ from naiad.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from naiad.execution.child_codec import BatchWriter, Piece, frame
+from naiad.execution.child_call_responses import CallResponses
+from naiad.execution.child_codec import BatchWriter, Piece
 from naiad.execution.child_requests import ChildRequests
 from naiad.execution.child_waits import WaitingCalls, Waits
 from naiad.request import (
     NO_PARAMETERS,
     Array,
     InferRequest,
-    Outputs,
     Parameters,
     Recipient,
     RequestTerms,
     request_label,
 )
 from naiad.scheduling.patience import PATIENCE_MS
-from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, DataType
-from naiad.tensor.packed_strings import PackedStrings, as_strings, serialised, stays_packed
+from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.tensor.packed_strings import PackedStrings, as_strings, stays_packed
 from naiad.tensor.strings import decode_bytes
 
 logger = logging.getLogger("naiad")
@@ -210,9 +199,8 @@ class ChildCalls:
         waiting: Callable[[], int],
     ) -> None:
         self._models = models
-        self._writer = writer
         self._open_segment = open_segment
-        self._send = send
+        self._responses = CallResponses(writer, send)
         self._waiting = waiting
         self._forms: dict[int, CallForm] = {}
         self._running: dict[int, CalledRequest] = {}
@@ -323,18 +311,19 @@ class ChildCalls:
             self._held.discard(request)
             request.target.cancel(request)
             text = "the responses come faster than the calling model takes them: the call was cancelled"
-            self._send_error(number, ResponseBacklogError(request_label(request.id) + text), FLAG_FINAL)
+            error = ResponseBacklogError(request_label(request.id) + text)
+            self._responses.send_error(number, error, FLAG_FINAL)
             return
         elif waiting > HOLD_WAITING and request not in self._held:
             self._held.add(request)
             request.target.hold(request, PATIENCE_MS)
         end = FLAG_FINAL if final else 0
         if error is not None:
-            self._send_error(number, error, end)
+            self._responses.send_error(number, error, end)
         elif outputs is None:
-            self._send([(frame(CALL_RESPONSE, number, RESPONSE_HEAD.pack(number, 0, end | FLAG_EMPTY, 0, 0)), -1)])
+            self._responses.send_empty(number, end)
         else:
-            self._send_outputs(request, outputs, end)
+            self._responses.send_outputs(number, request, outputs, end)
 
     def drained(self) -> None:
         """The child has taken all that waited for it."""
@@ -401,79 +390,15 @@ class ChildCalls:
             raise InternalError("a call without models to be called")
         return found
 
-    # Writing
+    # Errors
 
     def _refuse(self, number: int, error: NaiadError, began: str = "") -> None:
         self._running.pop(number, None)
-        self._send_error(number, error, FLAG_FINAL, began)
+        self._responses.send_error(number, error, FLAG_FINAL, began)
 
     def _refuse_call(self, number: int, called: Called, error: NaiadError) -> None:
         # The reference's text: it was the call that failed, and not the calling model's own request.
         self._refuse(number, error, f"Model {called.head['model']} - Error when running inference: ")
-
-    def _send_error(self, number: int, error: NaiadError, flags: int, began: str = "") -> None:
-        text = orjson.dumps({"message": f"{began}{error}", "code": error.grpc_code})
-        head = RESPONSE_HEAD.pack(number, 0, flags | FLAG_ERROR, len(text), 0)
-        self._send([(frame(CALL_RESPONSE, number, head + text), -1)])
-
-    def _send_outputs(self, request: CalledRequest, outputs: Mapping[str, Array], flags: int) -> None:
-        pieces: list[Piece] = []
-        taken: list[int] = []
-        try:
-            self._write(request, outputs, flags, pieces, taken)
-        except Exception as error:
-            self._writer.pool.give_back(taken)
-            # What was said about forms and segments holds.
-            self._send(pieces)
-            self._send_error(request.number, _not_written(request, error), flags)
-            return
-        self._send(pieces)
-
-    def _write(
-        self,
-        request: CalledRequest,
-        outputs: Mapping[str, Array],
-        flags: int,
-        pieces: list[Piece],
-        taken: list[int],
-    ) -> None:
-        # More may be there than what was asked for.
-        found = [(name, outputs[name]) for name in request.terms.outputs if name in outputs]
-        parameters = outputs.parameters if isinstance(outputs, Outputs) else NO_PARAMETERS
-        listed = [(name, BY_NUMPY[array.dtype].wire, array.shape) for name, array in found]
-        described = orjson.dumps({"outputs": listed, "parameters": dict(parameters)})
-        self._writer.make_room(pieces)
-        parts: list[Any] = [RESPONSE_HEAD.pack(request.number, self._writer.form(described, pieces), flags, 0, 0)]
-        head_bytes = RESPONSE_HEAD.size + len(found) * PLACE.size
-        data: list[Any] = [bytes(-head_bytes % ALIGNMENT)]
-        at = 0
-        for _, array in found:
-            raw = _bytes_of(array)
-            size = len(raw)
-            if size >= SEGMENT_BYTES and (segment := self._writer.segment_if_any(size, pieces)) is not None:
-                taken.append(segment.number)
-                segment.write(raw, size)
-                parts.append(PLACE.pack(segment.number, 0, 0, size))
-                continue
-            parts.append(PLACE.pack(0, 0, at, size))
-            padding = -size % ALIGNMENT
-            data += (raw, bytes(padding))
-            at += size + padding
-        pieces.append((frame(CALL_RESPONSE, request.number, b"".join((*parts, *data))), -1))
-
-
-def _not_written(request: CalledRequest, error: Exception) -> NaiadError:
-    label = request_label(request.id)
-    if isinstance(error, (OSError, MemoryError)):
-        return UnavailableError(f"{label}there is no memory for a response to a call: {error}")
-    logger.error("%sa response to a call could not be written", label, exc_info=error)
-    return InternalError(f"{label}a response to a call could not be written, see the log of the server")
-
-
-def _bytes_of(array: Array) -> Any:
-    if array.dtype == np.object_:
-        return serialised(array)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
 
 
 def _head(payload: bytearray) -> tuple[Mapping[str, Any], int]:

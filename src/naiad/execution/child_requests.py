@@ -29,7 +29,7 @@ class ChildRequests:
         number: of that batch, or of the last one.
     """
 
-    __slots__ = ("_first", "_given_up", "_left", "_left_numbers", "_slots", "batch", "number")
+    __slots__ = ("_first", "_given_up", "_left", "_left_numbers", "_numbers", "_slots", "batch", "number")
 
     def __init__(self) -> None:
         self.batch: Batch | None = None
@@ -37,6 +37,8 @@ class ChildRequests:
         # Those of the batch, numbered from the first on; None for those that have their final response.
         self._first = 0
         self._slots: list[InferRequest | None] = []
+        # The same by request, once somebody asks; {} before.
+        self._numbers: dict[InferRequest | None, int] = {}
         self._left: dict[int, tuple[InferRequest, Batch]] = {}
         # Of those left: whoever has many open requests may give them all up at once.
         self._left_numbers: dict[InferRequest, int] = {}
@@ -68,6 +70,8 @@ class ChildRequests:
                     self._left[number] = request, batch
                     self._left_numbers[request] = number
         self._slots = []
+        if self._numbers:
+            self._numbers = {}
 
     def are_answered_by(self, number: int, responses: Sequence[Answer]) -> bool:
         """Whether the batch of that number is the running one, and each of its requests has one plain response, in
@@ -91,6 +95,8 @@ class ChildRequests:
             self._given_up.difference_update(range(self._first, self._first + count))
         self.batch = None
         self._slots = []
+        if self._numbers:
+            self._numbers = {}
 
     def open_numbers(self) -> Sequence[int]:
         """The numbers of the running batch."""
@@ -125,15 +131,19 @@ class ChildRequests:
     def number_of(self, request: InferRequest) -> int:
         """The number of a request; 0 when it is not open here."""
         number = self._left_numbers.get(request, 0)
-        if not number and request in self._slots:
-            number = self._first + self._slots.index(request)
-        return number
+        if number or not self._slots:
+            return number
+        if not self._numbers:
+            # All callers of a large batch may leave one after another.
+            self._numbers = {one: number for number, one in enumerate(self._slots, self._first)}
+        number = self._numbers.get(request, 0)
+        return number if number and self._slots[number - self._first] is request else 0
 
     @property
     def nobody_waits(self) -> bool:
         """Whether the caller of every request that is open here gave up."""
         given_up = self._given_up
-        if len(given_up) < len(self._left):
+        if len(given_up) < len(self._left) + len(self._slots) - self._slots.count(None):
             # Thousands may leave one after another, and each asks.
             return False
         running = (number for number, request in enumerate(self._slots, self._first) if request is not None)

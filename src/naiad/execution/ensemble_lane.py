@@ -129,8 +129,6 @@ def lane_of(plan: Plan, spec: ModelSpec, targets: Sequence[ServingModel]) -> Lan
     # An output that no step writes is an input, which may not be given.
     if max(plan.writers) > 1 or not all(plan.writers[tensor] for tensor in plan.outputs.values()):
         return None
-    if any(spec.outputs[name].reshape is not None for name in plan.outputs):
-        return None
     # A shape that callers do not see as the steps do is for the rules.
     if any(spec.outputs[name].reshape is not None for name in plan.outputs):
         return None

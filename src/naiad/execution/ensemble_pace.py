@@ -27,7 +27,8 @@ class Pace:
             request.run.submit(request)
             return
         index = request.task.step.index
-        if self._running.setdefault(index, 0) >= self._most:
+        if self._running.setdefault(index, 0) >= self._most or self._waiting.get(index):
+            # Also while a place is free that one of those is about to get.
             self._waiting.setdefault(index, {})[request] = None
             return
         self._running[index] += 1

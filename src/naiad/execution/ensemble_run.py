@@ -206,8 +206,10 @@ class EnsembleRun:
             self._go_on(())
 
     def _was_refused(self, request: StepRequest, error: Exception) -> None:
-        self.steps.discard(request)
-        self._model.pace.has_ended(request)
+        if request in self.steps:
+            # It may have been answered before its model raised.
+            self.steps.discard(request)
+            self._model.pace.has_ended(request)
         if not self.is_over:
             self._fail(in_step(self._model.name, request.task.step, self._known(error)))
 

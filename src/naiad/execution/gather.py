@@ -54,8 +54,12 @@ def _joined(arrays: list[Array]) -> Array:
     first = arrays[0]
     if not 0 < first.nbytes * len(arrays) <= SMALL_BYTES or first.dtype.kind not in "biuf":
         return np.concatenate(arrays)
-    # For many small tensors a third of the cost of concatenate.
-    memory = bytearray().join(arrays)  # type: ignore[arg-type]
+    try:
+        # For many small tensors a third of the cost of concatenate.
+        memory = bytearray().join(arrays)  # type: ignore[arg-type]
+    except TypeError:
+        # One does not lie in the order of its elements, as a model before this one may have made it.
+        return np.concatenate(arrays)
     row_bytes = first.nbytes // first.shape[0]
     return np.ndarray((len(memory) // row_bytes, *first.shape[1:]), first.dtype, memory)
 

@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 from naiad.request import InferRequest
-from naiad.scheduling.batch import Decision, DynamicBatcher
+from naiad.scheduling.batch import DynamicBatcher
 from naiad.scheduling.limited_batch import LimitedBatcher
 from naiad.scheduling.sequence_batch import NOTHING, SequenceBatcher, SequenceDecision
 from naiad.scheduling.sequences import Sequence
@@ -18,7 +18,6 @@ DELAY: Final = "TRITONSERVER_DELAY_SCHEDULER"
 """How many requests wait before a dynamic batcher, or the instances of a model with sequences, begin."""
 BACKLOG_DELAY: Final = "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"
 """How many requests of sequences without a slot wait before the instances of their model begin."""
-_NOTHING: Final = Decision([])
 
 
 def _count(name: str) -> int:
@@ -47,13 +46,13 @@ class HeldDynamicBatcher(DynamicBatcher):
 
     _is_open = False
 
-    def take(self, now_ns: int) -> Decision:
-        """As ``DynamicBatcher.take``."""
+    def due(self, now_ns: int) -> tuple[int, int]:
+        """As ``DynamicBatcher.due``."""
         if not self._is_open:
             if len(self) < _count(DELAY):
-                return _NOTHING
+                return 0, 0
             self._is_open = True
-        return super().take(now_ns)
+        return super().due(now_ns)
 
 
 class HeldLimitedBatcher(HeldDynamicBatcher, LimitedBatcher):
@@ -76,16 +75,17 @@ class HeldSequenceBatcher:
 
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
         """As ``SequenceBatcher.take``."""
+        return self._batcher.take(instance, now_ns) if self._opens() else NOTHING
+
+    def due(self, instance: int, now_ns: int) -> tuple[int, int]:
+        """As ``SequenceBatcher.due``."""
+        return self._batcher.due(instance, now_ns) if self._opens() else (0, 0)
+
+    def _opens(self) -> bool:
         if not self._is_open:
             backlog = self.sequences.backlog_requests
-            if len(self.sequences) - backlog < self._requests or backlog < self._backlog:
-                return NOTHING
-            self._is_open = True
-        return self._batcher.take(instance, now_ns)
-
-    def is_ready(self, instance: int) -> bool:
-        """As ``SequenceBatcher.is_ready``."""
-        return self._batcher.is_ready(instance)
+            self._is_open = len(self.sequences) - backlog >= self._requests and backlog >= self._backlog
+        return self._is_open
 
     def drain(self) -> list[InferRequest]:
         """As ``SequenceBatcher.drain``."""

@@ -20,6 +20,7 @@ from naiad.execution.batch import Batch
 from naiad.execution.child_answers import Answers
 from naiad.execution.child_codec import Piece, Response
 from naiad.execution.child_process import ChildProcess
+from naiad.execution.child_revival import Spawned
 from naiad.execution.gathered import write_gathered
 from naiad.execution.niceness import yield_no_more, yield_to_requests
 from naiad.execution.process import ProcessInstance
@@ -72,11 +73,11 @@ class HostedInstance(ProcessInstance):
             yield_to_requests(process.process.pid)
         return process
 
-    def _spawn(self) -> tuple[ChildProcess, bool]:
-        process, is_asked = super()._spawn()
-        if type(process) is ChildProcess:
-            yield_no_more(process.process.pid)
-        return process, is_asked
+    def _spawn(self) -> Spawned:
+        spawned = super()._spawn()
+        if type(spawned.process) is ChildProcess:
+            yield_no_more(spawned.process.process.pid)
+        return spawned
 
     # Batches
 

@@ -185,7 +185,8 @@ class InstanceSet:
         self.passive.update(change.leaving)
         serving = [i for i in change.coming if not self._places[i].group.passive]
         self.passive.difference_update(serving)
-        return [i for i in serving if not isinstance(i, ProcessInstance) or i.is_up]
+        # One that came back meanwhile, and warms up again, is told of when it is warm.
+        return [i for i in serving if not isinstance(i, ProcessInstance) or (i.is_up and not i.problem)]
 
     def may_end(self, instance: AnyInstance) -> bool:
         """Whether an instance that leaves can be ended; what a thread was given it finishes anyway."""

@@ -32,17 +32,26 @@ class LimitedSequenceDispatcher(TurnTaker, SequenceDispatcher):
         self._look_again_ns = 0
 
     def turn(self) -> None:
-        """Ask for the turns of those idle instances that have something to run."""
+        """Ask for the turns of those idle instances that have something to run now."""
         self.turn_is_set = False
         self._look_again_ns = 0
         limiter = self._limits.limiter
+        now_ns = monotonic_ns()
         for instance in self.idle:
-            if self._strategy.is_ready(self._number(instance)):
+            count, at_ns = self._strategy.due(self._number(instance), now_ns)
+            if count:
                 limiter.ask(self._contenders[instance])
             else:
-                # Its callers may have gone meanwhile: nobody should wait behind it.
+                # It waits for further requests, or its callers have gone: nobody should wait behind it.
                 limiter.withdraw(self._contenders[instance])
+                self._look_again(at_ns)
         self._limits.hand_out()
+
+    def _look_again(self, at_ns: int) -> None:
+        """There is something to run at ``at_ns``, if that is not 0. One timer is for all instances."""
+        if at_ns and not 0 < self._look_again_ns <= at_ns:
+            self._look_again_ns = at_ns
+            self._wake_at(at_ns)
 
     def run_next(self, contender: Contender) -> bool:
         """As ``TurnTaker.run_next``."""
@@ -50,9 +59,7 @@ class LimitedSequenceDispatcher(TurnTaker, SequenceDispatcher):
         now_ns = monotonic_ns()
         rows, at_ns = self._strategy.take(self._number(instance), now_ns)
         if not rows:
-            if at_ns:
-                self._look_again_ns = min(self._look_again_ns or at_ns, at_ns)
-                self._wake_at(self._look_again_ns)
+            self._look_again(at_ns)
             return False
         self.idle.remove(instance)
         if finished := self._run(instance, self._batch(rows, now_ns), now_ns):

@@ -61,7 +61,6 @@ from naiad.errors import (
 from naiad.execution.batch import Batch
 from naiad.execution.child_answers import Answers
 from naiad.execution.child_asks import ChildAsks, Content, Reply
-from naiad.execution.child_back_off import BackOff
 from naiad.execution.child_calls import ChildCalls, Models
 from naiad.execution.child_channel import ChildChannel
 from naiad.execution.child_codec import Piece, Response, ResponseReader, frame, no_segments
@@ -72,6 +71,7 @@ from naiad.execution.child_overtime import Overtime
 from naiad.execution.child_process import END_S, ChildProcess, is_first, log_line
 from naiad.execution.child_readiness import ChildReadiness
 from naiad.execution.child_requests import ChildRequests
+from naiad.execution.child_revival import Revival, Spawned, give_up
 from naiad.execution.child_steps import writer_for
 from naiad.request import Array, InferRequest, request_label
 from naiad.telemetry.custom_metrics import CustomMetrics
@@ -123,11 +123,10 @@ class ProcessInstance:
         self._process: ChildProcess | None = None
         self._channel: ChildChannel | None = None
         self._starting: ChildProcess | None = None
-        self._starter: threading.Thread | None = None
         self._last_number = 0
         self._requests = ChildRequests()
         self._stopping = False
-        self._back_off = BackOff()
+        self._revival = Revival(name, loop, self._spawn, self._bury, self._revived)
         self._born_s = 0.0
         self._number_at_birth = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -160,8 +159,8 @@ class ProcessInstance:
         self._process, is_asked = self._spawn()
         self._loop.call_soon_threadsafe(self._attach, is_asked)
 
-    def _spawn(self) -> tuple[ChildProcess, bool]:
-        """A child that is ready, and whether its model has ``is_ready()``."""
+    def _spawn(self) -> Spawned:
+        """A child that is ready."""
         process = self._starting = self._open()
         try:
             if self._stopping:
@@ -173,7 +172,7 @@ class ProcessInstance:
         finally:
             self._starting = None
         process.connection.setblocking(False)
-        return process, bool(content.get("is_ready"))
+        return Spawned(process, bool(content.get("is_ready")))
 
     def _open(self) -> ChildProcess:
         """A child that has no orders yet."""
@@ -227,6 +226,7 @@ class ProcessInstance:
         """Stop listening and give back what is left; the last call on the loop."""
         self._stopping = True
         self._unlisten()
+        self._revival.stop()
         self._calls.close()
         self._asks.close()
         if self._process is not None:
@@ -256,7 +256,7 @@ class ProcessInstance:
 
     def stop(self) -> None:
         """Ask the child to finish and to end; called in a thread, when nothing is in flight."""
-        self._stopping = True
+        self._stopping = self._revival.is_over = True
         if (starting := self._starting) is not None:
             starting.abort()
         # The loop may notice its end meanwhile.
@@ -271,8 +271,7 @@ class ProcessInstance:
             except subprocess.TimeoutExpired:
                 process.process.kill()
                 process.process.wait()
-        if (starter := self._starter) is not None:
-            starter.join(timeout)
+        self._revival.join(timeout)
         return True
 
     # Batches
@@ -523,26 +522,14 @@ class ProcessInstance:
         if process.has_ended():
             self._bury(process, process.obituary())
             return
-        name = f"naiad-end-{self.name}"
-        self._starter = threading.Thread(target=self._await_end, args=[process], name=name, daemon=True)
-        self._starter.start()
-
-    def _await_end(self, process: ChildProcess) -> None:
-        """End a child that has not ended by itself; in a thread, since that of a large one takes long."""
-        how = process.obituary()
-        try:
-            self._loop.call_soon_threadsafe(self._bury, process, how)
-        except RuntimeError:
-            # The loop is closed, and with it the server.
-            process.close()
+        self._revival.end(process)
 
     def _bury(self, process: ChildProcess, how: str) -> None:
         """The child has ended: its requests fail, and another one is started."""
-        self._starter = None
         process.close()
         self.problem = f"{self._verdict} ({how})" if self._verdict else how
         logger.error("%s has ended: %s", self.name, self.problem)
-        self._back_off.ended(monotonic() - self._born_s, self._has_worked())
+        self._revival.back_off.ended(monotonic() - self._born_s, self._has_worked())
         late = self._requests.batch if self._is_late else None
         overtime = ExecutionTimeoutError(f"Stub process '{self.name}' was ended: {self._verdict}")
         calls, asks = self._calls, self._asks
@@ -552,7 +539,7 @@ class ProcessInstance:
         error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
         self._fail_open(error, late, overtime)
         if not self._stopping:
-            self._revive_later(self._back_off.is_long)
+            self._revive_later(self._revival.back_off.is_long)
 
     def _fail_open(self, error: NaiadError, late: Batch | None, overtime: NaiadError) -> None:
         """Answer all requests that are open; those of the batch ``late`` with ``overtime``."""
@@ -573,51 +560,20 @@ class ProcessInstance:
         if is_down and not self.is_down:
             self.is_down = True
             self.answers.child_down(self)
-        self._timer = self._loop.call_later(self._back_off.take(), self._revive)
+        self._revival.start_later()
 
-    def _revive(self) -> None:
-        """Start a child in a thread of its own: it may take long, and several may be needed at a time."""
-        self._timer = None
+    def _revived(self, spawned: Spawned | None, failure: str) -> None:
         if self._stopping:
+            threading.Thread(target=give_up, args=[spawned], daemon=True).start()
             return
-        self._starter = threading.Thread(target=self._start_again, name=f"naiad-start-{self.name}", daemon=True)
-        self._starter.start()
-
-    def _start_again(self) -> None:
-        started: tuple[ChildProcess, bool] | None = None
-        failure = ""
-        try:
-            started = self._spawn()
-        except Exception as error:
-            failure = f"it cannot be started again: {error}"
-        try:
-            self._loop.call_soon_threadsafe(self._revived, started, failure)
-        except RuntimeError:
-            # The loop is closed, and with it the server.
-            _give_up(started)
-
-    def _revived(self, started: tuple[ChildProcess, bool] | None, failure: str) -> None:
-        self._starter = None
-        if self._stopping:
-            # Its end may take seconds.
-            threading.Thread(target=_give_up, args=[started], daemon=True).start()
-            return
-        if started is None:
+        if spawned is None:
             self.problem = failure
             # It may have made metrics before it failed.
             self._asks.close()
             logger.error("%s: %s", self.name, failure)
             self._revive_later(True)
             return
-        self._process, is_asked = started
-        self._attach(is_asked)
+        self._process = spawned.process
+        self._attach(spawned.is_asked)
         logger.info("%s runs again", self.name)
         (self.warm_again or self.answers.child_revived)(self)
-
-
-def _give_up(started: tuple[ChildProcess, bool] | None) -> None:
-    """End a child that came too late."""
-    if started is not None:
-        process, _ = started
-        process.end()
-        process.close()

@@ -164,28 +164,39 @@ class LimitedDispatcher(TurnTaker):
     def turn(self) -> None:
         """End of a loop turn in which requests came or an instance became idle: ask for the turns of those that are."""
         self.turn_is_set = False
+        now_ns = monotonic_ns()
         if self._waiting_time is not None:
-            self._waiting_time.look(monotonic_ns())
-        limiter = self._limits.limiter
-        if len(self.batcher):
-            for instance in self.idle:
-                limiter.ask(self._contenders[instance])
-        else:
-            self._withdraw_idle()
+            self._waiting_time.look(now_ns)
+        self._contend(now_ns)
         self._limits.hand_out()
 
     def discard(self, request: InferRequest) -> bool:
         """Take a request out of the queue; False when it waits no more."""
         was_queued = super().discard(request)
-        if was_queued and not len(self.batcher):
-            self._withdraw_idle()
-            self._limits.hand_out()
+        if was_queued and self.idle and not self.turn_is_set:
+            # What is left may have to wait for others. Many may leave together, and one look is enough.
+            self.turn_is_set = True
+            self._loop.call_soon(self.turn)
         return was_queued
 
-    def _withdraw_idle(self) -> None:
-        """There is nothing to run: whoever waits for its turn all the same would keep resources from others."""
+    def _contend(self, now_ns: int) -> None:
+        """Let idle instances ask for their turns, if there is a batch to be run now."""
+        count, wake_ns = self.batcher.due(now_ns)
+        if not count:
+            self._stand_back(wake_ns)
+            return
+        for instance in self.idle:
+            self._limits.limiter.ask(self._contenders[instance])
+
+    def _stand_back(self, wake_ns: int) -> None:
+        """There is nothing to run, or not before ``wake_ns``.
+
+        Whoever waits for its turn all the same would keep resources from others.
+        """
         for instance in self.idle:
             self._limits.limiter.withdraw(self._contenders[instance])
+        if wake_ns:
+            self._wake_at(wake_ns)
 
     def run_next(self, contender: Contender) -> bool:
         """It is this instance's turn; False when there is nothing for it to run, or not yet."""
@@ -194,15 +205,13 @@ class LimitedDispatcher(TurnTaker):
             self._waiting_time.look(now_ns)
         requests, wake_ns = self.batcher.take(now_ns)
         if not requests:
-            if wake_ns:
-                self._wake_at(wake_ns)
-            self._withdraw_idle()
+            # Nobody asks here: a batch strategy may say another thing each time it is asked.
+            self._stand_back(wake_ns)
             return False
         self._answers.statistics.pending -= len(requests)
         instance = self._instances[contender]
         self.idle.remove(instance)
-        if not len(self.batcher):
-            self._withdraw_idle()
+        self._contend(now_ns)
         if finished := self._run(instance, Batch(requests), now_ns):
             self.freed(instance)
             self._answers.settle(finished)

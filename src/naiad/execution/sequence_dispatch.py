@@ -162,11 +162,13 @@ class SequenceDispatcher(Dispatcher):
             self._place(following)
 
     def _fail(self, steps: Iterable[InferRequest], error: NaiadError) -> None:
-        for step in steps:
-            if isinstance(step, Step):
-                self._steps.pop(step.original, None)
-                self._answers.statistics.pending -= 1
-                self._answers.fail(step, error)
+        failed = [step for step in steps if isinstance(step, Step)]
+        for step in failed:
+            # Of all, before any caller hears of it: one who leaves then may have sent others of these.
+            self._steps.pop(step.original, None)
+            self._answers.statistics.pending -= 1
+        for step in failed:
+            self._answers.fail(step, error)
 
     # Batches
 
@@ -272,8 +274,15 @@ class SequenceDispatcher(Dispatcher):
                     results = batch.results
                     if len(batch.requests) > 1:
                         results = {name: array[row : row + 1] for name, array in results.items()}
-                    step.failure = self.keep_states(step, results)
+                    self.keep_states_of(batch, step, results)
                 self.end(step)
+
+    def keep_states_of(self, batch: Batch, step: Step, outputs: Mapping[str, Array]) -> None:
+        """``keep_states`` for one of a batch that is answered as a whole: what is wrong becomes its answer."""
+        wrong = self.keep_states(step, outputs)
+        if wrong is not None and isinstance(batch, SequenceBatch):
+            step.failure = wrong
+            batch.has_failed = True
 
     def keep_states(self, step: Step, outputs: Mapping[str, Array]) -> NaiadError | None:
         """Note what a model gave back for the next request of a sequence; what is wrong with that, if anything."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic_ns
 
 from naiad.child.protocol import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_RESCHEDULE
 from naiad.config.spec import ModelSpec
@@ -32,11 +33,26 @@ class SequenceAnswers(ModelAnswers):
 
     def count(self, batch: Batch) -> int:
         """As ``ModelAnswers.count``."""
-        steps = batch.steps if isinstance(batch, SequenceBatch) else batch.requests
+        if not isinstance(batch, SequenceBatch):
+            return super().count(batch)
+        steps = self._without_failed(batch.steps) if batch.has_failed else batch.steps
         if len(steps) == len(batch.requests):
             return super().count(batch)
         self.in_flight -= len(steps)
         return count_batch(self.statistics, self.budget, batch, self.clock.wall_ms(), steps)
+
+    def _without_failed(self, steps: Iterable[InferRequest]) -> list[InferRequest]:
+        """Count those that are about to be answered with their ``failure``; gives the others."""
+        others = []
+        for step in steps:
+            error = step.failure if isinstance(step, Step) else None
+            if error is None:
+                others.append(step)
+                continue
+            self.let_go(step)
+            self.statistics.count_failure(error.reason, monotonic_ns() - step.received_ns)
+            self.log_error(step, error)
+        return others
 
     def fail(self, request: InferRequest, error: NaiadError) -> None:
         """As ``ModelAnswers.fail``; nothing for an empty row."""
@@ -75,7 +91,7 @@ class SequenceEvents(ChildEvents):
         for request, arrays in zip(batch.requests, outputs, strict=True):
             if isinstance(request, Step):
                 if queue.is_stateful:
-                    request.failure = queue.keep_states(request, arrays)
+                    queue.keep_states_of(batch, request, arrays)
                 queue.end(request)
         super().child_answered(instance, batch, outputs)
 

@@ -27,15 +27,18 @@ _MAX_EMPTY_TERMS: Final = 64
 class SequenceBatch(Batch):
     """A batch of steps. It is never split: a model with sequences may have taken a part of it in before it failed.
 
-    ``steps`` are those of its rows that are no empty ones.
+    Attributes:
+        steps: those of its rows that are no empty ones.
+        has_failed: some of them have a ``failure``.
     """
 
-    __slots__ = ("steps",)
+    __slots__ = ("has_failed", "steps")
     splits = False
 
     def __init__(self, requests: list[InferRequest], steps: list[InferRequest]) -> None:
         super().__init__(requests)
         self.steps = steps
+        self.has_failed = False
 
 
 class SequenceMemory:

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from naiad.config.spec import BatchingSpec
 from naiad.request import InferRequest
-from naiad.scheduling.linked_queue import LinkedQueue
-
-LONG: Final = 256
-"""From so many requests on, a queue that one of them leaves becomes a linked one."""
+from naiad.scheduling.linked_queue import LONG, LinkedQueue
 
 
 class Decision(NamedTuple):
@@ -54,6 +51,12 @@ class Batcher(Protocol):
     def take(self, now_ns: int) -> Decision:
         """What an idle instance should run now. A decided batch has left the queue."""
 
+    def due(self, now_ns: int) -> tuple[int, int]:
+        """What ``take`` would decide: how many requests go now and, if none, when to look again, as in ``Decision``.
+
+        Nothing leaves the queue.
+        """
+
     def discard(self, request: InferRequest) -> bool:
         """Take a queued request out; False when it is not queued (any more)."""
 
@@ -77,6 +80,9 @@ class SingleBatcher:
     def take(self, now_ns: int) -> Decision:
         return Decision([self._queue.popleft()]) if self._queue else NOTHING
 
+    def due(self, now_ns: int) -> tuple[int, int]:
+        return (1, 0) if self._queue else (0, 0)
+
     def discard(self, request: InferRequest) -> bool:
         self._queue = _prepared(self._queue)
         return _remove(self._queue, request)
@@ -92,7 +98,8 @@ class DynamicBatcher:
     """Puts requests of equal input shapes together, up to ``max_batch_size`` items.
 
     A batch is sent at once when it reaches a preferred size, when it cannot grow any more (full, or the next request
-    has other shapes), when its oldest request has waited ``max_queue_delay_ns``, or when no delay is allowed.
+    has other shapes), when its oldest request has waited ``max_queue_delay_ns``, or when no delay is allowed: ``due``
+    has these rules, and ``_walk`` says what may go together.
 
     ``queue`` says in which order requests are served, by default that of their arrival.
     """
@@ -114,13 +121,9 @@ class DynamicBatcher:
         queue = self._queue
         if not queue:
             return NOTHING
-        count, rows, best, full = self._walk()
-        oldest_ns = self._oldest_ns(count) if self._delay_ns else 0
-        late = self._delay_ns > 0 and now_ns - oldest_ns >= self._delay_ns
-        if best and not late:
-            count = best
-        elif not (full or late or rows >= self._largest or self._delay_ns == 0):
-            return Decision([], oldest_ns + self._delay_ns)
+        count, wake_ns = self.due(now_ns)
+        if not count:
+            return Decision([], wake_ns)
         if count == len(queue):
             batch = list(queue)
             queue.clear()
@@ -128,7 +131,24 @@ class DynamicBatcher:
                 self._queue = deque()
         else:
             batch = [queue.popleft() for _ in range(count)]
-        return Decision(batch)
+        # Done for every batch, and the constructor of a named tuple is a function of Python.
+        return tuple.__new__(Decision, (batch, 0))
+
+    def due(self, now_ns: int) -> tuple[int, int]:
+        if not self._queue:
+            return 0, 0
+        count, rows, best, full = self._walk()
+        if not self._delay_ns:
+            return best or count, 0
+        late_ns = self._oldest_ns(count) + self._delay_ns
+        if now_ns >= late_ns:
+            # All that may go together: preferred sizes count for nothing any more.
+            return count, 0
+        if best:
+            return best, 0
+        if full or rows >= self._largest:
+            return count, 0
+        return 0, late_ns
 
     def _oldest_ns(self, count: int) -> int:
         """When the first of the ``count`` next requests was queued."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from naiad.request import InferRequest
+
+LONG: Final = 256
+"""From so many requests on, a queue that one of them leaves becomes a linked one."""
 
 
 class LinkedQueue:
@@ -24,6 +28,11 @@ class LinkedQueue:
         """Add ``request`` at the end."""
         self._requests[request] = None
 
+    def appendleft(self, request: InferRequest) -> None:
+        """Add ``request`` before all others."""
+        self._requests[request] = None
+        self._requests.move_to_end(request, last=False)
+
     def popleft(self) -> InferRequest:
         """Take the first one out; KeyError when there is none."""
         return self._requests.popitem(last=False)[0]
@@ -38,6 +47,12 @@ class LinkedQueue:
     def clear(self) -> None:
         """Take all out."""
         self._requests.clear()
+
+    def __getitem__(self, index: int) -> InferRequest:
+        """The first one for 0, which is the only one that is found; IndexError for others."""
+        if index or not self._requests:
+            raise IndexError("a linked queue shows its first request only")
+        return next(iter(self._requests))
 
     def __iter__(self) -> Iterator[InferRequest]:
         return iter(self._requests)

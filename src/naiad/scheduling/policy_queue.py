@@ -50,6 +50,12 @@ class _Place:
 class PolicyQueue:
     """Requests in the order in which they are to be served: level 1 before level 2, each in the order of arrival.
 
+    - **Priority** (``QueueSpec.priority_of``): a level is served when those above it are empty; a batch may mix levels.
+    - **Size** (``max_queue_size``): a level that has so many requests, late ones included, refuses the next one.
+    - **Timeout** (``QueuePolicySpec.timeout_of``): whoever waited for so long is refused or, with DELAY, stands behind
+      all others of its level from then on, without a time limit.
+    - **Age** (``max_wait_ns``, which the reference does not have): whoever waited for so long comes before all levels.
+
     It has the methods of ``collections.deque`` that a batcher uses. ``settle`` is called with the time before it is
     looked at. Each call takes the same time however many requests wait.
     """

@@ -44,8 +44,8 @@ class SequenceBatcher(Protocol):
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
         """What the idle instance ``instance`` should run now. What was decided has been handed out."""
 
-    def is_ready(self, instance: int) -> bool:
-        """Whether a request waits that ``take`` may give out now, or after a delay."""
+    def due(self, instance: int, now_ns: int) -> tuple[int, int]:
+        """What ``take`` would decide, as ``Batcher.due``: how many requests, and when to look again."""
 
     def drain(self) -> list[InferRequest]:
         """End all sequences; gives back the requests that did not run yet."""
@@ -67,8 +67,8 @@ class DirectBatcher:
     def __init__(self, spec: SequenceSpec, sequences: Sequences) -> None:
         self.sequences = sequences
         self._slots = spec.slots
-        self._delay_ns = spec.max_queue_delay_ns
         self._utilization = spec.minimum_slot_utilization
+        self._delay_ns = spec.max_queue_delay_ns if self._utilization else 0
 
     def placed(self, sequence: Sequence) -> None:
         return
@@ -76,9 +76,12 @@ class DirectBatcher:
     def discard(self, sequence: Sequence) -> None:
         return
 
-    def is_ready(self, instance: int) -> bool:
+    def due(self, instance: int, now_ns: int) -> tuple[int, int]:
         row = self.sequences.row(instance)
-        return any(s is not None and s.running is None and s.waiting for s in row)
+        ready = [s.waiting[0] for s in row if s is not None and s.waiting and s.running is None]
+        if ready and self._delay_ns and (wake_ns := self._wake_ns(ready, now_ns)):
+            return 0, wake_ns
+        return len(ready), 0
 
     def drain(self) -> list[InferRequest]:
         return self.sequences.drain()
@@ -89,15 +92,20 @@ class DirectBatcher:
         ready = [s.waiting[0] for s in taken if s.waiting and s.running is None]
         if not ready:
             return NOTHING
-        if self._delay_ns and self._utilization and len(ready) / self._slots < self._utilization:
-            wake_ns = min(request.queued_ns for request in ready) + self._delay_ns
-            if now_ns < wake_ns:
-                return SequenceDecision([], wake_ns)
+        if self._delay_ns and (wake_ns := self._wake_ns(ready, now_ns)):
+            return SequenceDecision([], wake_ns)
         # That of the request which has waited longest: callers in lower slots who never pause hold nobody up.
         shape = (min(ready, key=_queued_ns) if len(ready) > 1 else ready[0]).terms.shape_key
         last = taken[-1].slot
         count = len(row) if last is None else last.index + 1
         return SequenceDecision([self._row_of(index, row[index], shape) for index in range(count)])
+
+    def _wake_ns(self, ready: list[InferRequest], now_ns: int) -> int:
+        """Until when requests that could run wait for others, 0 when they wait no longer."""
+        if len(ready) / self._slots >= self._utilization:
+            return 0
+        late_ns = min(map(_queued_ns, ready)) + self._delay_ns
+        return late_ns if now_ns < late_ns else 0
 
     def _row_of(self, index: int, sequence: Sequence | None, shape: object) -> Row:
         if sequence is None or not sequence.waiting or sequence.running is not None:
@@ -140,8 +148,12 @@ class OldestBatcher:
         if self._queues[sequence.slot.instance].discard(sequence.running):
             self.sequences.take_back(sequence)
 
-    def is_ready(self, instance: int) -> bool:
-        return len(self._queues[instance]) > 0
+    def due(self, instance: int, now_ns: int) -> tuple[int, int]:
+        queue = self._queues[instance]
+        count, wake_ns = queue.due(now_ns)
+        if wake_ns and self._delay_ns and self._is_whole(instance, now_ns):
+            return queue.due(wake_ns)
+        return count, wake_ns
 
     def drain(self) -> list[InferRequest]:
         for queue in self._queues:

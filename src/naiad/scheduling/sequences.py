@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from naiad.errors import InvalidArgumentError
 from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from naiad.scheduling.linked_queue import LONG, LinkedQueue
 
 NEVER: Final = 0
 _SPARE_DEADLINES: Final = 64
@@ -66,7 +67,7 @@ class Sequence:
     def __init__(self, correlation_id: int | str) -> None:
         self.correlation_id = correlation_id
         self.slot: Slot | None = None
-        self.waiting: deque[InferRequest] = deque()
+        self.waiting: deque[InferRequest] | LinkedQueue = deque()
         self.running: InferRequest | None = None
         self.ended = False
         self.steps = 0
@@ -80,8 +81,15 @@ class Sequence:
 class Sequences:
     """All sequences of a model.
 
-    Free slots are given out by their index, the lowest first, of whichever instance: so sequences spread over the
-    instances. When none is free, whole sequences wait in the order of their first request.
+    - **Begin** (``push``): with START, or with any request if ``starting``. START in the middle changes nothing here.
+    - **Slots** (``_place``): the free one with the lowest index, of whichever instance: so sequences spread over the
+      instances. Each slot is free, taken, or parked while its instance is suspended.
+    - **Backlog** (``_admit``, ``_follow``): without a free slot whole sequences wait in the order of their first
+      request, no longer than the most impatient of their requests says (``timeout``).
+    - **Order** (``hand_out``, ``finish``): one request of a sequence runs at a time.
+    - **End** (``_after``): once all has run, after END, ``end`` from outside, or ``idle_ns`` without a request. The
+      slot goes to the backlog.
+    - **Same id** (``before``, ``behind``): the next sequence waits until the one before it is done.
     """
 
     __slots__ = (
@@ -264,7 +272,13 @@ class Sequences:
         For requests that are sequences of their own, and come one after the other since they have the same id.
         """
         sequence = self._by_request.pop(request)
+        if len(sequence.waiting) > LONG and isinstance(sequence.waiting, deque):
+            # Others will follow, and each would be looked for from the beginning.
+            sequence.waiting = LinkedQueue(sequence.waiting)
         sequence.waiting.remove(request)
+        return self._after_withdrawal(sequence, now_ns)
+
+    def _after_withdrawal(self, sequence: Sequence, now_ns: int) -> Sequence | None:
         if not sequence.waiting and sequence.running is None:
             self._close(sequence)
         return self._after(sequence, now_ns)
@@ -364,13 +378,17 @@ class Sequences:
 
     def _refuse_late(self, sequence: Sequence, now_ns: int) -> list[InferRequest]:
         """Take those requests out that have waited for too long themselves; for such as in ``withdraw``."""
-        sequence.deadline_ns = NEVER
-        late = [request for request in sequence.waiting if NEVER < _due_ns(request) <= now_ns]
-        for request in late:
-            self.withdraw(request, now_ns)
+        late: list[InferRequest] = []
+        left: deque[InferRequest] = deque()
+        # All in one go: thousands may have the same id.
         for request in sequence.waiting:
-            if (due_ns := _due_ns(request)) != NEVER:
-                self._remind(sequence, due_ns)
+            (late if NEVER < _due_ns(request) <= now_ns else left).append(request)
+        for request in late:
+            del self._by_request[request]
+        sequence.waiting, sequence.deadline_ns = left, NEVER
+        if due := [due_ns for request in left if (due_ns := _due_ns(request)) != NEVER]:
+            self._remind(sequence, min(due))
+        self._after_withdrawal(sequence, now_ns)
         return late
 
     def drain(self) -> list[InferRequest]:
