@@ -87,6 +87,10 @@ class HeldSequenceBatcher:
         """As ``SequenceBatcher.is_ready``."""
         return self._batcher.is_ready(instance)
 
+    def waits_for_more(self, instance: int, answered: int) -> bool:
+        """As ``SequenceBatcher.waits_for_more``."""
+        return self._batcher.waits_for_more(instance, answered)
+
     def drain(self) -> list[InferRequest]:
         """As ``SequenceBatcher.drain``."""
         return self._batcher.drain()
