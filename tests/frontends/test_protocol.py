@@ -82,6 +82,13 @@ def test_heads_may_come_alone_again_and_again(loop: str) -> None:
                 client.send(body)
                 response = await client.response()
                 assert (response.status, response.body) == (200, body)
+            # The connection keeps no long one.
+            for _ in range(2):
+                client.send(post("/echo", b"body", "Long: " + "x" * 3000)[:-4])
+                await server.until(lambda: all(c._state for c in server.listener._service.connections))
+                assert [c._alone for c in server.listener._service.connections] == [None]
+                client.send(b"body")
+                assert (await client.response()).body == b"body"
             # What follows the body, and comes with it, is the next request.
             await send_head(b"more")
             client.send(b"more" + post("/echo", b"next") + post("/echo", b"five")[:-4])

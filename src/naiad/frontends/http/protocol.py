@@ -353,8 +353,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             if head.expect_continue:
                 self._pass_interim()
             elif not head.chunked and length <= SMALL_BODY_BYTES:
-                # The next request will most likely come likewise.
-                self._alone = head
+                # The next request will most likely come likewise. A long head is not kept.
+                self._alone = head if head is self._last else None
                 self._expect_small_body(head)
                 return size
         with memoryview(buffer) as whole, whole[position:size] as data:
