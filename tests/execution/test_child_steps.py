@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import select
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +14,7 @@ import numpy as np
 import pytest
 
 from execution.models import run, tensor
-from execution.process_models import serving, write_model
+from execution.process_models import WAIT_S, serving, write_model
 from execution.sequence_models import CONTROLS, Caller, model_spec, send, sequences
 from naiad.child import protocol
 from naiad.config.sequence import run_spec
@@ -173,3 +178,55 @@ def test_states_and_controls_lie_where_the_form_says() -> None:
             assert whole[at : at + len(content)] == content, (row, name)
             at += protocol.ALIGNMENT
     assert at == len(whole)
+
+
+COUNTS = """
+    def execute(self, requests):
+        ready = [bool(pb_utils.get_input_tensor_by_name(r, "READY").as_numpy()[0, 0]) for r in requests]
+        told = np.array([[sum(ready)]], np.float32)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", told)]) for _ in requests]
+"""
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_few_who_wait_are_joined_by_those_who_come_with_the_answers(tmp_path: Path, loop: str) -> None:
+    write_model(tmp_path, COUNTS, SECTION.format("direct { }"))
+
+    async def test() -> None:
+        async with serving(tmp_path) as engine:
+            model: Any = engine.find("m", "")
+            begun = [Caller(n, 0, True) for n in range(1, 6)]
+            send(model, *begun)
+            assert [await caller.answer() for caller in begun] == [5] * 5
+            for _ in range(20):
+                one, two, waiting, coming, last = (Caller(n, 0) for n in range(1, 6))
+                send(model, one, two)
+                await asyncio.sleep(0)
+                send(model, waiting)
+                with answers_beside(model, lambda coming=coming: model.submit(coming)):
+                    assert await one.answer() == await two.answer() == 2
+                # As many wait as are answered: it runs with what is there.
+                send(model, last)
+                assert [await caller.answer() for caller in (waiting, coming)] == [2] * 2
+                assert await last.answer() == 1
+
+    run(test(), loop)
+
+
+@contextlib.contextmanager
+def answers_beside(model: Any, act: Callable[[], object]) -> Iterator[None]:
+    """Call ``act`` in the turn of the loop that has the next answer of a model's process, before or after it."""
+    loop = asyncio.get_running_loop()
+    descriptor = os.dup(model._instances[0]._channel._connection.fileno())
+
+    def came() -> None:
+        loop.remove_reader(descriptor)
+        act()
+
+    try:
+        assert select.select([descriptor], [], [], WAIT_S)[0]
+        loop.add_reader(descriptor, came)
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

@@ -9,15 +9,14 @@ from .client_files import RegionError
 from .errors import ErrorCode, FailedError
 from .forms import Form, Forms, aligned
 from .outbound import error_frame
-from .protocol import ALIKE, COUNT, EXECUTE, EXECUTE_ALIKE, EXECUTE_STEPS, IN_REGION, REQUEST
+from .protocol import COUNT, EXECUTE, EXECUTE_ALIKE, EXECUTE_STEPS, IN_REGION, REQUEST
 from .regions import Parts
 from .requests import InferenceRequest, received_request
+from .rows import read_alike
 from .steps import read_steps
 
 if TYPE_CHECKING:
     from .session import Session
-
-_NO_ID = bytearray()
 
 
 class Batch:
@@ -63,7 +62,7 @@ class Batch:
 def read_batch(session: Session, kind: int, number: int, payload: bytearray, forms: Forms) -> Batch | None:
     """The batch that a frame holds, None when it is no batch; ``forms`` are those that were valid when it came."""
     if kind == EXECUTE_ALIKE:
-        batch = _read_alike(session, number, payload, forms)
+        batch = Batch(number, *read_alike(session, payload, forms))
     elif kind == EXECUTE:
         batch = _read_any(session, number, payload, forms)
     elif kind == EXECUTE_STEPS:
@@ -75,20 +74,6 @@ def read_batch(session: Session, kind: int, number: int, payload: bytearray, for
             # From here on its end is noticed, however the model treats it.
             item.get_response_sender()
     return batch
-
-
-def _read_alike(session: Session, number: int, payload: bytearray, forms: Forms) -> Batch:
-    first, count, form_number, id_bytes, _ = ALIKE.unpack_from(payload)
-    form = forms[form_number]
-    begin = aligned(ALIKE.size + id_bytes)
-    ids = payload[ALIKE.size : ALIKE.size + id_bytes].split(b"\0") if id_bytes else [_NO_ID] * count
-    stride, layout = form.stride, form.layout
-    requests = []
-    for index, request_id in enumerate(ids):
-        at = begin + index * stride
-        places = tuple([(payload, at + offset, size) for offset, size in layout])
-        requests.append(received_request(session, first + index, form, places, request_id))
-    return Batch(number, requests, form)
 
 
 def _read_any(session: Session, number: int, payload: bytearray, forms: Forms) -> Batch:

@@ -28,8 +28,9 @@ class Form:
             places come behind those of the inputs.
         outputs: names of the wanted outputs; ``wanted`` has them as a set, None when the form names none.
         parameters_json: the parameters as compact JSON.
-        layout: where each tensor begins among those of one request alike, and its bytes; the tensors of the next
-            request lie ``stride`` bytes further.
+        layout: where each tensor begins among those of one request alike, its bytes, and the strides of its array; the
+            tensors of the next request lie ``stride`` bytes further.
+        indices: where each name is among the tensors.
     """
 
     __slots__ = (
@@ -37,6 +38,7 @@ class Form:
         "decoupled",
         "flags",
         "in_regions",
+        "indices",
         "layout",
         "outputs",
         "parameters_json",
@@ -56,6 +58,7 @@ class Form:
         self.placed: tuple[str, ...] = tuple(content.get("placed", ()))
         self.places = struct.Struct("<" + "IIQQ" * (len(self.tensors) + len(self.placed)))
         self.layout, self.stride = _layout(self.tensors)
+        self.indices = {name: index for index, (name, _, _) in enumerate(self.tensors)}
         self.outputs: tuple[str, ...] = tuple(content.get("outputs", ())) if is_request else ()
         self.wanted: frozenset[str] | None = frozenset(self.outputs) or None
         self.parameters_json = compact_json(content.get("parameters") or {})
@@ -118,13 +121,14 @@ def _tensor_form(entry: Any) -> TensorForm:
     return name, BY_WIRE[wire], tuple(shape)
 
 
-def _layout(tensors: tuple[TensorForm, ...]) -> tuple[tuple[tuple[int, int], ...], int]:
+def _layout(tensors: tuple[TensorForm, ...]) -> tuple[tuple[tuple[int, int, tuple[int, ...]], ...], int]:
     offset, found = 0, []
     for _, datatype, shape in tensors:
-        size = datatype.itemsize
-        for dim in shape:
+        size, strides = datatype.itemsize, []
+        for dim in reversed(shape):
+            strides.append(size)
             size *= dim
-        found.append((offset, size))
+        found.append((offset, size, tuple(reversed(strides))))
         offset += aligned(size)
     return tuple(found), offset
 

@@ -13,10 +13,7 @@ Config = Dict[str, Any]
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
     """The input of that name, None when the request has none."""
-    for tensor in inference_request._tensors():
-        if tensor._name == name:
-            return tensor
-    return None
+    return inference_request._input(name)
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:

@@ -235,6 +235,12 @@ class InferenceRequest:
             inputs = self._inputs = [received(*t, place) for t, place in zip(self._form.tensors, self._places)]
         return inputs or []
 
+    def _input(self, name: str) -> Tensor | None:
+        for tensor in self._tensors():
+            if tensor._name == name:
+                return tensor
+        return None
+
     def _facts(self) -> Form | calls.CallTerms:
         facts = self._form or self._terms
         if facts is None:

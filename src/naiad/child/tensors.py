@@ -164,6 +164,17 @@ def received(name: str, datatype: DataType, shape: tuple[int, ...], place: Place
     return tensor
 
 
+def made_of(name: str, datatype: DataType, shape: tuple[int, ...], array: Array) -> Tensor:
+    """A tensor of that array, which fits the datatype and the shape, and is one row-major block."""
+    tensor = Tensor.__new__(Tensor)
+    tensor._name = name
+    tensor._type = datatype
+    tensor._shape = shape
+    tensor._array = array
+    tensor._raw = tensor._foreign = None
+    return tensor
+
+
 def _of_array(name: str, array: Array, datatype: DataType) -> Tensor:
     if datatype is BF16:
         flat = array.reshape(-1).view(np.uint8)

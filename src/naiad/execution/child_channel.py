@@ -55,7 +55,8 @@ class ChildChannel:
         self._take = take
         self._lost = lost
         self._is_open = True
-        self._view = memoryview(bytearray(RECEIVE_BYTES))
+        self._buffer = bytearray(RECEIVE_BYTES)
+        self._view = memoryview(self._buffer)
         self._rest = bytearray()
         self._unsent: deque[tuple[memoryview, int]] = deque()
         self._descriptors: deque[int] = deque()
@@ -147,30 +148,34 @@ class ChildChannel:
         if not size:
             self._lost()
             return
-        self._rest += self._view[:size]
         try:
-            self._take_frames(self._rest)
+            if self._rest:
+                self._rest += self._view[:size]
+                del self._rest[: self._take_frames(self._rest, len(self._rest))]
+            elif (taken := self._take_frames(self._buffer, size)) < size:
+                # Mostly frames come whole, and nothing is kept.
+                self._rest += self._view[taken:size]
         except Exception:
             # Its memory may be damaged, and nothing that it says from here on means anything.
             logger.exception("%s said what cannot be understood", self._name)
             self.problem = "it wrote to its connection what cannot be understood"
             self._lost()
 
-    def _take_frames(self, rest: bytearray) -> None:
+    def _take_frames(self, received: bytearray, end: int) -> int:
+        """Hand out the frames that are complete; gives back where they end."""
         at = 0
-        while len(rest) - at >= FRAME.size and self._is_open:
-            kind, length, number = FRAME.unpack_from(rest, at)
+        while end - at >= FRAME.size and self._is_open:
+            kind, length, number = FRAME.unpack_from(received, at)
             if kind not in KINDS:
                 # Before waiting for what its length says: that may be gigabytes.
                 raise InternalError(f"a frame of the unknown kind {kind}")
             begin = at + FRAME.size
-            if begin + length > len(rest):
+            if begin + length > end:
                 break
             at = begin + length
             # A copy of its own: outputs are views of it.
-            self._take(kind, number, rest[begin:at])
-        if at:
-            del rest[:at]
+            self._take(kind, number, received[begin:at])
+        return at
 
     def _keep_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:

@@ -40,8 +40,11 @@ class ChildEvents:
 
     def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Take the one response of each request of a batch. The instance gets its next batch before that."""
-        answers = self._answers
         self.child_revived(instance)
+        self._answer(batch, outputs)
+
+    def _answer(self, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+        answers = self._answers
         answered_ns = answers.count(batch)
         answers.respond_each(batch.requests, outputs)
         if answers.tracer is not None:

@@ -87,6 +87,10 @@ class HeldSequenceBatcher:
             self._is_open = len(self.sequences) - backlog >= self._requests and backlog >= self._backlog
         return self._is_open
 
+    def waits_for_more(self, instance: int, answered: int) -> bool:
+        """As ``SequenceBatcher.waits_for_more``."""
+        return self._batcher.waits_for_more(instance, answered)
+
     def drain(self) -> list[InferRequest]:
         """As ``SequenceBatcher.drain``."""
         return self._batcher.drain()

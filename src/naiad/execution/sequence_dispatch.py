@@ -198,6 +198,20 @@ class SequenceDispatcher(Dispatcher):
         self.idle.append(instance)
         self.wake_later()
 
+    def waits_for_more(self, instance: AnyInstance, batch: Batch) -> bool:
+        """Whether the callers of a finished batch get their answers before the instance gets the next one."""
+        steps = batch.steps if isinstance(batch, SequenceBatch) else batch.requests
+        return len(steps) > 1 and self._strategy.waits_for_more(self._number(instance), len(steps))
+
+    def freed_late(self, instance: ProcessInstance) -> None:
+        """An instance can take a batch after the loop's next look at what has come."""
+        self._loop.call_soon(self._loop.call_soon, self._freed_late, instance)
+
+    def _freed_late(self, instance: ProcessInstance) -> None:
+        # Otherwise it died meanwhile, and is free when it comes back.
+        if instance.is_up:
+            self.freed(instance)
+
     def freed(self, instance: AnyInstance) -> None:
         """As ``Dispatcher.freed``; without a request there is nothing to look for."""
         if len(self.sequences):

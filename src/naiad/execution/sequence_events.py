@@ -93,7 +93,11 @@ class SequenceEvents(ChildEvents):
                 if queue.is_stateful:
                     queue.keep_states_of(batch, request, arrays)
                 queue.end(request)
-        super().child_answered(instance, batch, outputs)
+        if queue.waits_for_more(instance, batch):
+            queue.freed_late(instance)
+            self._answer(batch, outputs)
+        else:
+            super().child_answered(instance, batch, outputs)
 
     def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """As ``ChildEvents.child_responded``."""

@@ -47,6 +47,10 @@ class SequenceBatcher(Protocol):
     def due(self, instance: int, now_ns: int) -> tuple[int, int]:
         """What ``take`` would decide, as ``Batcher.due``: how many requests, and when to look again."""
 
+    def waits_for_more(self, instance: int, answered: int) -> bool:
+        """Whether requests should be given time to come before ``take``: those of the ``answered`` sequences whose
+        requests have just run, and whose callers may send the next ones at once."""
+
     def drain(self) -> list[InferRequest]:
         """End all sequences; gives back the requests that did not run yet."""
 
@@ -59,7 +63,7 @@ class DirectBatcher:
 
     A batch goes from the first slot to the last one that has a sequence. Slots without a request that fits get an empty
     row. It is sent at once, unless both a delay and a utilisation are set: then when so many of its slots are ready, or
-    when the oldest of them has waited for that long.
+    when the oldest of them has waited for that long. ``waits_for_more`` is asked before an instance counts as idle.
     """
 
     __slots__ = ("_delay_ns", "_slots", "_utilization", "sequences")
@@ -83,6 +87,12 @@ class DirectBatcher:
             return 0, wake_ns
         return len(ready), 0
 
+    def waits_for_more(self, instance: int, answered: int) -> bool:
+        # A row without a request costs nearly as much as one with: most of them would be without. As many as were
+        # answered are enough, then two groups of callers take turns, and the instance is never idle.
+        row = self.sequences.row(instance)
+        return 0 < sum([1 for s in row if s is not None and s.running is None and s.waiting]) < answered
+
     def drain(self) -> list[InferRequest]:
         return self.sequences.drain()
 
@@ -98,7 +108,15 @@ class DirectBatcher:
         shape = (min(ready, key=_queued_ns) if len(ready) > 1 else ready[0]).terms.shape_key
         last = taken[-1].slot
         count = len(row) if last is None else last.index + 1
-        return SequenceDecision([self._row_of(index, row[index], shape) for index in range(count)])
+        rows = []
+        for index in range(count):
+            sequence = row[index]
+            request = None
+            if sequence is not None and sequence.waiting and sequence.running is None:
+                request = sequence.waiting[0]
+                request = self.sequences.hand_out(sequence) if request.terms.shape_key == shape else None
+            rows.append(Row(index, request, sequence))
+        return SequenceDecision(rows)
 
     def _wake_ns(self, ready: list[InferRequest], now_ns: int) -> int:
         """Until when requests that could run wait for others, 0 when they wait no longer."""
@@ -106,13 +124,6 @@ class DirectBatcher:
             return 0
         late_ns = min(map(_queued_ns, ready)) + self._delay_ns
         return late_ns if now_ns < late_ns else 0
-
-    def _row_of(self, index: int, sequence: Sequence | None, shape: object) -> Row:
-        if sequence is None or not sequence.waiting or sequence.running is not None:
-            return Row(index, None, sequence)
-        if sequence.waiting[0].terms.shape_key != shape:
-            return Row(index, None, sequence)
-        return Row(index, self.sequences.hand_out(sequence), sequence)
 
 
 class OldestBatcher:
@@ -154,6 +165,10 @@ class OldestBatcher:
         if wake_ns and self._delay_ns and self._is_whole(instance, now_ns):
             return queue.due(wake_ns)
         return count, wake_ns
+
+    def waits_for_more(self, instance: int, answered: int) -> bool:
+        # Its delay says how long requests wait for each other.
+        return False
 
     def drain(self) -> list[InferRequest]:
         for queue in self._queues:

@@ -79,6 +79,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_alone",
         "_body",
         "_buffer",
         "_decoder",
@@ -107,6 +108,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._service = service
         self._known = service.memo.known
         self._last = _REFUSED_HEAD
+        # The last head that came without its body.
+        self._alone: RequestHead | None = None
         self._buffer = service.receive_buffer()
         self._view = memoryview(self._buffer)
         self._target = self._view
@@ -144,7 +147,10 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._state:
-            self._receive_slowly(nbytes)
+            if self._state == _SMALL_BODY:
+                self._receive_small_body(nbytes)
+            else:
+                self._receive_slowly(nbytes)
             return
         # The usual case: one request with the same head as the one before it on this connection.
         head = self._last
@@ -156,6 +162,14 @@ class HttpConnection(asyncio.BufferedProtocol):
                 head.handler(exchange, buffer[len(head.raw) : nbytes])
             except Exception:
                 self._handler_failed(exchange)
+        elif (
+            head is self._alone
+            and nbytes == len(head.raw)
+            and not self.pending
+            and not self.halted
+            and buffer.startswith(head.raw)
+        ):
+            self._expect_small_body(head)
         else:
             self._read_requests(buffer, 0, 0, nbytes)
 
@@ -339,8 +353,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             if head.expect_continue:
                 self._pass_interim()
             elif not head.chunked and length <= SMALL_BODY_BYTES:
-                # Many clients send head and body one right after the other: it comes whole, and needs no memory yet.
-                self._enter(_SMALL_BODY)
+                # The next request will most likely come likewise. A long head is not kept.
+                self._alone = head if head is self._last else None
+                self._expect_small_body(head)
                 return size
         with memoryview(buffer) as whole, whole[position:size] as data:
             if head.chunked:
@@ -349,6 +364,15 @@ class HttpConnection(asyncio.BufferedProtocol):
                 return position + self._feed(data)
             self._start_body(length, data)
         return size
+
+    def _expect_small_body(self, head: RequestHead) -> None:
+        """Wait for the body of a head that came alone.
+
+        Many clients send the one right after the other: it comes whole, and needs no memory yet.
+        """
+        self._head = head
+        self._state = _SMALL_BODY
+        self._wait(self._body_grace_s())
 
     def _start_body(self, length: int, data: memoryview) -> None:
         try:
@@ -385,9 +409,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _receive_slowly(self, nbytes: int) -> None:
         state = self._state
-        if state == _SMALL_BODY:
-            self._receive_small_body(nbytes)
-        elif state == _BODY:
+        if state == _BODY:
             self._receive_body(nbytes)
         elif state == _PARTIAL:
             self._rest += self._view[:nbytes]
@@ -399,6 +421,13 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _receive_small_body(self, nbytes: int) -> None:
         head, buffer = self._head, self._buffer
+        if nbytes == head.content_length and head.keep_alive and not self.halted:
+            # Nothing was begun that would have to end.
+            self._head = _REFUSED_HEAD
+            self._state = _HEADS
+            self._wait(self._service.limits.idle_s)
+            self._dispatch(head, buffer[:nbytes])
+            return
         self._end_body()
         if nbytes == head.content_length:
             self._dispatch(head, buffer[:nbytes])
