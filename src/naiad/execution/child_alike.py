@@ -5,13 +5,18 @@ They are described once, and all elements are put together in one step.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from naiad.child.forms import PADDING, aligned
 from naiad.child.protocol import ALIGNMENT, ALIKE, EXECUTE_ALIKE, FRAME, SEGMENT_BYTES
 from naiad.config.spec import ModelSpec
 from naiad.request import InferRequest
+
+_BEGIN: Final = aligned(ALIKE.size)
+_HEAD: Final = struct.Struct(f"{FRAME.format}{ALIKE.format[1:]}{_BEGIN - ALIKE.size}x")
+"""All that comes before the data of requests without ids."""
 
 
 class AlikeForm:
@@ -37,22 +42,28 @@ class AlikeForm:
         None when it cannot be written like this: an id has a zero byte, or an array is not one row-major block.
         """
         count = len(requests)
-        said = said_ids(requests)
+        # Many batches have one request, and few requests an id.
+        said = b"" if count == 1 and not requests[0].id else said_ids(requests)
         if said is None:
             return None
-        begin = aligned(ALIKE.size + len(said))
         data_bytes = count * self._stride
-        pieces: list[Any] = [
-            FRAME.pack(EXECUTE_ALIKE, begin + data_bytes, batch),
-            ALIKE.pack(first, count, self._number, len(said), 0),
-            said,
-            PADDING[begin - ALIKE.size - len(said)],
-        ]
-        if self._only is not None:
-            name = self._only
-            pieces += [request.inputs[name] for request in requests]
+        if said:
+            begin = aligned(ALIKE.size + len(said))
+            pieces: list[Any] = [
+                FRAME.pack(EXECUTE_ALIKE, begin + data_bytes, batch),
+                ALIKE.pack(first, count, self._number, len(said), 0),
+                said,
+                PADDING[begin - ALIKE.size - len(said)],
+            ]
         else:
+            begin = _BEGIN
+            pieces = [_HEAD.pack(EXECUTE_ALIKE, begin + data_bytes, batch, first, count, self._number, 0, 0)]
+        if (name := self._only) is None:
             pieces += [p for r in requests for name, gap in self._tensors for p in (r.inputs[name], gap)]
+        elif count == 1:
+            pieces.append(requests[0].inputs[name])
+        else:
+            pieces += [request.inputs[name] for request in requests]
         return joined(pieces, FRAME.size + begin + data_bytes)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from naiad.child.protocol import DROP_SEGMENT, FORM, FRAME, READY, RESPONSES_ALIKE
 from naiad.errors import InternalError
+from naiad.execution.turn_end import turn_end_of
 
 logger = logging.getLogger("naiad")
 
@@ -52,11 +53,13 @@ class ChildChannel:
         self._name = name
         self._connection = connection
         self._loop = loop
+        self._turn_end = turn_end_of(loop)
         self._take = take
         self._lost = lost
         self._is_open = True
         self._buffer = bytearray(RECEIVE_BYTES)
         self._view = memoryview(self._buffer)
+        # What came of a frame that is not there as a whole.
         self._rest = bytearray()
         self._unsent: deque[tuple[memoryview, int]] = deque()
         self._descriptors: deque[int] = deque()
@@ -94,7 +97,18 @@ class ChildChannel:
         if not self._is_open:
             _close(descriptor)
             return
-        view = memoryview(data)
+        sent = 0
+        if descriptor < 0 and not self._unsent:
+            # Nearly always all of it goes at once.
+            try:
+                sent = self._connection.send(data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                return
+            if sent == len(data):
+                return
+        view = memoryview(data)[sent:]
         if not self._unsent:
             view, descriptor = self._send_now(view, descriptor)
         if len(view):
@@ -148,21 +162,23 @@ class ChildChannel:
         if not size:
             self._lost()
             return
+        due = self._turn_end.begin()
         try:
             if self._rest:
                 self._rest += self._view[:size]
-                del self._rest[: self._take_frames(self._rest, len(self._rest))]
-            elif (taken := self._take_frames(self._buffer, size)) < size:
-                # Mostly frames come whole, and nothing is kept.
-                self._rest += self._view[taken:size]
+                self._take_frames(self._rest, len(self._rest))
+            else:
+                self._take_frames(self._buffer, size)
         except Exception:
             # Its memory may be damaged, and nothing that it says from here on means anything.
             logger.exception("%s said what cannot be understood", self._name)
             self.problem = "it wrote to its connection what cannot be understood"
             self._lost()
+        finally:
+            self._turn_end.end(self._loop, due)
 
-    def _take_frames(self, received: bytearray, end: int) -> int:
-        """Hand out the frames that are complete; gives back where they end."""
+    def _take_frames(self, received: bytearray, end: int) -> None:
+        """Take the frames that are whole in ``received[:end]``, and keep what is left."""
         at = 0
         while end - at >= FRAME.size and self._is_open:
             kind, length, number = FRAME.unpack_from(received, at)
@@ -175,7 +191,10 @@ class ChildChannel:
             at = begin + length
             # A copy of its own: outputs are views of it.
             self._take(kind, number, received[begin:at])
-        return at
+        if received is self._rest:
+            del received[:at]
+        elif at < end:
+            self._rest += received[at:end]
 
     def _keep_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:

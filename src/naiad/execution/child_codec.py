@@ -243,6 +243,20 @@ class ResponseForm(NamedTuple):
     fits: bool
 
 
+class AlikeLayout(NamedTuple):
+    """Where responses alike of a form have their outputs.
+
+    Attributes:
+        stride: how many bytes each of them takes.
+        outputs: those that the model has, with datatype, shape, and offset and size in the first response.
+        form: theirs.
+    """
+
+    stride: int
+    outputs: Sequence[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]
+    form: ResponseForm
+
+
 class Response(NamedTuple):
     """One response of a child. ``outputs`` None: there is none, only the end or an error.
 
@@ -275,6 +289,7 @@ class ResponseReader:
         self._open = open_segment
         self._misfits = Misfits(spec)
         self._forms: dict[int, ResponseForm] = {0: ResponseForm((), NO_PARAMETERS, True)}
+        self._alike: dict[int, AlikeLayout] = {}
         # What the one response of a batch is behind the number of its request, and its outputs, all in regions.
         self._placed: dict[bytes, Mapping[str, Array]] = {}
 
@@ -293,6 +308,7 @@ class ResponseReader:
             fits = fits and (known is None or known.dtype is dtype)
         parameters = described.get("parameters") or NO_PARAMETERS
         self._forms[number] = ResponseForm(outputs, parameters, fits and not parameters)
+        self._alike.pop(number, None)
 
     def _for_clients(self, name: str, shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
         """The shape after the configuration's ``reshape``; the model's own where that does not fit."""
@@ -305,6 +321,7 @@ class ResponseReader:
     def forget(self) -> None:
         """All forms are void."""
         self._forms = {0: self._forms[0]}
+        self._alike.clear()
         self._placed.clear()
 
     def read(self, payload: bytearray, came_ns: int = 0) -> list[Response]:
@@ -336,24 +353,32 @@ class ResponseReader:
     def read_alike(self, payload: bytearray) -> list[Mapping[str, Array]]:
         """The outputs of each request of the batch that a ``RESPONSES_ALIKE`` frame answers."""
         count, form_number = COUNT.unpack_from(payload)
-        form = self._forms[form_number]
-        offset, columns = ALIGNMENT, []
-        sizes = [elements * dtype.itemsize for _, dtype, _, elements in form.outputs]
-        stride = sum(map(aligned, sizes))
+        stride, outputs, form = self._alike.get(form_number) or self._lay_out(form_number)
         if len(payload) != ALIGNMENT + count * stride:
             raise ValueError(
                 f"{count} responses alike have {len(payload)} bytes, {ALIGNMENT} and {stride} each expected"
             )
-        for (name, dtype, shape, _), size in zip(form.outputs, sizes, strict=True):
-            if name in self._spec.outputs:
-                columns.append((name, _column(payload, count, dtype, shape, offset, size, stride)))
-            offset += aligned(size)
-        if len(columns) == 1:
-            name, arrays = columns[0]
-            found: list[Mapping[str, Array]] = [{name: array} for array in arrays]
+        found: list[Mapping[str, Array]]
+        if count == 1:
+            found = [{name: np.ndarray(shape, dtype, payload, offset) for name, dtype, shape, offset, _ in outputs}]
+        elif len(outputs) == 1:
+            name, dtype, shape, offset, size = outputs[0]
+            found = [{name: array} for array in _column(payload, count, stride, dtype, shape, offset, size)]
         else:
+            columns = [(output[0], _column(payload, count, stride, *output[1:])) for output in outputs]
             found = [{name: arrays[i] for name, arrays in columns} for i in range(count)]
         return found if form.fits else [Outputs(arrays, form.parameters) for arrays in found]
+
+    def _lay_out(self, form_number: int) -> AlikeLayout:
+        form = self._forms[form_number]
+        offset, outputs = ALIGNMENT, []
+        for name, dtype, shape, elements in form.outputs:
+            size = elements * dtype.itemsize
+            if name in self._spec.outputs:
+                outputs.append((name, dtype.numpy, shape, offset, size))
+            offset += aligned(size)
+        layout = self._alike[form_number] = AlikeLayout(offset - ALIGNMENT, outputs, form)
+        return layout
 
     def _read(self, payload: bytearray, count: int, at: int, came_ns: int) -> list[Response]:
         found: list[_Described] = []
@@ -406,13 +431,13 @@ def _inside(payload: bytearray, offset: int, size: int) -> Array:
 
 
 def _column(
-    payload: bytearray, count: int, dtype: DataType, shape: tuple[int, ...], offset: int, size: int, stride: int
+    payload: bytearray, count: int, stride: int, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, size: int
 ) -> Sequence[Array]:
     """One output of each of ``count`` responses, which lie ``stride`` bytes apart."""
     if size == stride and shape:
         # Views of one array are quicker to make than arrays.
-        return list(np.ndarray((count, *shape), dtype.numpy, payload, offset))
-    return [np.ndarray(shape, dtype.numpy, payload, offset + i * stride) for i in range(count)]
+        return list(np.ndarray((count, *shape), dtype, payload, offset))
+    return [np.ndarray(shape, dtype, payload, offset + i * stride) for i in range(count)]
 
 
 def _tensor(raw: Array, name: str, dtype: DataType, shape: tuple[int, ...], elements: int, model: str) -> Array:

@@ -26,6 +26,7 @@ from naiad.execution.regrouping import Place
 from naiad.execution.stepped import SteppedInstance
 from naiad.execution.thread import InstanceThread
 from naiad.execution.timer import LoopTimer
+from naiad.execution.turn_end import turn_end_of
 from naiad.execution.waiting_time import WaitingTime
 from naiad.request import InferRequest
 from naiad.scheduling.batch import Batcher, DynamicBatcher, SingleBatcher
@@ -58,6 +59,7 @@ class Dispatcher:
     ) -> None:
         self._spec = spec
         self._loop = loop
+        self._turn_end = turn_end_of(loop)
         self._answers = answers
         self.policies = PolicyQueue(spec.queue) if spec.queue is not None else None
         self._waiting_time: WaitingTime | None = None
@@ -118,7 +120,7 @@ class Dispatcher:
         """A request came while an instance was idle and no turn was set."""
         if self.batches:
             self.turn_is_set = True
-            self._loop.call_soon(self.turn)
+            self._turn_end.call(self._loop, self.turn)
         else:
             # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
             self.turn()

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from naiad.errors import NaiadError
+from naiad.execution.turn_end import turn_end_of
 from naiad.frontends.grpc.admission import admitted
 from naiad.frontends.grpc.h2_call import H2Call, Route
 from naiad.frontends.grpc.keepalive import PING, Keepalive
@@ -65,6 +66,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_pumped",
         "_stalled_s",
         "_transport",
+        "_turn_end",
         "_unsent",
         "_wakes",
         "_write",
@@ -117,6 +119,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._write = self._transport.write
         self._loop = asyncio.get_running_loop()
+        self._turn_end = turn_end_of(self._loop)
         connections = self.service.connections
         connections.add(self)
         if self.service.draining:
@@ -196,7 +199,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """There is something to write, and nobody is reading."""
         if not self._wakes:
             self._wakes = True
-            self._loop.call_soon(self._flush)
+            self._turn_end.call(self._loop, self._flush)
 
     def _flush(self) -> None:
         """Write what is due, as far as the peer takes it."""
