@@ -379,6 +379,9 @@ class ModelMemory:
     async def _share(self, entry: ModelEntry) -> None:
         """A model may have come into a process that others are in: each holds a part of it from now on."""
         mine = {pid for model in entry.loaded() for pid in model.process_ids}
+        if not mine:
+            # Looking at thousands of other models holds the loop up.
+            return
         others = [
             other
             for other in self._entries.values()
