@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
@@ -95,6 +96,7 @@ class Demand:
         self._waiting: dict[str, dict[Waiting, None]] = {}
         self._loading: set[str] = set()
         self._bytes = 0
+        self._callers: Counter[str] = Counter()
         self._withheld: set[str] = set()
         self._failed: dict[str, tuple[float, NaiadError]] = {}
 
@@ -110,10 +112,12 @@ class Demand:
 
     def holds(self, name: str) -> bool:
         """Requests wait for a model, or a call that it made waits: it must not go before these are over."""
-        return name in self._waiting or bool(self.called_by(name))
+        return name in self._waiting or name in self._callers
 
     def called_by(self, name: str) -> list[str]:
         """The models that calls of a model wait for."""
+        if name not in self._callers:
+            return []
         return [called for called, found in self._waiting.items() if any(w.caller == name for w in found)]
 
     def withhold(self, name: str) -> None:
@@ -150,6 +154,8 @@ class Demand:
         waiting = Waiting(self, name, size, go_on, timer, caller)
         self._waiting.setdefault(name, {})[waiting] = None
         self._bytes += size
+        if caller:
+            self._callers[caller] += 1
         self._load(name)
         return waiting
 
@@ -160,6 +166,8 @@ class Demand:
             return
         del found[waiting]
         self._bytes -= waiting.size
+        if waiting.caller:
+            self._callers -= Counter((waiting.caller,))
         if not found:
             del self._waiting[name]
 

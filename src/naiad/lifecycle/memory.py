@@ -261,7 +261,7 @@ class ModelMemory:
                 continue
             waits = evicts and (victims is not None or self._may_change(entry))
             if self._is_closed or not waits or asyncio.get_running_loop().time() > deadline:
-                raise self._no_room(entry, need, free)
+                raise self._no_room(entry, need, free, evicts)
             await asyncio.sleep(LOOK_S)
 
     def _may_change(self, entry: ModelEntry) -> bool:
@@ -289,9 +289,10 @@ class ModelMemory:
         """A model must not go now. A load of it that waits for room itself does not mind."""
         return self._stays.is_needed(name) or (self._stays.is_under_way(name) and name not in self._asking)
 
-    def _no_room(self, entry: ModelEntry, need: int, free: int) -> NaiadError:
+    def _no_room(self, entry: ModelEntry, need: int, free: int, evicts: bool) -> NaiadError:
         pinned = sum(entry_bytes(other) for other in self._entries.values() if is_pinned(other))
-        waiting = [f"'{name}'" for name in self._held_beside(entry) if self._waits_for_load(name, entry)]
+        held = self._held_beside(entry) if evicts else []
+        waiting = [f"'{name}'" for name in held if self._waits_for_load(name, entry)]
         circle = f". What would have to go waits for this load, or for one behind it: {', '.join(waiting[:MAX_NAMED])}"
         return UnavailableError(
             f"there is no room for model '{entry.name}': it takes {need} bytes, {max(0, free)} of the "
