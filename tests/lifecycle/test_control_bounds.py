@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from pathlib import Path
 
@@ -12,13 +13,16 @@ from execution.models import until
 from frontends.http_application import run
 from lifecycle.explicit_house import AS_JSON, CONFIG, House, answered, caller, parameter, play
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
-from naiad.lifecycle import brought
+from naiad.lifecycle import brought, strays
 from naiad.lifecycle.entries import MAX_GONE
 from naiad.lifecycle.manager import MAX_UNLOADING
+from naiad.lifecycle.memory import MemorySettings
 from naiad.lifecycle.names import Names
 from naiad.lifecycle.strays import MAX_STRAYS
 from naiad.repository.catalog import Catalog
-from naiad.repository.overrides import Overrides
+from naiad.repository.overrides import NO_OVERRIDES, Overrides
+
+GB = 1 << 30
 
 
 def test_what_is_left_of_names_that_callers_choose_is_bounded(tmp_path: Path) -> None:
@@ -117,3 +121,74 @@ def test_any_number_of_listings_takes_one_thread(tmp_path: Path) -> None:
         assert names.known == {"early", "late"}
 
     run(test())
+
+
+def test_what_is_remembered_of_ensembles_that_callers_make_up_is_bounded(tmp_path: Path) -> None:
+    config = """{"platform": "ensemble", "max_batch_size": 1,
+        "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [1]}],
+        "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [1]}],
+        "ensemble_scheduling": {"step": [{"model_name": "nobody", "model_version": -1,
+            "input_map": {"INPUT0": "INPUT0"}, "output_map": {"OUTPUT0": "OUTPUT0"}}]}}"""
+
+    async def scenario(found: House) -> None:
+        for number in range(MAX_STRAYS + 20):
+            with pytest.raises(NaiadError, match="nobody"):
+                await found.manager.load_model(f"m{number}", Overrides(config, {"file:1/x": b""}))
+        assert len(found.manager.entries) == MAX_STRAYS
+        assert len(found.manager._ensembles._lacking) <= MAX_STRAYS + 1
+
+    play(tmp_path, scenario)
+
+
+def test_a_name_is_not_forgotten_while_its_load_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strays, "MAX_STRAYS", 4)
+    config = (AS_JSON % 1)[:-1] + f', "parameters": {{"memory.bytes": {{"string_value": "{60 * GB}"}}}}}}'
+    wrong = Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
+
+    async def scenario(found: House) -> None:
+        found.write("slow", CONFIG + parameter("memory.bytes", 60 * GB) + parameter("execute_delay_ms", 700))
+        found.write("first", CONFIG + parameter("memory.bytes", 60 * GB))
+        await found.manager.load_model("slow")
+        with pytest.raises(NaiadError):
+            await found.manager.load_model("made up", wrong)
+        one = caller()
+        found.engine.find("slow", None).submit(one)
+        # The first waits for the memory of the slow one, and all others in line behind it.
+        loads = []
+        right = Overrides(config, {"file:1/x": b""})
+        for name, brought_with in [("first", NO_OVERRIDES), *((f"m{n}", wrong) for n in range(8)), ("made up", right)]:
+            loads.append(asyncio.ensure_future(found.manager.load_model(name, brought_with)))
+            await until(lambda name=name: name in found.manager.memory._asking)
+        found_errors = await asyncio.wait_for(asyncio.gather(*loads, return_exceptions=True), 10)
+        assert [error is None for error in found_errors] == [True, *([False] * 8), True]
+        await answered(one)
+        two = caller()
+        found.engine.find("made up", None).submit(two)
+        await answered(two)
+
+    play(tmp_path, scenario, memory=MemorySettings(budget_bytes=100 * GB))
+
+
+def test_models_that_left_the_repository_are_forgotten_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strays, "MAX_STRAYS", 4)
+
+    async def refresh(found: House) -> None:
+        listed = asyncio.Event()
+        found.manager.begin_listing(lambda error: listed.set())
+        await listed.wait()
+
+    async def scenario(found: House) -> None:
+        for number in range(12):
+            found.write(f"m{number}")
+            await refresh(found)
+            await found.manager.load_model(f"m{number}")
+            await found.manager.unload_model(f"m{number}")
+            await until(lambda: not found.manager._retirements.models)
+            shutil.rmtree(found.repository / f"m{number}")
+            await refresh(found)
+        # The last one was in the repository when it was unloaded.
+        assert len(found.manager.entries) <= 5
+
+    play(tmp_path, scenario)

@@ -13,6 +13,7 @@ import pytest
 
 from execution.models import Caller, until
 from frontends.http_application import identity_config, load_repository, run, serving, write_look_up, write_model
+from lifecycle.explicit_house import House, play
 from naiad.backends import registry
 from naiad.backends.base import Instance
 from naiad.backends.builtin.identity import IdentityBackend
@@ -241,3 +242,22 @@ def test_nothing_to_wait_for_needs_no_time(tmp_path: Path) -> None:
 def test_cores_are_counted_or_given() -> None:
     assert LoadSettings(settings, cores=3).usable_cores == 3
     assert LoadSettings(settings).usable_cores >= 1
+
+
+def test_the_end_comes_while_a_version_is_loaded_beside_another_that_did_not_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "naiad")
+
+    async def scenario(found: House) -> None:
+        found.write("m", slow(0.4, creation=True) + "version_policy { all {} }", (1, 2))
+        await found.manager.load_model("m")
+        (found.repository / "m" / "2" / "weights").write_text("others")
+        loading = asyncio.ensure_future(found.manager.load_model("m"))
+        await until(lambda: caplog.text.count("loading: m:2") == 2)
+        assert await found.manager.unload_all(10)
+        await asyncio.wait_for(loading, 1)
+        assert caplog.text.count("loading: m:1") == 1
+        assert states(found.manager) == {"m": {1: "UNAVAILABLE", 2: "UNAVAILABLE"}}
+
+    play(tmp_path, scenario)

@@ -270,6 +270,35 @@ def test_a_model_that_is_being_copied_is_loaded_once_it_lies_still(tmp_path: Pat
     run(scenario())
 
 
+def test_a_load_that_waits_for_files_to_lie_still_is_given_up_when_its_model_is_unloaded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path, memory=MemorySettings(demand_s=30)) as found:
+            found.write("m", CONFIG)
+            found.manager.names.known = frozenset({"m"})
+            file, begun, ended = found.repository / "m" / "1" / "weights", threading.Event(), threading.Event()
+
+            def copy() -> None:
+                while not ended.wait(0.05):
+                    file.write_bytes(b"more")
+                    begun.set()
+
+            thread = threading.Thread(target=copy)
+            thread.start()
+            try:
+                await until(begun.is_set)
+                told: asyncio.Future[NaiadError | None] = asyncio.get_running_loop().create_future()
+                assert found.engine.demand is not None
+                found.engine.demand.wait("m", 4, told.set_result)
+                await until(lambda: found.manager.is_under_way("m"))
+                await asyncio.wait_for(found.manager.unload_model("m"), WAIT_S)
+                assert "was given up: the model is to be unloaded" in str(await asyncio.wait_for(told, WAIT_S))
+            finally:
+                ended.set()
+                thread.join()
+
+    run(scenario())
+
+
 class Loader:
     """Loads when it is told to."""
 
@@ -303,5 +332,51 @@ def test_waiting_is_bounded_in_number_and_in_bytes_and_leaves_nothing() -> None:
         assert demand.waiting == 0
         assert not demand.holds("m")
         assert all("was not loaded within 0.05 s" in str(error) for error in told)
+
+    run(scenario())
+
+
+def test_a_load_that_waits_for_room_is_given_up_when_its_model_is_unloaded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path, memory=MemorySettings(budget_bytes=100 * GB)) as found:
+            found.write("slow", sized(60, parameter("execute_delay_ms", 1500)))
+            for name in ("first", "second"):
+                found.write(name, sized(60))
+            await found.manager.load_model("slow")
+            one = caller()
+            found.engine.find("slow", "").submit(one)
+            # One waits for the memory, and one in line for its turn.
+            loads = []
+            for name in ("first", "second"):
+                loads.append(asyncio.ensure_future(found.manager.load_model(name)))
+                await until(lambda name=name: name in found.manager.memory._asking)
+            for name, loading in zip(("second", "first"), reversed(loads), strict=True):
+                await asyncio.wait_for(found.manager.unload_model(name), WAIT_S)
+                with pytest.raises(ModelLoadError, match=f"model '{name}' was given up: the model is to be unloaded"):
+                    await loading
+            assert not one.answers
+            await answered(one)
+
+    run(scenario())
+
+
+def test_a_model_that_goes_while_it_waits_to_change_in_place_is_loaded(tmp_path: Path) -> None:
+    """Another load takes its memory while it is in line; what it answers is true."""
+
+    async def load(found: House, name: str) -> None:
+        await found.manager.load_model(name)
+        assert name in ready(found)
+
+    async def scenario() -> None:
+        async with house(tmp_path, memory=MemorySettings(budget_bytes=100 * GB)) as found:
+            groups = "instance_group { count: %d kind: KIND_CPU }"
+            found.write("grows", sized(60, groups % 1))
+            found.write("large", sized(100))
+            await found.manager.load_model("grows")
+            for count in range(2, 12):
+                found.write("grows", sized(60, groups % count))
+                await asyncio.wait_for(asyncio.gather(load(found, "grows"), load(found, "large")), 2 * WAIT_S)
+                await load(found, "grows")
+                assert found.engine.find("grows", None).spec.instance_count == count
 
     run(scenario())

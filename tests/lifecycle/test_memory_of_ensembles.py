@@ -114,3 +114,20 @@ def test_a_large_load_that_came_first_does_not_stand_in_the_way_of_what_it_waits
             await asyncio.wait_for(asyncio.gather(loading, *others), WAIT_S)
 
     run(scenario())
+
+
+def test_one_that_waits_for_its_turn_is_not_waited_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path, memory=MemorySettings(budget_bytes=100 * GB)) as found:
+            write(found, {"a": 60, "b": 60}, {"ab": ("a", "b")}, parameter("creation_delay_sec", 0.3))
+            write(found, {"c": 10}, {"c1": ("c",)})
+            failing = asyncio.ensure_future(found.manager.load_model("ab"))
+            while not found.manager._ensembles.together.holds("a"):
+                await asyncio.sleep(0.001)
+            waiting = asyncio.ensure_future(found.manager.load_model("c1"))
+            with pytest.raises(NaiadError, match=r"depends on 'b' .*|there is no room for model 'b'"):
+                await asyncio.wait_for(failing, WAIT_S)
+            await asyncio.wait_for(waiting, WAIT_S)
+            assert {"c", "c1"} <= ready(found)
+
+    run(scenario())

@@ -116,6 +116,30 @@ def test_those_that_wait_are_bounded() -> None:
     run(test())
 
 
+def test_those_that_nobody_asked_for_are_not_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("naiad.lifecycle.operations.MAX_TOGETHER", 3)
+
+    async def test() -> None:
+        operations, go = Operations(), asyncio.Event()
+
+        async def own(name: str) -> None:
+            async with operations.turn(name, is_asked=False):
+                await go.wait()
+
+        tasks = await settle(*(own("m") for _ in range(2 * MAX_WAITING)), *(own(f"m{number}") for number in range(8)))
+        with pytest.raises(UnavailableError, match=f"{2 * MAX_WAITING} operations on model 'm' and 0 on all"):
+            await hold(operations, "m", go, [], "late")
+        # They take nobody's place either.
+        asked = await settle(*(hold(operations, f"other{number}", go, [], "x") for number in range(3)))
+        with pytest.raises(UnavailableError, match="and 3 on all models"):
+            await hold(operations, "one more", go, [], "x")
+        go.set()
+        await asyncio.gather(*tasks, *asked)
+        assert await operations.wait_idle(0.0)
+
+    run(test())
+
+
 def test_after_the_end_none_begins() -> None:
     async def test() -> None:
         operations, go, order = Operations(), asyncio.Event(), list[str]()

@@ -114,3 +114,25 @@ def test_a_model_that_somebody_unloaded_is_not_called(tmp_path: Path) -> None:
         answer = server.infer("outer", PYTHON)
         assert answer.status == 500
         assert "Error when running inference: " in answer.error
+
+
+def test_of_two_callers_that_have_each_others_room_one_is_refused_at_once(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    for caller, called in (("left", "one"), ("right", "two")):
+        calling(models, caller, called, taking(40))
+        write_python(models, called, 1, more=taking(50))
+    with (
+        server_of(
+            tmp_path,
+            EXPLICIT,
+            *("--model-memory-budget", 100 << 30, "--load-on-demand-secs", 300),
+            *("--load-model=left", "--load-model=right"),
+        ) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        asked = [pool.submit(server.infer, name, PYTHON) for name in ("left", "right")]
+        refused, answered = sorted((one.result(30) for one in asked), key=lambda answer: -answer.status)
+        assert (refused.status, answered.status) == (500, 200), (refused.error, answered.error)
+        assert "What would have to go waits for this load, or for one behind it: " in refused.error
+        # The one that was answered has made room for its model of the other one.
+        assert ready(server) in ({"left", "one"}, {"right", "two"})

@@ -104,9 +104,9 @@ class Engine:
         self.routes = RouteControl(manager)
         self.demand = manager.demand
         self.memory = manager.memory
-        manager.models = self
-        manager.on_unloading = self._let_go
-        manager.on_serving = self._trace
+        manager.versions.models = self
+        manager.versions.on_unloading = self._let_go
+        manager.versions.on_serving = self._trace
         self._tracing = tracing or Tracing()
         self._tracing.when_changed = self._trace_all
 

@@ -82,7 +82,7 @@ class RouteControl:
         return entry
 
     def _routing(self, entry: ModelEntry) -> Routing:
-        return self._manager.routing(entry)
+        return self._manager.versions.routing(entry)
 
 
 def _promoted(name: str, routes: Routes, options: Mapping[str, Any]) -> Routes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from naiad.execution.serving import ServingModel
     from naiad.lifecycle.asking import Asker
     from naiad.lifecycle.candidate import Candidate
+    from naiad.lifecycle.keys import Keys
     from naiad.lifecycle.loading import LoadSettings
     from naiad.telemetry.custom_metrics import CustomMetrics
 
@@ -54,9 +55,6 @@ class Owner(Protocol):
     """The manager, as ensembles need it."""
 
     entries: dict[str, ModelEntry]
-
-    def member_key(self, name: str) -> str:
-        """What a model is known by that an ensemble names."""
 
     def is_under_way(self, name: str) -> bool:
         """An operation on a model runs or waits."""
@@ -87,6 +85,7 @@ class Ensembles:
 
     Args:
         owner: the manager.
+        keys: what the models are known by that ensembles name.
         settings: how models are loaded.
         in_turn: one is loaded after the other.
 
@@ -94,9 +93,10 @@ class Ensembles:
         together: what stays while they are loaded.
     """
 
-    def __init__(self, owner: Owner, settings: LoadSettings, in_turn: bool = False) -> None:
+    def __init__(self, owner: Owner, keys: Keys, settings: LoadSettings, in_turn: bool = False) -> None:
         self.together = Together(in_turn, self.members_within)
         self._owner = owner
+        self._keys = keys
         self._settings = settings
         # All that have requests, also those on their way out.
         self._all: WeakSet[EnsembleModel] = WeakSet()
@@ -107,7 +107,7 @@ class Ensembles:
         # Models that were loaded for an ensemble, and that nobody asked for otherwise.
         self._brought: set[str] = set()
         self._is_looking = False
-        self._loads: set[asyncio.Task[None]] = set()
+        self._loads: dict[asyncio.Task[None], str] = {}
 
     # Loading
 
@@ -130,7 +130,7 @@ class Ensembles:
             if asker.permit is not None:
                 # What it waits for may need the permit.
                 asker.permit.give_back()
-            async with self.together.holding(name, map(self._owner.member_key, members)):
+            async with self.together.holding(name, map(self._keys.one_seen, members)):
                 failures = await self._bring_all(name, members, asker)
                 model = self._make(name, version, spec, written, models, metrics, failures)
         config.model_transaction_policy.decoupled = model.spec.decoupled
@@ -154,7 +154,7 @@ class Ensembles:
             model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
         except (EnsembleError, UnavailableError):
             # The routes of a member may lead nowhere for now.
-            self._lacking[name] = written
+            self._note_lacking(name, written)
             raise
         self._written[model] = written
         return model
@@ -271,23 +271,29 @@ class Ensembles:
             ensemble.forget(model)
         self.came()
 
-    def look(self) -> None:
-        """Unload ensembles that lost a member, and have those loaded again that lack none any more."""
+    def look(self, but: Collection[str] = ()) -> None:
+        """Unload ensembles that lost a member, and have those loaded again that lack none any more, ``but`` some."""
         self._is_looking = False
         while self._renew_all():
             # Ensembles may be members of others.
             continue
-        for name in self._with_others():
+        for name in self._with_others().difference(but):
             self._load_again(name)
         for name, spec in list(self._lacking.items()):
-            if self._fits(self._with_own(name, spec)):
+            if name not in but and self._fits(self._with_own(name, spec)):
                 del self._lacking[name]
                 self._load_again(name)
 
+    def _note_lacking(self, name: str, written: ModelSpec) -> None:
+        # Callers make names up, which the server forgets again.
+        for gone in self._lacking.keys() - self._owner.entries.keys():
+            del self._lacking[gone]
+        self._lacking[name] = written
+
     def _load_again(self, name: str) -> None:
         task = self._owner.begin_again(name)
-        self._loads.add(task)
-        task.add_done_callback(self._loads.discard)
+        self._loads[task] = name
+        task.add_done_callback(self._loads.pop)
 
     def _with_others(self) -> set[str]:
         """Ensembles with members of other namespaces that serve in their own by now, unless they are loaded anyway."""
@@ -301,11 +307,13 @@ class Ensembles:
         }
 
     async def settled(self) -> None:
-        """Wait until the ensembles that lack no model any more are loaded, or could not be."""
+        """Wait until the ensembles that lack no model any more are loaded, or could not be; each is tried once."""
+        tried: set[str] = set()
         self.look()
         while self._loads:
+            tried.update(self._loads.values())
             await asyncio.wait(set(self._loads))
-            self.look()
+            self.look(tried)
 
     def _fits(self, spec: ModelSpec) -> bool:
         """Whether an ensemble could be loaded with the models that are there."""
@@ -344,7 +352,7 @@ class Ensembles:
                     # Its routes lead to no version for now.
                     continue
                 self._owner.retire_ensemble(entry, version, error)
-                self._lacking[entry.name] = self._written[model]
+                self._note_lacking(entry.name, self._written[model])
                 return True
         return False
 
@@ -377,7 +385,7 @@ class Ensembles:
         found: set[str] = set()
         waiting = [name]
         while waiting:
-            for member in map(self._owner.member_key, self.members_of_entry(waiting.pop())):
+            for member in map(self._keys.one_seen, self.members_of_entry(waiting.pop())):
                 if member not in found:
                     found.add(member)
                     waiting.append(member)

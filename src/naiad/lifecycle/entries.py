@@ -137,3 +137,9 @@ class ModelEntry:
         if self.routing is not None:
             routes = self.routing.routes
             self.answering = self.routing.default() if routes.split or routes.shadow else self.serving
+
+
+def note(versions: Iterable[VersionEntry], reason: str) -> None:
+    """Change the reason of versions whose state stays as it is."""
+    for version in versions:
+        version.reason = reason

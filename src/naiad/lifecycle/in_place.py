@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.config.resolve import finish, prepare
 from naiad.config.spec import ModelSpec
-from naiad.errors import InternalError, ModelLoadError, NaiadError, UnavailableError
+from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.instances import AnyInstance, end
 from naiad.execution.model import LoadedModel
 from naiad.execution.regrouping import Regrouping
@@ -123,7 +123,7 @@ class InPlace:
         try:
             for version in entry.ready():
                 await self._prepare(version, found, operation, changes)
-            _check_wanted(operation)
+            operation.check_wanted()
         except Exception as error:
             for change in changes:
                 await self._undo(change)
@@ -156,7 +156,7 @@ class InPlace:
             version.asker.operation, version.asker.permit = operation, permit
         try:
             config, spec, warmup = await in_thread(_read, version, model, found, self._settings, operation)
-            _check_wanted(operation)
+            operation.check_wanted()
             change = _Change(version, model, spec, version.config, config, model.regroup(spec, config, warmup))
             changes.append(change)
             await in_thread(model.start_more, change.regrouping, warmup)
@@ -221,16 +221,6 @@ def _regrouped(version: VersionEntry, model: LoadedModel, found: Candidate) -> t
     config.instance_group.extend(found.read.config.instance_group)
     prepared = replace(prepare(found.source, version.version, read=found.read), config=config)
     return config, replace(model.spec, instance_groups=finish(prepared).instance_groups)
-
-
-def _check_wanted(operation: Operation) -> None:
-    """Check that the version was not given up meanwhile; its model may be gone then.
-
-    Raises:
-        ModelLoadError: it was.
-    """
-    if operation.not_wanted:
-        raise ModelLoadError(f"the change of its instances was given up: {operation.not_wanted}")
 
 
 def _failed(entry: ModelEntry, problem: NaiadError) -> NaiadError:

@@ -112,22 +112,22 @@ def load_version(
             prepared.version_directory,
             backend.context.backend_config.get(registry.BACKEND_DIRECTORY, ""),
         )
+        kind = LoadedModel if spec.sequence is None else SequenceModel
+        model = kind(
+            spec,
+            version,
+            backend,
+            loop,
+            models=models,
+            metrics=metrics,
+            cache=_cache_of(spec, settings.cache, lambda: identity_of(source, version, prepared.config)),
+            budget=settings.budget,
+            strategy=strategy,
+            limits=settings.limits,
+        )
     except BaseException:
         backend.close()
         raise
-    kind = LoadedModel if spec.sequence is None else SequenceModel
-    model = kind(
-        spec,
-        version,
-        backend,
-        loop,
-        models=models,
-        metrics=metrics,
-        cache=_cache_of(spec, settings.cache, lambda: identity_of(source, version, prepared.config)),
-        budget=settings.budget,
-        strategy=strategy,
-        limits=settings.limits,
-    )
     model.start(warmup)
     if meter is not None:
         meter.end()

@@ -4,49 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from naiad.config.complete import is_ensemble
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, StoreError, UnavailableError
-from naiad.execution.serving import LoadedVersion, ServingModel
-from naiad.lifecycle.asking import Asker, AskingModels, CallableModels, Done
+from naiad.lifecycle.asking import Asker, Done
 from naiad.lifecycle.brought import BroughtContent
 from naiad.lifecycle.candidate import Candidate
 from naiad.lifecycle.demand import Demand
 from naiad.lifecycle.ensembles import Ensembles, MissingMemberError
-from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry
-from naiad.lifecycle.failures import (
-    as_load_error,
-    is_of_the_model,
-    load_failed,
-    located,
-    not_found,
-    not_reloaded,
-    reason_of,
-)
+from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry, note
+from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
 from naiad.lifecycle.in_place import InPlace, only_groups_differ
-from naiad.lifecycle.kept_versions import kept_versions, take_policy
-from naiad.lifecycle.live_sequences import hand_over
-from naiad.lifecycle.loading import LoadSettings, load_version
-from naiad.lifecycle.measuring import LoadMeter
+from naiad.lifecycle.kept_versions import kept_versions
+from naiad.lifecycle.keys import Keys
+from naiad.lifecycle.loading import LoadSettings
 from naiad.lifecycle.memory import MemorySettings, ModelMemory, TooLargeError
 from naiad.lifecycle.names import Names
 from naiad.lifecycle.namespaces import NamespacedEntries, ambiguous
 from naiad.lifecycle.operations import Operation, Operations
 from naiad.lifecycle.retiring import Retirements
-from naiad.lifecycle.retrying import with_retries
-from naiad.lifecycle.routing import Routing, configured_routes
 from naiad.lifecycle.states import ModelState
+from naiad.lifecycle.staying import Staying
 from naiad.lifecycle.strays import Strays
 from naiad.lifecycle.threads import LoadPermits, in_thread
+from naiad.lifecycle.version_loads import VersionLoads
+from naiad.lifecycle.versions import Versions
 from naiad.repository.catalog import Catalog
 from naiad.repository.fingerprint import Fingerprint
-from naiad.repository.namespaces import short_name
 from naiad.repository.overrides import NO_OVERRIDES, Overrides
 from naiad.repository.stillness import wait_until_still
 from naiad.telemetry.custom_metrics import CustomMetrics
@@ -81,9 +70,7 @@ class ModelManager:
         memory: who has how much memory, and who goes.
         demand: loads models for requests; None when requests do not.
         loaded: every model of the start was tried.
-        models: what models find others with, set by who serves them.
-        on_serving: told of each loaded model, before it gets its first request.
-        on_unloading: told of each loaded model that goes, so that what was remembered of it can go too.
+        versions: changes which versions of a model serve.
         names: those of all models in the repositories.
         custom_metrics: those that models count themselves.
         budget: bounds the requests to all of them.
@@ -98,28 +85,28 @@ class ModelManager:
         memory: MemorySettings = NO_LIMITS,
     ) -> None:
         self.loaded = False
-        self.models: CallableModels | None = None
-        self.on_serving: Callable[[LoadedVersion], None] = lambda model: None
-        self.on_unloading: Callable[[ServingModel], None] = lambda model: None
         self.custom_metrics = CustomMetrics()
         self._settings = settings
         self.budget = settings.budget
         self._catalog = catalog or Catalog()
         self.entries: dict[str, ModelEntry] = NamespacedEntries() if self._catalog.has_namespaces else {}
         self.names = Names(self._catalog)
+        self._keys = Keys(self._catalog, self.names, self.entries)
         self._is_explicit = is_explicit
-        self._permits = LoadPermits(load_threads)
         self._operations = Operations()
         self._retirements = Retirements()
-        self._in_place = InPlace(settings, self._permits)
+        permits = LoadPermits(load_threads)
+        self._in_place = InPlace(settings, permits)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strays = Strays(self.entries, self.names)
+        self._strays = Strays(self.entries, self.names, self._operations.concern)
         self._brought = BroughtContent()
         self._fetching = asyncio.Semaphore(FETCHES)
-        self._meters: set[LoadMeter] = set()
-        self._ensembles = Ensembles(self, settings, in_turn=bool(memory.budget_bytes))
+        self._ensembles = Ensembles(self, self._keys, settings, in_turn=bool(memory.budget_bytes))
+        loads = VersionLoads(self, settings, permits, self._operations, self._ensembles, self.custom_metrics)
+        self.versions = Versions(loads, self._retirements, self._ensembles)
         self.demand = Demand(self, memory.demand_s) if memory.demand_s else None
-        self.memory = ModelMemory(self.entries, memory, self, self._retire_model, self._retirements.models)
+        staying = Staying(self._operations, self._ensembles, self.demand)
+        self.memory = ModelMemory(self.entries, memory, staying, self._retire_model, self._retirements.models)
 
     # At the start
 
@@ -139,7 +126,7 @@ class ModelManager:
         logger.error("failed to load '%s': %s", name, located(problem))
 
     async def _load_source(self, source: ModelSource | RemoteModel) -> None:
-        async with self._operations.turn(source.key) as operation:
+        async with self._operations.turn(source.key, is_asked=False) as operation:
             # Somebody may have been quicker, over the API, and may have unloaded it again.
             if self._entry(source.key).serving:
                 return
@@ -150,8 +137,8 @@ class ModelManager:
                 return
             async with self._trying(self._entry(source.key), found) as entry:
                 try:
-                    async with self.memory.room(entry, found, evicts=False):
-                        await self._load_first(entry, found, operation)
+                    async with self.memory.room(entry, found, operation, evicts=False):
+                        await self.versions.load_first(entry, found, operation)
                 except NaiadError as error:
                     self._leave_out(entry, found, error)
 
@@ -196,32 +183,41 @@ class ModelManager:
             ModelLoadError: a version cannot be loaded.
         """
         self._check_explicit()
-        for key in await self._keys(name, overrides, asker):
+        problem: NaiadError | None = None
+        for key in await self._keys_of(name, overrides, asker):
             self._ensembles.wanted(key)
-            await self._load_one(key, overrides, asker)
+            try:
+                await self._load_one(key, overrides, asker)
+            except NaiadError as error:
+                # One that is broken does not stand in the way of others of its name.
+                problem = problem or error
+        if problem is not None:
+            raise problem
         if asker is None:
             # Those that were waiting for it are there when it is said to be.
             await self._ensembles.settled()
 
-    async def _keys(self, name: str, overrides: Overrides, asker: Asker | None) -> list[str]:
-        if not self._catalog.has_namespaces or "/" in name:
+    async def _keys_of(self, name: str, overrides: Overrides, asker: Asker | None) -> list[str]:
+        if self._keys.is_key(name):
             return [name]
         # An operation too, so that not any number of threads looks.
         async with self._turn(name, asker):
-            try:
-                keys = await in_thread(self._catalog.keys, name)
-            except NaiadError as error:
-                raise not_found(name, error) from error
+            keys = await self._keys.found(name)
         if overrides and len(keys) > 1:
             raise ambiguous(name, len(keys))
-        return keys or [name]
+        return keys
 
     async def _load_one(
-        self, name: str, overrides: Overrides = NO_OVERRIDES, asker: Asker | None = None, only_missing: bool = False
+        self,
+        name: str,
+        overrides: Overrides = NO_OVERRIDES,
+        asker: Asker | None = None,
+        only_missing: bool = False,
+        is_asked: bool = True,
     ) -> None:
         """Load one model, in any mode; with ``only_missing`` nothing happens when it serves by then."""
         with self._brought.holding(name, overrides.size):
-            async with self._turn(name, asker) as operation:
+            async with self._turn(name, asker, is_asked=is_asked) as operation:
                 await self._load_found(name, overrides, only_missing, operation)
 
     async def _load_found(self, name: str, overrides: Overrides, only_missing: bool, operation: Operation) -> None:
@@ -229,7 +225,7 @@ class ModelManager:
             return
         if only_missing:
             # Nobody says that its files are complete: a request came.
-            await in_thread(wait_until_still, self._catalog, name)
+            await in_thread(wait_until_still, self._catalog, name, operation.check_wanted)
         before = self.entries.get(name)
         known = before.files if before is not None and before.serving and not overrides else None
         # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
@@ -238,7 +234,7 @@ class ModelManager:
         found = await self._find(name, in_thread(find))
         async with self._trying(self._entry(name), found) as entry:
             if found.files is not None and found.files == known and not self._ensembles.borrows(name):
-                _note(entry.ready(), "")
+                note(entry.ready(), "")
                 return
             kept = await in_thread(kept_versions, entry.read, known, found)
             await self._take_up(entry, found, operation, kept)
@@ -257,7 +253,7 @@ class ModelManager:
             UnavailableError: too much is under way, or the server is about to end.
             StoreError: it lies elsewhere, and its store or the mirror did not give it.
         """
-        async with self._operations.turn(name, undoes=source is None) as operation:
+        async with self._operations.turn(name, undoes=source is None, is_asked=False) as operation:
             if source is None:
                 self._unload(name)
                 return False
@@ -268,7 +264,7 @@ class ModelManager:
                 found = await self._find(name, self._first(source, known))
                 async with self._trying(self._entry(name), found) as entry:
                     if not isinstance(source, ModelSource) and found.files == known:
-                        _note(entry.ready(), "")
+                        note(entry.ready(), "")
                     else:
                         await self._take_up(entry, found, operation, unchanged)
             except UnavailableError:
@@ -303,16 +299,19 @@ class ModelManager:
                 "again when they have ended"
             )
         if entry.serving and only_groups_differ(entry, found):
-            async with self.memory.room_in_place(entry, await self._in_place.growth(entry, found)):
-                await self._in_place.update(entry, found, operation)
-            return
+            async with self.memory.room_in_place(entry, await self._in_place.growth(entry, found), operation):
+                if entry.serving:
+                    await self._in_place.update(entry, found, operation)
+                    return
+            # It went for the room of others while it waited for some.
         problem: NaiadError | None = None
-        async with self.memory.room(entry, found):
+        async with self.memory.room(entry, found, operation):
             if entry.serving:
                 # Agents look after the versions of one load together.
-                await self._replace(entry, found, operation, unchanged if found.folder is None else frozenset())
+                known = unchanged if found.folder is None else frozenset()
+                await self.versions.replace(entry, found, operation, known)
             else:
-                problem = await self._load_first(entry, found, operation)
+                problem = await self.versions.load_first(entry, found, operation)
         if problem is not None:
             raise load_failed(entry.name, entry.versions.values(), problem)
 
@@ -327,8 +326,7 @@ class ModelManager:
             ServerStoppingError: it is about to end.
         """
         self._check_explicit()
-        keys = self.entries.keys_of(name) if isinstance(self.entries, NamespacedEntries) else ()
-        for key in keys or (name,):
+        for key in self._keys.known(name):
             async with self._turn(key, asker, undoes=True):
                 members = self._ensembles.members_of_entry(key) if unload_dependents else ()
                 self._ensembles.not_wanted(key)
@@ -339,19 +337,14 @@ class ModelManager:
 
     async def load_member(self, name: str, asker: Asker) -> bool:
         """As ``ensembles.Owner``: where models are loaded on request; elsewhere what is under way is waited for."""
-        name = self.member_key(name)
-        async with self._turn(name, asker) as operation:
+        name = self._keys.one_seen(name)
+        async with self._turn(name, asker, is_asked=False) as operation:
             entry = self.entries.get(name)
             is_tried = entry is not None and (entry.serving is not None or (entry.has_failed and not self.loaded))
             if is_tried or not (self._is_explicit or self.loadable_key(name)):
                 return False
             await self._load_found(name, NO_OVERRIDES, False, operation)
             return True
-
-    def member_key(self, name: str) -> str:
-        """As ``ensembles.Owner``."""
-        keys = self._keys_seen(name)
-        return keys[0] if len(keys) == 1 else name
 
     async def key_within(self, name: str, namespace: str) -> str:
         """As ``ensembles.Owner``."""
@@ -360,7 +353,7 @@ class ModelManager:
         if entry is not None and (entry.serving is not None or not self.loaded):
             return own
         try:
-            keys = await in_thread(self._catalog.keys, name) if self._is_explicit else self._keys_seen(name)
+            keys = await self._keys.found(name) if self._is_explicit else self._keys.seen(name)
         except NaiadError:
             # Loading it says so.
             keys = []
@@ -368,7 +361,7 @@ class ModelManager:
 
     async def unload_member(self, name: str) -> None:
         """As ``ensembles.Owner``."""
-        async with self._turn(name, None, undoes=True):
+        async with self._turn(name, None, undoes=True, is_asked=False):
             self._ensembles.not_wanted(name)
             self._unload(name)
 
@@ -380,12 +373,12 @@ class ModelManager:
             version.reason_gone = f"{UNLOADED}: {problem}"
         else:
             entry.problem = problem
-        self._retire(entry, version)
+        self.versions.retire(entry, version)
         entry.choose_serving()
 
     def begin_again(self, name: str) -> asyncio.Task[None]:
         """As ``ensembles.Owner``."""
-        return self._begin(self._load_one(name), lambda error: None)
+        return self._begin(self._load_one(name, is_asked=False), lambda error: None)
 
     def _unload(self, name: str) -> None:
         entry = self.entries.get(name)
@@ -393,12 +386,8 @@ class ModelManager:
             return
         entry.problem = None
         entry.files = None
-        for version in entry.versions.values():
-            if version.state is ModelState.READY:
-                self._retire(entry, version)
-            elif version.state is ModelState.UNAVAILABLE:
-                version.reason = UNLOADED
-        entry.choose_serving()
+        note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
+        self.versions.retire_all(entry)
         if not entry.versions and entry.routing is None:
             del self.entries[name]
         self._strays.note(name)
@@ -406,26 +395,20 @@ class ModelManager:
     def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None:
         """Start ``load_model``; ``done`` gets the error that it ends with, or None."""
         if self.demand is not None:
-            for key in self._keys_seen(name):
+            for key in self._keys.seen(name):
                 self.demand.allow(key)
         self._begin(self.load_model(name, overrides, asker), done)
 
     def begin_unload(self, name: str, unload_dependents: bool, done: Done, asker: Asker | None = None) -> None:
         """Start ``unload_model``; ``done`` gets the error that it ends with, or None."""
         if self.demand is not None and self._is_explicit:
-            for key in self.names.known.intersection(self._keys_seen(name)):
+            for key in self.names.known.intersection(self._keys.seen(name)):
                 self.demand.withhold(key)
         self._begin(self.unload_model(name, unload_dependents, asker), done)
 
-    def _keys_seen(self, name: str) -> list[str]:
-        """What the models of a name were known by when somebody looked last."""
-        if not self._catalog.has_namespaces or "/" in name:
-            return [name]
-        return [key for key in self.names.known if short_name(key) == name]
-
     def loadable_key(self, name: str) -> str:
         """What the one model of a name is known by, where a request may have it loaded; "" where none may."""
-        keys = self._keys_seen(name)
+        keys = self._keys.seen(name)
         return keys[0] if self.demand is not None and len(keys) == 1 and self.demand.can_load(keys[0]) else ""
 
     def is_loadable(self, name: str) -> bool:
@@ -438,43 +421,15 @@ class ModelManager:
         self._begin(self._load_one(name, only_missing=True), done)
 
     def is_under_way(self, name: str) -> bool:
-        """As ``memory.Stays``."""
+        """As ``ensembles.Owner``."""
         return self._operations.concern(name)
-
-    def is_awaited(self, name: str) -> bool:
-        """As ``memory.Stays``."""
-        return self._operations.is_awaited(name)
-
-    def is_needed(self, name: str) -> bool:
-        """As ``memory.Stays``: for requests that wait, or for an ensemble that is being loaded or has such requests."""
-        demand = self.demand
-        if demand is None:
-            return self._ensembles.together.holds(name)
-        return (
-            demand.holds(name)
-            or self._ensembles.together.holds(name)
-            or any(name in self._ensembles.members_within(ensemble) for ensemble in demand.asked_for)
-        )
-
-    def members_within(self, name: str) -> set[str]:
-        """As ``memory.Stays``."""
-        return self._ensembles.members_within(name)
-
-    def waits_for(self, name: str, other: str) -> bool:
-        """As ``memory.Stays``."""
-        together = self._ensembles.together
-        if together.is_part(name) and together.is_part(other):
-            return True
-        called = () if self.demand is None else self.demand.called_by(name)
-        return other in called or any(self._operations.waits_for(one, other) for one in (name, *called))
 
     def _retire_model(self, entry: ModelEntry, why: str) -> None:
         """Let a model go that no operation concerns, or whose own operation says so."""
         entry.files = None
         for version in entry.ready():
             version.reason_gone = f"{UNLOADED}: {why}"
-            self._retire(entry, version)
-        entry.choose_serving()
+        self.versions.retire_all(entry)
         # At once: nobody is to find an ensemble whose member is gone.
         self._ensembles.look()
 
@@ -506,11 +461,13 @@ class ModelManager:
         if not self._is_explicit:
             raise UnavailableError(_NOT_EXPLICIT)
 
-    def _turn(self, name: str, asker: Asker | None, undoes: bool = False) -> AbstractAsyncContextManager[Operation]:
+    def _turn(
+        self, name: str, asker: Asker | None, undoes: bool = False, is_asked: bool = True
+    ) -> AbstractAsyncContextManager[Operation]:
         if asker is not None and asker.permit is not None:
             # It does nothing while it waits, and what it waits for may need the permit.
             asker.permit.give_back()
-        return self._operations.turn(name, asker.operation if asker is not None else None, undoes)
+        return self._operations.turn(name, asker.operation if asker is not None else None, undoes, is_asked)
 
     async def _find(self, name: str, finding: Awaitable[Candidate]) -> Candidate:
         try:
@@ -541,169 +498,12 @@ class ModelManager:
         logger.error("failed to load '%s': %s", name, located(problem))
         entry = self.entries.get(name)
         if entry is not None and entry.serving:
-            _note(entry.ready(), not_reloaded(problem))
+            note(entry.ready(), not_reloaded(problem))
         elif entry is not None or name in self.names.known:
             entry = self._entry(name)
             entry.problem = problem
-            _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), str(problem))
+            note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), str(problem))
             self._strays.note(name)
-
-    # Versions
-
-    async def _load_first(self, entry: ModelEntry, found: Candidate, operation: Operation) -> NaiadError | None:
-        """Load a model of which nothing serves: each version that can be loaded serves at once.
-
-        Returns:
-            The error of a version that cannot be loaded, if there is one.
-        """
-        fresh = [VersionEntry(version, follows_failure=entry.has_failed) for version in found.versions]
-        entry.problem = None
-        self.configure_routes(entry, found)
-        self._show(entry, fresh)
-
-        async def load(version: VersionEntry) -> NaiadError | None:
-            problem = await self._load_version(entry.name, version, found, operation)
-            entry.choose_serving()
-            return problem
-
-        problems = await asyncio.gather(*(load(version) for version in fresh))
-        problem = next(filter(None, problems), None)
-        entry.files, entry.read = None if problem else found.files, found.read
-        if problem and is_of_the_model(problem):
-            # The reference does not come to know the versions of such a model.
-            entry.problem = problem
-            for version in fresh:
-                if version.state is ModelState.UNAVAILABLE:
-                    entry.versions.pop(version.version, None)
-        return problem
-
-    @staticmethod
-    def _show(entry: ModelEntry, fresh: Iterable[VersionEntry]) -> None:
-        """Put versions into the index, in place of older ones of the same number."""
-        entry.versions.update({version.version: version for version in fresh})
-        # Those that failed earlier are not wanted any more.
-        _note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
-        entry.forget_gone()
-
-    async def _replace(
-        self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int]
-    ) -> None:
-        """Load a model beside its copy that serves, and put it in its place once all of it is there.
-
-        Raises:
-            NaiadError: a version cannot be loaded; what serves goes on.
-        """
-        kept = {v.version for v in entry.ready()} & unchanged & set(found.versions)
-        fresh = _fresh(found, kept)
-        failures = await asyncio.gather(*(self._load_version(entry.name, v, found, operation) for v in fresh))
-        if problem := next(filter(None, failures), None):
-            for version in fresh:
-                if version.state is ModelState.READY:
-                    self._retire(entry, version)
-            _note(entry.ready(), not_reloaded(problem))
-            entry.note_again(fresh)
-            raise load_failed(entry.name, fresh, problem)
-        before = [v for v in entry.ready() if v.version not in kept]
-        _note((entry.versions[number] for number in kept), "")
-        take_policy((entry.versions[number] for number in kept), found)
-        self.configure_routes(entry, found)
-        self._show(entry, fresh)
-        hand_over(before, entry.ready())
-        for version in before:
-            self._retire(entry, version)
-        entry.choose_serving()
-        entry.files, entry.read = found.files, found.read
-
-    async def _load_version(
-        self, name: str, version: VersionEntry, found: Candidate, operation: Operation
-    ) -> NaiadError | None:
-        """Load one version; the error that it cannot be loaded for."""
-        version.become(ModelState.LOADING)
-        asker = version.asker = Asker(operation)
-        permit = asker.permit = await self._permits.take()
-        logger.info("loading: %s:%d", name, version.version)
-        begun = monotonic()
-        models = None if self.models is None else AskingModels(self.models, self, asker, name)
-        loop = asyncio.get_running_loop()
-        meter = LoadMeter(self._meters)
-
-        async def load() -> tuple[LoadedVersion, Any]:
-            self._operations.check_open(name)
-            if is_ensemble(found.read.config):
-                return await self._ensembles.load(name, version.version, found, asker, models, self.custom_metrics)
-            return await in_thread(
-                load_version,
-                found.source,
-                version.version,
-                found.read,
-                self._settings,
-                loop,
-                models,
-                self.custom_metrics,
-                lambda: operation.not_wanted,
-                meter,
-            )
-
-        try:
-            model, config = await with_retries(
-                f"'{name}' version {version.version}", self._settings.retries, load, lambda: not operation.not_wanted
-            )
-        except Exception as error:
-            problem = as_load_error(error)
-            version.become(ModelState.UNAVAILABLE, reason_of(problem))
-            logger.error("failed to load '%s' version %d: %s", name, version.version, located(problem))
-            return problem
-        finally:
-            meter.close()
-            asker.is_loaded()
-            permit.give_back()
-        self._serve(name, version, found, model, config, monotonic() - begun)
-        self.on_serving(model)
-        self._ensembles.came()
-        return None
-
-    @staticmethod
-    def _serve(
-        name: str, version: VersionEntry, found: Candidate, model: LoadedVersion, config: Any, seconds: float
-    ) -> None:
-        model.statistics.load_seconds = seconds
-        model.namespace = found.source.namespace
-        version.model, version.config, version.folder = model, config, found.folder
-        if found.folder is not None:
-            found.folder.hold()
-        version.become(ModelState.READY)
-        logger.info(
-            "successfully loaded '%s' version %d: %s, %d instance(s), %.2f s",
-            name,
-            version.version,
-            model.spec.backend,
-            model.spec.instance_count,
-            seconds,
-        )
-
-    def configure_routes(self, entry: ModelEntry, found: Candidate) -> None:
-        """Take the routes that a configuration has, unless it had the same at the load before."""
-        routes = configured_routes(found.read.config)
-        if routes or entry.routing is not None:
-            self.routing(entry).configure(routes)
-
-    def routing(self, entry: ModelEntry) -> Routing:
-        """The routes of a model, from the first time on that somebody asks for them."""
-        if entry.routing is None:
-            entry.routing = Routing(entry.name, self._forget, changed=self._ensembles.came)
-            entry.choose_serving()
-        return entry.routing
-
-    def _retire(self, entry: ModelEntry, version: VersionEntry) -> None:
-        model = version.model
-        self._retirements.begin(entry, version)
-        if model is not None:
-            self._forget(model)
-
-    def _forget(self, model: ServingModel) -> None:
-        """A model goes, or what stood for several versions of one."""
-        self._ensembles.went(model)
-        self.on_unloading(model)
 
     # The end
 
@@ -725,16 +525,4 @@ class ModelManager:
 
     def _retire_all(self) -> None:
         for entry in self.entries.values():
-            for version in entry.ready():
-                self._retire(entry, version)
-            entry.choose_serving()
-
-
-def _fresh(found: Candidate, kept: Collection[int] = ()) -> list[VersionEntry]:
-    return [VersionEntry(version) for version in found.versions if version not in kept]
-
-
-def _note(versions: Iterable[VersionEntry], reason: str) -> None:
-    """Change the reason of versions whose state stays as it is."""
-    for version in versions:
-        version.reason = reason
+            self.versions.retire_all(entry)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from naiad.execution.serving import LoadedVersion
     from naiad.lifecycle.candidate import Candidate
     from naiad.lifecycle.entries import ModelEntry
+    from naiad.lifecycle.operations import Operation
 
 logger = logging.getLogger("naiad")
 
@@ -35,6 +36,8 @@ TICK_S: Final = 10.0
 """How often memory is measured again and idle models are looked for, at least."""
 WAIT_S: Final = 60.0
 """How long a load waits for memory that others give back."""
+MAX_NAMED: Final = 8
+"""How many models an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +69,13 @@ class Stays(Protocol):
         """An operation on a model runs or waits."""
 
     def is_awaited(self, name: str) -> bool:
-        """The load of another model waits for the one of this."""
+        """The load of another model waits for the one of this, or will."""
 
     def members_within(self, name: str) -> Iterable[str]:
         """All models that an ensemble is made of, which are used whenever it is; none for other models."""
+
+    def called_by(self, name: str) -> Collection[str]:
+        """The models that are not there yet and that calls of a model wait for: it stays until they are."""
 
     def waits_for(self, name: str, other: str) -> bool:
         """A model stays, or its load lasts, until ``other`` is loaded."""
@@ -150,13 +156,17 @@ class ModelMemory:
     # Loads
 
     @asynccontextmanager
-    async def room(self, entry: ModelEntry, found: Candidate, evicts: bool = True) -> AsyncIterator[None]:
+    async def room(
+        self, entry: ModelEntry, found: Candidate, operation: Operation, evicts: bool = True
+    ) -> AsyncIterator[None]:
         """Hold room for a load of a model while it lasts; others are evicted for it unless ``evicts`` is False.
 
-        The copy of the model that serves counts towards it: during a reload both are there.
+        ``operation`` is the load: one that is not wanted any more does not wait. The copy of the model that serves
+        counts towards it: during a reload both are there.
 
         Raises:
             UnavailableError: there is none now.
+            ModelLoadError: the load was given up meanwhile.
             TooLargeError: there will never be, or what was loaded took more than there is: it is let go again.
         """
         if not self.budget_bytes:
@@ -170,14 +180,14 @@ class ModelMemory:
                 f"model '{entry.name}' takes {estimate} bytes of memory ({self._source(entry, found)}), and "
                 f"--model-memory-budget is {self.budget_bytes}"
             )
-        async with self._holding(entry, estimate, evicts):
+        async with self._holding(entry, estimate, operation, evicts):
             yield
         await self._share(entry)
         self._note_load(entry)
         self._settle(entry)
 
     @asynccontextmanager
-    async def room_in_place(self, entry: ModelEntry, growth: float) -> AsyncIterator[None]:
+    async def room_in_place(self, entry: ModelEntry, growth: float, operation: Operation) -> AsyncIterator[None]:
         """Hold room while a model that serves gets ``growth`` times as many instances; then measure it again.
 
         Only instances in processes of their own take more. Errors as ``room``, but for that the model is not let go:
@@ -190,19 +200,26 @@ class ModelMemory:
                 f"model '{entry.name}' takes {size} bytes of memory with its new instances, and --model-memory-budget "
                 f"is {self.budget_bytes}"
             )
-        async with self._holding(entry, size, True) if self.budget_bytes else nullcontext():
+        async with self._holding(entry, size, operation) if self.budget_bytes else nullcontext():
             yield
         await self._measure([entry])
         if self.budget_bytes:
             self._keep_to_budget([resident for resident in self._residents() if resident.name != entry.name])
 
     @asynccontextmanager
-    async def _holding(self, entry: ModelEntry, size: int, evicts: bool) -> AsyncIterator[None]:
+    async def _holding(
+        self, entry: ModelEntry, size: int, operation: Operation, evicts: bool = True
+    ) -> AsyncIterator[None]:
         """Hold room for a model of ``size`` bytes, its copy that serves included; errors as ``room``."""
+
+        def may_pass() -> bool:
+            operation.check_wanted()
+            return self._stays.is_awaited(entry.name)
+
         self._asking.add(entry.name)
         try:
-            async with self._line.turn(lambda: self._stays.is_awaited(entry.name)):
-                self._targets[entry.name] = entry, await self._make_room(entry, size, evicts)
+            async with self._line.turn(entry.name, may_pass):
+                self._targets[entry.name] = entry, await self._make_room(entry, size, operation, evicts)
         finally:
             self._asking.discard(entry.name)
         try:
@@ -226,10 +243,11 @@ class ModelMemory:
             return f"by its parameter '{BYTES}'"
         return "measured when it was loaded last" if entry.measured_bytes else "the size of its files"
 
-    async def _make_room(self, entry: ModelEntry, estimate: int, evicts: bool) -> int:
+    async def _make_room(self, entry: ModelEntry, estimate: int, operation: Operation, evicts: bool) -> int:
         """Wait until there is room; what the model will hold then, its present copy included."""
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while True:
+            operation.check_wanted()
             # Its present copy may go meanwhile.
             need = max(0, estimate - entry_bytes(entry))
             free = self.budget_bytes - self.used_bytes()
@@ -243,29 +261,44 @@ class ModelMemory:
                 continue
             waits = evicts and (victims is not None or self._may_change(entry))
             if self._is_closed or not waits or asyncio.get_running_loop().time() > deadline:
-                raise self._no_room(entry, need, free)
+                raise self._no_room(entry, need, free, evicts)
             await asyncio.sleep(LOOK_S)
 
     def _may_change(self, entry: ModelEntry) -> bool:
         """Others load, or are held by something that passes, and that does not wait for this load itself."""
-        return any(not self._stays.waits_for(name, entry.name) for name in self._targets) or any(
-            other.serving
-            and other is not entry
-            and self._has_to_stay(name)
-            and not (is_pinned(other) or self._stays.waits_for(name, entry.name))
-            for name, other in self._entries.items()
+        return any(not self._waits_for_load(name, entry) for name in self._targets) or any(
+            not self._waits_for_load(name, entry) for name in self._held_beside(entry)
         )
+
+    def _held_beside(self, entry: ModelEntry) -> list[str]:
+        """Other models that must not go now, for something that passes."""
+        return [
+            name
+            for name, other in self._entries.items()
+            if other.serving and other is not entry and self._has_to_stay(name) and not is_pinned(other)
+        ]
+
+    def _waits_for_load(self, name: str, entry: ModelEntry) -> bool:
+        """A model stays, or its load lasts, until the load of ``entry`` is over, or one that is behind it in line."""
+        if self._stays.waits_for(name, entry.name):
+            return True
+        called = self._stays.called_by(name)
+        return any(other in called and not self._stays.is_awaited(other) for other in self._line.behind(entry.name))
 
     def _has_to_stay(self, name: str) -> bool:
         """A model must not go now. A load of it that waits for room itself does not mind."""
         return self._stays.is_needed(name) or (self._stays.is_under_way(name) and name not in self._asking)
 
-    def _no_room(self, entry: ModelEntry, need: int, free: int) -> NaiadError:
+    def _no_room(self, entry: ModelEntry, need: int, free: int, evicts: bool) -> NaiadError:
         pinned = sum(entry_bytes(other) for other in self._entries.values() if is_pinned(other))
+        held = self._held_beside(entry) if evicts else []
+        waiting = [f"'{name}'" for name in held if self._waits_for_load(name, entry)]
+        circle = f". What would have to go waits for this load, or for one behind it: {', '.join(waiting[:MAX_NAMED])}"
         return UnavailableError(
             f"there is no room for model '{entry.name}': it takes {need} bytes, {max(0, free)} of the "
             f"{self.budget_bytes} of --model-memory-budget are free; loaded models hold {self.loaded_bytes()} "
-            f"({pinned} of them pinned), loads under way {self._reserved_bytes()}. Unload models, or raise the budget"
+            f"({pinned} of them pinned), loads under way {self._reserved_bytes()}{circle if waiting else ''}. Unload "
+            "models, or raise the budget"
         )
 
     def _note_load(self, entry: ModelEntry) -> None:
@@ -347,6 +380,9 @@ class ModelMemory:
     async def _share(self, entry: ModelEntry) -> None:
         """A model may have come into a process that others are in: each holds a part of it from now on."""
         mine = {pid for model in entry.loaded() for pid in model.process_ids}
+        if not mine:
+            # Looking at thousands of other models holds the loop up.
+            return
         others = [
             other
             for other in self._entries.values()

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from naiad.errors import InvalidArgumentError, ServerStoppingError, UnavailableError
+from naiad.errors import InvalidArgumentError, ModelLoadError, ServerStoppingError, UnavailableError
 
 MAX_WAITING: Final = 64
-"""How many operations of one model may wait."""
+"""How many operations of one model may wait when somebody asks for another one."""
 MAX_TOGETHER: Final = 1024
-"""How many operations of all models may run and wait."""
+"""How many operations of all models may run and wait that somebody has asked for."""
 
 
 class WaitsForItselfError(InvalidArgumentError):
@@ -28,18 +28,29 @@ class Operation:
     """A load or an unload of one model, from the moment it was asked for until it is over.
 
     Attributes:
+        is_asked: somebody asked for it; the server began others by itself, as many as its repositories call for.
         is_awaited: another operation waits for it.
         not_wanted: why nobody needs what it works for any more, "" while somebody does. Read in loading threads.
     """
 
-    __slots__ = ("asked_for", "is_awaited", "is_first", "name", "not_wanted")
+    __slots__ = ("asked_for", "is_asked", "is_awaited", "is_first", "name", "not_wanted")
 
-    def __init__(self, name: str, is_awaited: bool = False) -> None:
+    def __init__(self, name: str, is_asked: bool = True, is_awaited: bool = False) -> None:
         self.name = name
+        self.is_asked = is_asked
         self.is_awaited = is_awaited
         self.not_wanted = ""
         self.is_first = asyncio.Event()
         self.asked_for: set[Operation] = set()
+
+    def check_wanted(self) -> None:
+        """Check that somebody needs what it works for.
+
+        Raises:
+            ModelLoadError: nobody does any more.
+        """
+        if self.not_wanted:
+            raise ModelLoadError(f"the operation on model '{self.name}' was given up: {self.not_wanted}")
 
 
 class Operations:
@@ -47,24 +58,26 @@ class Operations:
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[Operation]] = {}
-        self._together = 0
+        self._asked = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_closed = False
 
     @asynccontextmanager
-    async def turn(self, name: str, asker: Operation | None = None, undoes: bool = False) -> AsyncIterator[Operation]:
+    async def turn(
+        self, name: str, asker: Operation | None = None, undoes: bool = False, is_asked: bool = True
+    ) -> AsyncIterator[Operation]:
         """Wait until all earlier operations of the model ``name`` are over; inside, no other one of it runs.
 
         ``asker`` is the operation that waits for this one, if any does. With ``undoes`` nothing of the earlier ones is
-        to stay.
+        to stay. Those that nobody asked for are not bounded in number.
 
         Raises:
             WaitsForItselfError: the asker would wait for itself.
             UnavailableError: too many wait.
             ServerStoppingError: no operation begins any more.
         """
-        operation = self._enter(name, asker)
+        operation = self._enter(name, asker, is_asked)
         if undoes:
             self._give_up(self._queues[name], "the model is to be unloaded")
         try:
@@ -120,7 +133,7 @@ class Operations:
         for operation in operations:
             operation.not_wanted = operation.not_wanted or why
 
-    def _enter(self, name: str, asker: Operation | None) -> Operation:
+    def _enter(self, name: str, asker: Operation | None, is_asked: bool) -> Operation:
         self.check_open(name)
         queue = self._queues.get(name, deque())
         if asker is not None and any(self._waits_for(ahead, asker) for ahead in queue):
@@ -129,15 +142,15 @@ class Operations:
                 f"end: '{asker.name}' waits for '{name}', which waits for '{asker.name}'. Models cannot load or unload "
                 "themselves or each other while they load"
             )
-        if len(queue) >= MAX_WAITING or self._together >= MAX_TOGETHER:
+        if is_asked and (len(queue) >= MAX_WAITING or self._asked >= MAX_TOGETHER):
             raise UnavailableError(
-                f"{len(queue)} operations on model '{name}' and {self._together} on all models wait already: ask again "
+                f"{len(queue)} operations on model '{name}' and {self._asked} on all models wait already: ask again "
                 "when some of them are over"
             )
-        operation = Operation(name, asker is not None)
+        operation = Operation(name, is_asked, asker is not None)
         queue.append(operation)
         self._queues[name] = queue
-        self._together += 1
+        self._asked += is_asked
         self._idle.clear()
         if asker is not None:
             asker.asked_for.add(operation)
@@ -148,12 +161,12 @@ class Operations:
     def _leave(self, operation: Operation) -> None:
         queue = self._queues[operation.name]
         queue.remove(operation)
-        self._together -= 1
+        self._asked -= operation.is_asked
         if queue:
             queue[0].is_first.set()
         else:
             del self._queues[operation.name]
-        if not self._together:
+        if not self._queues:
             self._idle.set()
 
     def _waits_for(self, operation: Operation, other: Operation) -> bool:

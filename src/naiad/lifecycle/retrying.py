@@ -42,4 +42,7 @@ async def with_retries(
             problem = located(as_load_error(error))
             logger.warning("could not load %s, %d more tries, the next in %.1f s: %s", label, left, pause_s, problem)
             await asyncio.sleep(pause_s)
+            if not is_wanted():
+                # Somebody has unloaded it meanwhile.
+                raise
     return await load()

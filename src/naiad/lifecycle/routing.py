@@ -59,7 +59,6 @@ class Routing:
         self._history: deque[Routes] = deque(maxlen=MAX_HISTORY)
         self._found: dict[str, RoutedModel] = {}
         self._sequences: dict[str, StickyVersions] = {}
-        self._shadow: ShadowTraffic | None = None
         self._statistics = ShadowStatistics()
         self._ready: dict[int, LoadedVersion] = {}
 

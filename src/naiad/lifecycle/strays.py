@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -15,20 +15,36 @@ MAX_STRAYS: Final = 256
 
 
 class Strays:
-    """Those among ``entries``. Used on the event loop only."""
+    """Those among ``entries``. Used on the event loop only.
 
-    def __init__(self, entries: MutableMapping[str, ModelEntry], names: Names) -> None:
+    Args:
+        entries: all models.
+        names: those of the repositories.
+        is_under_way: an operation on a model runs or waits, which needs its entry.
+    """
+
+    def __init__(
+        self, entries: MutableMapping[str, ModelEntry], names: Names, is_under_way: Callable[[str], bool]
+    ) -> None:
         self._entries = entries
         self._names = names
+        self._is_under_way = is_under_way
         self._strays: OrderedDict[str, None] = OrderedDict()
 
     def note(self, name: str) -> None:
-        """Something has become of a model: it may be one now. Of too many the oldest is forgotten."""
+        """Something has become of a model: it may be one now. Of too many those are forgotten that came first."""
         self._strays.pop(name, None)
-        if name in self._names.known or name not in self._entries:
-            return
-        self._strays[name] = None
-        if len(self._strays) > MAX_STRAYS:
-            gone = next((stray for stray in self._strays if self._entries[stray].is_empty), None)
-            if gone is not None:
-                del self._strays[gone], self._entries[gone]
+        strays = self._entries.keys() - self._names.known
+        for stray in self._strays.keys() - strays:
+            del self._strays[stray]
+        # Others were in a repository when something became of them. What could never be tried stays in the index.
+        for stray in sorted(strays - self._strays.keys() - {name}):
+            if self._entries[stray].versions:
+                self._strays[stray] = None
+        if name in strays:
+            self._strays[name] = None
+        while len(self._strays) > MAX_STRAYS and (gone := next(filter(self._may_go, self._strays), None)):
+            del self._strays[gone], self._entries[gone]
+
+    def _may_go(self, name: str) -> bool:
+        return self._entries[name].is_empty and not self._is_under_way(name)

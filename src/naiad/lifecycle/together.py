@@ -57,7 +57,14 @@ class Together:
             for load in self._running
         )
 
-    def is_part(self, name: str) -> bool:
+    def waits_for(self, name: str, other: str) -> bool:
+        """The load of a model, or what it holds, is needed until one that ``other`` is part of is over.
+
+        It is part of one as well, or the load of an ensemble that waits for its turn.
+        """
+        return self._is_part(other) and (self._is_part(name) or any(name == load.name for load in self._waiting))
+
+    def _is_part(self, name: str) -> bool:
         """A model is such a member, or such an ensemble itself."""
         return any(name == load.name for load in self._running) or self.holds(name)
 
@@ -69,4 +76,4 @@ class Together:
             load.begins.set()
 
     def _may_begin(self, load: _Load) -> bool:
-        return not (self._in_turn and self._running) or self.is_part(load.name)
+        return not (self._in_turn and self._running) or self._is_part(load.name)

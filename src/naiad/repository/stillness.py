@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from naiad.errors import UnavailableError
+from naiad.errors import ModelLoadError, UnavailableError
 from naiad.repository.contents import Look, look_at
 
 if TYPE_CHECKING:
@@ -17,17 +18,18 @@ PATIENCE_S: Final = 60.0
 """How long that is waited for."""
 
 
-def wait_until_still(catalog: Catalog, name: str) -> None:
+def wait_until_still(catalog: Catalog, name: str, check_wanted: Callable[[], None]) -> None:
     """Wait until a model that lies on this machine is as it was a second ago; others are never in between.
 
     The time of a file's last change tells that: unlike the one that is shown, nobody can set it.
 
     Raises:
         UnavailableError: it went on changing for a minute.
-        NaiadError: a repository cannot be read.
+        NaiadError: a repository cannot be read, or what ``check_wanted`` raises.
     """
     deadline = time.monotonic() + PATIENCE_S
     while (left_s := _left(catalog, name)) > 0:
+        check_wanted()
         if time.monotonic() + left_s > deadline:
             raise UnavailableError(
                 f"the files of model '{name}' have been changing for {PATIENCE_S:g} s: it is loaded once they lie still"
@@ -37,8 +39,10 @@ def wait_until_still(catalog: Catalog, name: str) -> None:
 
 def _left(catalog: Catalog, name: str) -> float:
     """Seconds until a model has lain still for long enough, if nobody changes it."""
-    source = catalog.listing().models.get(name)
-    if source is None:
+    try:
+        source = catalog.find(name)
+    except ModelLoadError:
+        # It lies elsewhere, or its load says what is wrong.
         return 0.0
     look = look_at(source)
     newest = max((state[2] for state in look.files.values()), default=0) if isinstance(look, Look) else 0
