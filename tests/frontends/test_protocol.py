@@ -256,6 +256,19 @@ def test_a_body_over_the_limit_is_refused_from_its_head(loop: str, request_head:
     run(loop, test())
 
 
+def test_a_body_over_the_limit_is_refused_however_often_its_head_comes(loop: str) -> None:
+    async def test() -> None:
+        async with serving(HttpLimits(max_body_bytes=100)) as server:
+            for _ in range(4):
+                client = await server.connect()
+                client.send(b"POST /echo HTTP/1.1\r\nContent-Length: 101\r\n\r\n" + b"x" * 101)
+                response = await client.response()
+                assert response.status == 413
+            assert server.application.handled == 0
+
+    run(loop, test())
+
+
 def test_a_client_that_sends_a_refused_body_whole_still_reads_the_answer(loop: str) -> None:
     async def test() -> None:
         async with serving(HttpLimits(max_body_bytes=100)) as server:

@@ -240,8 +240,6 @@ class HttpConnection(asyncio.BufferedProtocol):
             return None
         try:
             head = self._service.memo.get(raw)
-            if head.content_length is not None:
-                self._service.check_length(head, head.content_length)
         except HttpError as error:
             if raw == _HTTP2_START and self._may_hand_over():
                 self._state = _HTTP2
