@@ -13,6 +13,7 @@ from naiad.wire.generate import read_generate
 from naiad.wire.infer_header import InferHeader, InputHeader, count_elements
 from naiad.wire.infer_json import decode_data
 from naiad.wire.infer_response import tensor_bytes
+from naiad.wire.json_text import dump_json, load_json
 
 _ALIGNMENT: Final = 64
 
@@ -39,13 +40,13 @@ def pack_generate(known: bytes, raw: memoryview) -> list[bytes | memoryview]:
     header = read_generate(raw, {n: TensorSpec(n, BY_WIRE[wire], (), tuple(shape)) for n, wire, shape in told})
     tensors: list[Any] = [tensor_bytes(decode_data(given), given.dtype) for given in header.inputs]
     listed = [(i.name, i.dtype.wire, i.shape, len(t)) for i, t in zip(header.inputs, tensors, strict=True)]
-    described = orjson.dumps({"id": header.id, "parameters": header.parameters, "inputs": listed})
+    described = dump_json({"id": header.id, "parameters": header.parameters, "inputs": listed})
     return [described + b" " * (-len(described) % _ALIGNMENT), *tensors]
 
 
 def unpack_generate(description: memoryview) -> Unpacked:
     """The request that ``pack_generate`` described."""
-    told = orjson.loads(description)
+    told = load_json(description)
     header = InferHeader(id=told["id"], parameters=told["parameters"])
     offsets: dict[str, int] = {}
     at = 0

@@ -21,7 +21,7 @@ from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.forwarding import AddedParameters
 from naiad.frontends.http.answers import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.infer_read import Body, DecoupledModelError, HeaderSizeError, RequestReader
-from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json
+from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json, weight_in_json
 from naiad.frontends.http.protocol import Exchange, Handler
 from naiad.frontends.http.waiting import refuse_or_wait
 from naiad.frontends.late_inputs import late_strings, submit_when_read
@@ -38,7 +38,6 @@ from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer, te
 from naiad.wire.sequence_plans import SequencePlans, cut_json
 
 _IN_ONE_WRITE = 65536
-_STRING_WEIGHT = 4
 _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
 """Errors that the reference finds outside of its check of the request, and so sends as text."""
 
@@ -110,7 +109,7 @@ class HttpInferRequest(InferRequest):
             for name in plan.outputs
             if name in outputs
         ]
-        if sum(_json_bytes(part) for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
+        if sum(weight_in_json(part.array, part.dtype) for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
             self._send_later(parts, parameters_of(outputs))
             return
         try:
@@ -412,12 +411,6 @@ def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
         submit_when_read(request, request.model, late, lambda: not request.exchange.closed())
     else:
         request.model.submit(request)
-
-
-def _json_bytes(part: OutputPart) -> int:
-    """What an output weighs when it is written as JSON: strings take several times as long as numbers."""
-    size = part.array.nbytes
-    return size if part.dtype.itemsize else _STRING_WEIGHT * size
 
 
 def _check(model: ServingModel) -> None:
