@@ -15,7 +15,7 @@ MAX_SIZE_LINE_BYTES: Final = 1024
 MAX_TRAILER_BYTES: Final = 8192
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
-_PLAIN_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
+_SHORT_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:[ \t]{0,8};[^\x00-\x08\x0a-\x1f\x7f]{0,1000})?\r\n")
 _CR, _LF = b"\r\n"
 _TRAILER_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 
@@ -65,9 +65,9 @@ class ChunkedDecoder:
         return position
 
     def _take_whole_chunks(self, data: memoryview, position: int) -> int:
-        """The short way for chunks that lie whole in ``data`` and say nothing but their size; where others begin."""
+        """The short way for chunks that lie whole in ``data``, their size lines included; says where others begin."""
         body, limit = self.body, len(data)
-        while (line := _PLAIN_SIZE_LINE.match(data, position)) is not None:
+        while (line := _SHORT_SIZE_LINE.match(data, position)) is not None:
             begin = line.end()
             size = int(line[1], 16)
             end = begin + size

@@ -37,6 +37,8 @@ from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer, tensor_bytes
 from naiad.wire.sequence_plans import SequencePlans, cut_json
 
+MAX_LOOKED_UP = 65536
+"""Longer descriptions are not looked up: no plan is kept for them, whatever their ids."""
 _IN_ONE_WRITE = 65536
 _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
 """Errors that the reference finds outside of its check of the request, and so sends as text."""
@@ -269,7 +271,7 @@ class InferHandler:
                 if body[:size] == self._last_header:
                     plan = self._last_plan
                 else:
-                    plan = self._look_up(bytes(body[:size]))
+                    plan = self._look_up(bytes(body[:size])) if size <= MAX_LOOKED_UP else None
                     if plan is None:
                         model.check_room(len(body))
                 if plan is not None and plan.size == len(body) - size:
@@ -279,7 +281,7 @@ class InferHandler:
                     inputs = plan.views(body, size)
                     _submit(self._with_regions(exchange, model, plan, inputs, self._last_id, received_ns), added)
                     return
-                elif size >= MANY_VALUES_BYTES and is_large_json(body[:size]):
+                elif size >= MANY_VALUES_BYTES and is_large_json(memoryview(body)[:size]):
                     self._read_later(exchange, model, body, size, received_ns, added)
                     return
                 else:
@@ -361,7 +363,7 @@ class InferHandler:
                 self._knows_regions = self._knows_regions or regions is not None
         if regions is not None:
             return self._with_regions(exchange, model, plan, inputs, request_id, received_ns)
-        plain_id = not request_id or orjson.dumps(request_id)[1:-1] == request_id.encode()
+        plain_id = not request_id or _is_plain(request_id)
         kind = HttpInferRequest if plain_id else EscapedIdRequest
         request = kind(exchange, model, plan, inputs, request_id, received_ns)
         # The JSON part stays with the tensors behind it, and may be most of the body.
@@ -411,6 +413,11 @@ def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
         submit_when_read(request, request.model, late, lambda: not request.exchange.closed())
     else:
         request.model.submit(request)
+
+
+def _is_plain(request_id: str) -> bool:
+    """Whether an id is the same in JSON, without escapes; a long one is not looked at."""
+    return len(request_id) <= MAX_PLAN_KEY and orjson.dumps(request_id)[1:-1] == request_id.encode()
 
 
 def _check(model: ServingModel) -> None:

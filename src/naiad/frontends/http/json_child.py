@@ -24,7 +24,7 @@ from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.strings import Raw, decode_bytes
 from naiad.wire.generate import encode_generated
 from naiad.wire.generate_packed import pack_generate
-from naiad.wire.infer_header import REGION, REGION_OFFSET, REGION_SIZE, InferHeader, header_of
+from naiad.wire.infer_header import REGION, REGION_OFFSET, REGION_SIZE, InferHeader, check_description, header_of
 from naiad.wire.infer_json import decode_data
 from naiad.wire.infer_response import OutputPart, encode_answer, tensor_bytes
 from naiad.wire.json_text import dump_json, load_json
@@ -70,6 +70,7 @@ def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
         tensors.append(raw)
     # What is too much is found by whoever reads the result.
     described = dump_json(_without_others(root))
+    check_description(len(described))
     return [described + b" " * (-len(described) % ALIGNMENT), *tensors, body[at:]]
 
 

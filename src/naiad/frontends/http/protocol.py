@@ -373,9 +373,10 @@ class HttpConnection(Answering):
         if service.arriving_bytes > service.limits.max_arriving_bytes and not decoder.done:
             self._check_arriving()
         if decoder.done:
-            head = self._head
+            head, body = self._head, decoder.body
             self._end_body()
-            self._dispatch(head, decoder.body)
+            # Parts of a view cost no copy.
+            self._dispatch(head, body if len(body) <= SMALL_BODY_BYTES else memoryview(body))
         return used
 
     def _end_body(self) -> None:
