@@ -18,7 +18,7 @@ from naiad.frontends.http.json_work import MANY_VALUES
 from naiad.wire.chunked import MAX_CHUNKS
 from naiad.wire.compression import MAX_MEMBERS
 from naiad.wire.http1 import MAX_HEAD_BYTES, MAX_HEADERS
-from naiad.wire.infer_header import MAX_ENTRIES
+from naiad.wire.infer_header import MAX_DESCRIPTION_BYTES, MAX_ENTRIES
 from server.models import identity, numbers, write_model
 from server.running import Answer, RunningServer, read_answer, request_bytes, serving
 
@@ -311,6 +311,22 @@ def test_large_ids_and_names(server: RunningServer, stub: Any, size: int) -> Non
         with pytest.raises(grpc.RpcError) as caught:
             stub.ModelInfer(request, timeout=ANSWER_S)
         assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_descriptions_are_bounded(server: RunningServer) -> None:
+    text = "x" * MAX_DESCRIPTION_BYTES
+    bodies = ({"id": text, "inputs": [INPUT]}, {"parameters": {"a": text}, "inputs": [INPUT]})
+    answers = [server.post("/v2/models/same/infer", body) for body in bodies]
+    for way in ("generate", "generate_stream"):
+        answers.append(server.post(f"/v2/models/same/{way}", {"INPUT0": 1, "a": text}))
+    for answer in answers:
+        assert answer.status == 400
+        assert f"at most {MAX_DESCRIPTION_BYTES}" in answer.error
+    # The data are no part of it.
+    given = {"name": "INPUT0", "datatype": "INT32", "shape": [2**21], "parameters": {"binary_data_size": 2**23}}
+    body = json.dumps({"id": text[: 2**23], "inputs": [given]}).encode()
+    lines = (("Inference-Header-Content-Length", str(len(body))),)
+    assert server.ask("POST", "/v2/models/same/infer", body + bytes(2**23), headers=lines).status == 200
 
 
 # Large JSON

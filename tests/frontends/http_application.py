@@ -164,6 +164,7 @@ class Peer:
     def close(self) -> None:
         """The peer goes away."""
         self.connection.connection_lost(None)
+        self.connection.json_work.close()
 
 
 def _answer(raw: bytes) -> Answer | None:

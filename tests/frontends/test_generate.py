@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontends.http_application import House, Peer, identity_config, play, write_model
+from frontends.http_application import WAIT_S, House, Peer, identity_config, play, write_model
 from frontends.played_model import PlayedModel
 from naiad.errors import BackendError, NaiadError, NotFoundError, QueueFullError
-from naiad.request import Outputs
+from naiad.frontends.http.generate import MAX_UNWRITTEN
+from naiad.request import InferRequest, Outputs
+from naiad.tensor.packed_strings import packed_if_large
 
 NOT_ONE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates various number "
@@ -234,6 +237,134 @@ def test_what_a_caller_does_not_take_is_bounded(tmp_path: Path) -> None:
         written = len(peer.transport.written)
         played.last.respond_part(output(b"too late"), None, True)
         assert len(peer.transport.written) == written
+
+    play(tmp_path, scenario)
+
+
+def large(text: str, size: int = 100_000) -> Outputs:
+    """A response that is written in another process."""
+    return Outputs({"OUTPUT0": packed_if_large(np.array([text.encode() * size], np.object_), "OUTPUT0")}, {"p": text})
+
+
+async def told(peer: Peer, count: int) -> list[Any]:
+    """So many events, the end of the body included."""
+    async with asyncio.timeout(WAIT_S):
+        while peer.transport.written.count(b"data: ") + peer.transport.written.endswith(b"0\r\n\r\n") < count:
+            peer.transport.arrived.clear()
+            await peer.transport.arrived.wait()
+    return events(peer)
+
+
+def test_a_large_response_is_the_same_as_a_small_one(tmp_path: Path) -> None:
+    write_models(tmp_path)
+
+    async def scenario(house: House, peer: Peer) -> None:
+        played = PlayedModel(house, "texts")
+        responses = [large("ü"), Outputs({"OUTPUT0": np.ones(1 << 18, np.float16)})]
+        played.model.submit = lambda asked: asked.respond(responses.pop(0), None)
+        status, found = await generate(peer, "texts", {"INPUT0": "a", "INPUT1": 1, "id": "7"})
+        said = {"id": "7", "model_name": "texts", "model_version": "1", "p": "ü"}
+        assert (status, found) == (200, {"OUTPUT0": "ü" * 100_000, **said})
+        status, found = await generate(peer, "texts", {"INPUT0": "a", "INPUT1": 1})
+        assert status == 400 and "FP16" in found["error"]
+
+    play(tmp_path, scenario)
+
+
+def test_events_behind_a_large_one_wait_for_it(tmp_path: Path) -> None:
+    write_models(tmp_path)
+
+    async def scenario(house: House, peer: Peer) -> None:
+        played = PlayedModel(house, "texts", decoupled=True)
+        begin(peer, "texts/generate_stream", {"INPUT0": "a", "INPUT1": 1})
+        asked = played.last
+        for response in (output(b"1"), large("2"), output(b"3"), large("4"), output(b"5")):
+            asked.respond_part(response, None, False)
+        assert list(played.held) == [asked]
+        asked.respond_part(None, BackendError("6"), False)
+        asked.respond_part(None, None, True)
+        *found, error, end = await told(peer, 7)
+        assert [event["OUTPUT0"][0] for event in found] == ["1", "2", "3", "4", "5"]
+        assert [len(event["OUTPUT0"]) for event in found] == [1, 100_000, 1, 100_000, 1]
+        assert (error, end) == ({"error": "6"}, None)
+        assert not peer.connection.pending and not played.cancelled
+
+    play(tmp_path, scenario)
+
+
+def test_what_waits_behind_a_large_response_is_bounded(tmp_path: Path) -> None:
+    write_models(tmp_path)
+
+    async def scenario(house: House, peer: Peer) -> None:
+        played = PlayedModel(house, "texts", decoupled=True)
+        begin(peer, "texts/generate_stream", {"INPUT0": "a", "INPUT1": 1})
+        played.last.respond_part(large("2"), None, False)
+        for _ in range(MAX_UNWRITTEN):
+            played.last.respond_part(output(b"3"), None, False)
+        assert not played.cancelled
+        played.last.respond_part(output(b"3"), None, False)
+        assert played.cancelled == [played.last]
+        error, end = await told(peer, 2)
+        assert "come faster than they are taken" in error["error"] and end is None
+
+    play(tmp_path, scenario)
+
+
+def test_a_model_goes_on_behind_a_large_response(tmp_path: Path) -> None:
+    write_models(tmp_path)
+
+    async def scenario(house: House, peer: Peer) -> None:
+        played = PlayedModel(house, "texts", decoupled=True)
+        begin(peer, "texts/generate_stream", {"INPUT0": "a", "INPUT1": 1})
+        played.last.respond_part(large("2"), None, False)
+        assert list(played.held) == [played.last]
+        await told(peer, 1)
+        assert not played.held
+        played.last.respond_part(large("3"), None, True)
+        first, second, end = await told(peer, 3)
+        assert (first["p"], second["p"], end) == ("2", "3", None)
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_generate_with_a_large_response_takes_no_other_one(tmp_path: Path, second: bool) -> None:
+    write_models(tmp_path)
+
+    async def scenario(house: House, peer: Peer) -> None:
+        played = PlayedModel(house, "texts", decoupled=True)
+
+        def submit(asked: InferRequest) -> None:
+            asked.respond_part(large("2"), None, False)
+            if second:
+                asked.respond_part(large("3"), None, False)
+            else:
+                asked.respond_part(None, None, True)
+
+        played.model.submit = submit
+        status, found = await generate(peer, "texts", {"INPUT0": "a", "INPUT1": 1})
+        assert status == 200
+        assert found == {"error": NOT_ONE} if second else found["p"] == "2"
+        assert len(played.cancelled) == second
+
+    play(tmp_path, scenario)
+
+
+def test_a_caller_that_leaves_before_a_large_response_is_written(tmp_path: Path) -> None:
+    write_models(tmp_path)
+
+    async def scenario(house: House, peer: Peer) -> None:
+        played = PlayedModel(house, "texts", decoupled=True)
+        for way in ("generate", "generate_stream"):
+            with house.peer() as leaver:
+                begin(leaver, f"texts/{way}", {"INPUT0": "a", "INPUT1": 1})
+                played.last.respond_part(large("2"), None, False)
+                work = leaver.connection.json_work
+            async with asyncio.timeout(WAIT_S):
+                while work._open:
+                    await asyncio.sleep(0.01)
+            played.last.respond_part(None, None, True)
+            assert not leaver.transport.written
 
     play(tmp_path, scenario)
 

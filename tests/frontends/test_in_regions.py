@@ -12,7 +12,7 @@ from execution.models import WAIT_S, Caller, loaded, negate, run, spec, until
 from naiad.errors import CancelledError, QueueFullError, ServerStoppingError
 from naiad.execution.model import LoadedModel
 from naiad.frontends.in_regions import open_regions
-from naiad.frontends.late_inputs import Late, submit_when_read
+from naiad.frontends.late_inputs import QUICK_BYTES, Late, submit_when_read
 from naiad.regions.region import RegionPart, RegionRef
 from naiad.regions.registry import RegionRegistry
 from naiad.regions.terms import RegionInput, RegionTerms
@@ -108,6 +108,26 @@ def test_what_has_no_room_is_not_read() -> None:
                 submit(second, model, other)
             region.free.set()
             assert await first.answer() == [-3.0]
+
+    run(test())
+
+
+@pytest.mark.parametrize(("size", "is_quick"), [(QUICK_BYTES, True), (QUICK_BYTES + 4, False)])
+def test_little_alone_is_read_on_the_loop_for_the_order_of_a_sequence(size: int, is_quick: bool) -> None:
+    async def test() -> None:
+        with loaded(spec(), negate) as model:
+            region = DeviceMemory("in", bytes(size))
+            region.descriptor = 1_000_000
+            region.free.set()
+            place = RegionInput("x", FP32, (1, size // 4), size // 4, RegionRef("in", 0, size))
+            caller = Caller(0, terms=RequestTerms(("y",), 1, 1, correlation_id=7))
+            caller.inputs = {}
+            submit(caller, model, Late([(place, RegionPart(region, 0, size))], {}, spec(), ""), is_wanted=False)
+            assert ("x" in caller.inputs) is is_quick
+            if not is_quick:
+                with pytest.raises(CancelledError):
+                    await caller.answer()
+            await until(lambda: model.in_flight == 0)
 
     run(test())
 

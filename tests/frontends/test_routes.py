@@ -9,6 +9,7 @@ import pytest
 from frontends.http_application import JSON, TEXT, House, Peer, identity_config, play, run, serving, write_model
 from naiad.frontends.http.routes import MAX_HANDLERS
 from naiad.regions.registry import DISABLED
+from naiad.wire.http1 import parse_head
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"))
 INFER = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}
@@ -100,6 +101,27 @@ def test_handlers_are_kept_within_bounds(repository: Path) -> None:
             assert (await peer.ask("GET", f"/v2/models/{n}")).status == 404
             assert len(house.router._handlers) <= MAX_HANDLERS
         assert (await peer.infer("m", INFER)).status == 200
+
+    play(repository, scenario)
+
+
+def test_a_model_has_one_handler_for_each_of_its_paths(repository: Path) -> None:
+    """What handlers remember of a model would be kept once more for each of them."""
+
+    async def scenario(house: House, peer: Peer) -> None:
+        def handler(version: str) -> object:
+            raw = f"POST /v2/models/m{version}/infer HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+            return house.router(parse_head(raw))
+
+        whole, first = handler(""), handler("/versions/1")
+        assert whole is not first
+        for zeros in ("0", "000", "0" * 100):
+            assert handler(f"/versions/{zeros}1") is first
+        for n in range(MAX_HANDLERS + 50):
+            handler(f"/versions/{n + 2}")
+        assert handler("") is whole
+        assert handler("/versions/01") is first
+        assert (await peer.infer("m/versions/001", INFER)).status == 200
 
     play(repository, scenario)
 

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from frontends.http_application import Peer
 from frontends.http_peer import LOOPS, Client, Server, post, run, serving
 from naiad.frontends.http.exchange import Exchange
-from naiad.frontends.http.streamed import MAX_WAITING_BYTES, StreamedAnswer
+from naiad.frontends.http.streamed import BEHIND_BYTES, MAX_WAITING_BYTES, StreamedAnswer
 
 TYPE = "text/event-stream"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -47,6 +48,29 @@ def test_each_piece_leaves_at_once_and_the_connection_stays(loop: str) -> None:
             assert (await client.response()).body == b"next"
 
     run(loop, test())
+
+
+def test_who_is_told_that_there_is_room_may_end_the_answer() -> None:
+    exchanges: list[Exchange] = []
+    peer = Peer(lambda head: lambda exchange, body: exchanges.append(exchange))
+    peer._receive(post("/1") + post("/2") + post("/3"))
+    first, second, third = exchanges
+    answer = StreamedAnswer(second, 200, TYPE)
+    answer.send(b"x" * (BEHIND_BYTES + 1))
+    assert answer.is_behind
+
+    def end() -> None:
+        answer.send(b"last")
+        answer.end()
+
+    answer.when_taken(end)
+    third.send_status(200, TYPE, b"three")
+    assert not peer.transport.written
+    first.send_status(200, TYPE, b"one")
+    assert not peer.connection.pending
+    assert peer.transport.written.count(b"HTTP/1.1 200 OK") == 3
+    assert b"\r\n4\r\nlast\r\n0\r\n\r\nHTTP/1.1" in peer.transport.written
+    assert peer.transport.written.endswith(b"three")
 
 
 def test_a_stream_takes_its_turn_among_other_answers(loop: str) -> None:

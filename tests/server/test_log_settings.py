@@ -91,7 +91,7 @@ def test_grpc_changes_the_same_settings(server: RunningServer) -> None:
         (b'{"log_info": false, "log_error": "no"}', 400, "expect boolean for 'log_error'"),
         (b'{"log_info": false, "log_file": ""}', 501, "log file location can not be updated"),
         (b"[]", 400, "expected a JSON object"),
-        (b'{"a": "' + b"x" * 65536 + b'"}', 400, "settings are a JSON object of up to 65536"),
+        (b'{"a": "' + b"x" * 65536 + b'"}', 400, "expected a JSON object of up to 65536 bytes"),
     ],
 )
 def test_a_refused_change_changes_nothing(server: RunningServer, body: bytes, status: int, text: str) -> None:

@@ -33,6 +33,20 @@ def test_a_body_with_extensions_and_trailers(step: int) -> None:
     assert decoder.body == b"abcd0123456789"
 
 
+@pytest.mark.parametrize("step", [1, 5, 1000])
+def test_small_chunks_before_and_behind_others(step: int) -> None:
+    small = b"1\r\nx\r\n" * 3
+    data = small + b"2;a\r\nyy\r\n" + small + b"0003\r\nzzz\r\n" + small + b"0\r\n\r\n"
+    decoder = ChunkedDecoder(100)
+    assert feed_all(decoder, data + small, step) == len(data)
+    assert decoder.body == b"xxxyyxxxzzzxxx"
+
+
+@pytest.mark.parametrize("end", [b"\r\r", b"\n\n", b"xx", b"x\r\n"])
+def test_small_chunks_end_as_others_do(end: bytes) -> None:
+    assert refusal(b"1\r\nx\r\n1\r\nx" + end + b"1\r\nx\r\n").status == 400
+
+
 def test_an_unfinished_body_is_not_done() -> None:
     decoder = ChunkedDecoder(100)
     assert feed_all(decoder, b"4\r\nabcd\r\n0\r\n", 100) == 12

@@ -15,6 +15,8 @@ MAX_SIZE_LINE_BYTES: Final = 1024
 MAX_TRAILER_BYTES: Final = 8192
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
+_SHORT_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:[ \t]{0,8};[^\x00-\x08\x0a-\x1f\x7f]{0,1000})?\r\n")
+_CR, _LF = b"\r\n"
 _TRAILER_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 
 _SIZE, _DATA, _DATA_END, _TRAILERS, _DONE = range(5)
@@ -54,8 +56,28 @@ class ChunkedDecoder:
         while position < len(data) and self._state != _DONE:
             if self._state == _DATA:
                 position += self._take_data(data[position:])
-            else:
+                continue
+            start = position
+            if self._state == _SIZE and not self._line:
+                position = self._take_whole_chunks(data, start)
+            if position == start:
                 position += self._take_line(data[position:])
+        return position
+
+    def _take_whole_chunks(self, data: memoryview, position: int) -> int:
+        """The short way for chunks that lie whole in ``data``, their size lines included; says where others begin."""
+        body, limit = self.body, len(data)
+        while (line := _SHORT_SIZE_LINE.match(data, position)) is not None:
+            begin = line.end()
+            size = int(line[1], 16)
+            end = begin + size
+            if not size or end + 2 > limit or data[end] != _CR or data[end + 1] != _LF:
+                break
+            if self._chunks >= MAX_CHUNKS or len(body) + size > self._max_body_bytes:
+                break
+            self._chunks += 1
+            body += data[begin:end]
+            position = end + 2
         return position
 
     def _take_data(self, data: memoryview) -> int:

@@ -10,9 +10,10 @@ import orjson
 from naiad.config.spec import TensorSpec
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.wire.generate import read_generate
-from naiad.wire.infer_header import InferHeader, InputHeader, count_elements
+from naiad.wire.infer_header import InferHeader, InputHeader, check_description, count_elements
 from naiad.wire.infer_json import decode_data
 from naiad.wire.infer_response import tensor_bytes
+from naiad.wire.json_text import dump_json, load_json
 
 _ALIGNMENT: Final = 64
 
@@ -33,19 +34,20 @@ def pack_generate(known: bytes, raw: memoryview) -> list[bytes | memoryview]:
     """Read the request ``raw`` to a model that ``pack_inputs`` described; the description of it, then its tensors.
 
     Raises:
-        InvalidArgumentError: as ``read_generate`` and ``decode_data``.
+        InvalidArgumentError: as ``read_generate``, ``decode_data`` and ``check_description``.
     """
     told = orjson.loads(known)
     header = read_generate(raw, {n: TensorSpec(n, BY_WIRE[wire], (), tuple(shape)) for n, wire, shape in told})
     tensors: list[Any] = [tensor_bytes(decode_data(given), given.dtype) for given in header.inputs]
     listed = [(i.name, i.dtype.wire, i.shape, len(t)) for i, t in zip(header.inputs, tensors, strict=True)]
-    described = orjson.dumps({"id": header.id, "parameters": header.parameters, "inputs": listed})
+    described = dump_json({"id": header.id, "parameters": header.parameters, "inputs": listed})
+    check_description(len(described))
     return [described + b" " * (-len(described) % _ALIGNMENT), *tensors]
 
 
 def unpack_generate(description: memoryview) -> Unpacked:
     """The request that ``pack_generate`` described."""
-    told = orjson.loads(description)
+    told = load_json(description)
     header = InferHeader(id=told["id"], parameters=told["parameters"])
     offsets: dict[str, int] = {}
     at = 0

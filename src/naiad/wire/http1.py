@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httptools
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     Part = bytes | bytearray | memoryview
 
@@ -305,10 +305,15 @@ class HeadMemo:
 
     A head is kept from its second appearance on: heads with a header that differs every time (a trace id) pass through
     without pushing the others out. At most ``entries`` heads of at most ``max_bytes`` bytes each are kept.
+
+    ``check`` raises an ``HttpError`` for heads that are not taken, which are not kept.
     """
 
-    def __init__(self, entries: int = 1024, max_bytes: int = 2048) -> None:
+    def __init__(
+        self, entries: int = 1024, max_bytes: int = 2048, check: Callable[[RequestHead], None] | None = None
+    ) -> None:
         self.known: dict[bytes, RequestHead] = {}
+        self._check = check
         self._seen_once: set[int] = set()
         self._entries = entries
         self._max_bytes = max_bytes
@@ -317,11 +322,13 @@ class HeadMemo:
         """The parsed head of ``raw``, which is never changed by the caller but for filling in ``handler`` once.
 
         Raises:
-            HttpError: as ``parse_head``.
+            HttpError: as ``parse_head``, or it is not taken.
         """
         head = self.known.get(raw)
         if head is None:
             head = parse_head(raw)
+            if self._check is not None:
+                self._check(head)
             if len(raw) <= self._max_bytes:
                 self._remember(raw, head)
         return head

@@ -16,6 +16,7 @@ import numpy as np
 from naiad.errors import InvalidArgumentError
 from naiad.request import Array, Outputs
 from naiad.tensor.dtypes import BYTES, DataType
+from naiad.tensor.packed_strings import packed_if_large
 from naiad.wire.infer_parameters import parameters_of
 from naiad.wire.infer_response import datatype_of
 
@@ -85,7 +86,9 @@ class Classes:
         found = Classified(outputs, parameters_of(outputs))
         for name, rows in wanted.items():
             texts = [_best(row, self.counts[name], self.labels[name]) for row in rows]
-            found[name] = _strings(texts, rows, self.counts[name], self.batches)
+            strings = _strings(texts, rows, self.counts[name], self.batches)
+            # Many texts are written down here, in the thread, and not where the answer is sent.
+            found[name] = strings if at_once else packed_if_large(strings, f"output '{name}'")
         return found
 
     def _rows(self, array: Array) -> Array:

@@ -21,6 +21,9 @@ MAX_ELEMENTS = 2**63 - 1
 MAX_ENTRIES = 4096
 """How many inputs, outputs and parameters a request may have of each: far more than a model has."""
 
+MAX_DESCRIPTION_BYTES: Final = 1 << 24
+"""What a request may say beside the data of its tensors: its id, names and parameters. Reading so much takes 20 ms."""
+
 MAX_RANK = 64
 """How many dimensions an array can have."""
 RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
@@ -131,6 +134,19 @@ def check_number(found: int, name: str) -> None:
     """
     if found > MAX_ENTRIES:
         raise InvalidArgumentError(f"the request has {found} entries in '{name}', expected at most {MAX_ENTRIES}")
+
+
+def check_description(size: int) -> None:
+    """Check how long the description of a request is.
+
+    Raises:
+        InvalidArgumentError: more than ``MAX_DESCRIPTION_BYTES``.
+    """
+    if size > MAX_DESCRIPTION_BYTES:
+        raise InvalidArgumentError(
+            f"the request has {size} bytes beside the data of its tensors (its id, names and parameters), expected at "
+            f"most {MAX_DESCRIPTION_BYTES}: send large values as inputs"
+        )
 
 
 def check_rank(found: int, name: str) -> None:

@@ -35,6 +35,11 @@ def load_json(raw: bytes | bytearray | memoryview) -> Any:
     raise MalformedRequestError(f"failed to parse the request JSON buffer: {strict.msg} at {strict.pos}") from None
 
 
+def dump_json(value: Any) -> bytes:
+    """What ``load_json`` reads as ``value`` again, the bare words included."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def _load_loosely(text: str) -> Any:
     """JSON with the bare words; ``ValueError`` for half of a surrogate pair, which no later step could encode."""
     # Integers as orjson reads them: no later step takes one of more than 64 bits.

@@ -1,4 +1,4 @@
-"""Very long typed contents of a ``ModelInferRequest``, read from its bytes.
+"""Very long typed contents of a ``ModelInferRequest``, and raw tensors in unusual places, read from its bytes.
 
 Protobuf makes an object of each string, holds the interpreter all the while, and its lists give out numbers one by one.
 Here a thread reads them in steps, and nobody waits for it: strings become a serialised tensor, numbers an array. What
@@ -71,11 +71,16 @@ class TypedValues(NamedTuple):
 
 
 class ReadContents(NamedTuple):
-    """A message without the contents of its inputs, which are empty there, and ``inputs``: of each what it held, None
-    for an input that had none."""
+    """A message without the contents of its inputs and without raw tensors, which are empty there.
+
+    Attributes:
+        inputs: of each what it held, None for an input that had no contents.
+        raws: the raw tensors, where they lie.
+    """
 
     message: bytes
     inputs: list[TypedValues | None]
+    raws: list[memoryview]
 
 
 # Looking, on the event loop
@@ -102,7 +107,7 @@ class _Looks:
 
     def __init__(self) -> None:
         self._left = _MAX_LOOKS
-        self._strings = self._numbers = self._others = 0
+        self._strings = self._numbers = self._all = 0
 
     def fields(self, flat: memoryview, at: int, end: int) -> Any:
         """Number, begin and end of each field of variable size."""
@@ -119,16 +124,16 @@ class _Looks:
     def are_long(self, flat: memoryview, begin: int, end: int) -> bool:
         """Whether these contents are long, with those before them."""
         number = flat[begin] >> 3
+        self._all += end - begin
+        if self._all >= LONG_BYTES:
+            return True
         if number in _AS_IN_MEMORY:
-            self._others += end - begin
-            return self._others >= LONG_BYTES
-        if number != _STRINGS and number < _STRINGS:
+            return False
+        if number < _STRINGS:
             self._numbers += end - begin
             return self._numbers >= LONG_NUMBERS_BYTES
         self._strings += end - begin
-        if self._strings < LONG_STRINGS_BYTES:
-            return False
-        return self._strings >= LONG_BYTES or _has_many_strings(flat, begin, end)
+        return self._strings >= LONG_STRINGS_BYTES and _has_many_strings(flat, begin, end)
 
 
 def _has_many_strings(flat: memoryview, at: int, end: int) -> bool:
@@ -172,6 +177,7 @@ def read_contents(message: Body) -> ReadContents:
     flat = memoryview(message)
     left: list[bytes] = []
     inputs: list[TypedValues | None] = []
+    raws: list[memoryview] = []
     try:
         for tag, begin, first, end in _fields(flat, 0, len(flat)):
             if tag == _INPUT << 3 | _DELIMITED:
@@ -179,13 +185,13 @@ def read_contents(message: Body) -> ReadContents:
                 left.append(field_head(_INPUT, len(described)) + described)
                 inputs.append(values)
             elif tag == _RAW_INPUT << 3 | _DELIMITED:
-                # Raw tensors beside contents are refused, whatever is in them.
                 left.append(field_head(_RAW_INPUT, 0))
+                raws.append(flat[first:end])
             else:
                 left.append(bytes(flat[begin:end]))
     except IndexError:
         raise ValueError("the message ends in the middle") from None
-    return ReadContents(b"".join(left), inputs)
+    return ReadContents(b"".join(left), inputs, raws)
 
 
 def _fields(flat: memoryview, at: int, end: int) -> Any:

@@ -11,6 +11,7 @@ from frontends.grpc.test_stream import Caller
 from frontends.grpc_infer import Request, Services, floats, play, request, tensors
 from naiad.frontends.grpc.stream import MAX_UNANSWERED
 from naiad.tensor.packed_strings import AT_ONCE_STRINGS
+from naiad.wire.infer_header import MAX_DESCRIPTION_BYTES
 from naiad.wire.typed_contents import LONG_STRINGS_BYTES
 
 INVALID = 3
@@ -40,6 +41,49 @@ def test_typed_and_raw_mean_the_same(tmp_path: Path) -> None:
     async def scenario(services: Services) -> None:
         for count in (1, 1000, 3000, MANY):
             assert await services.answer(mixed(count, True)) == await services.answer(mixed(count, False))
+
+    play(tmp_path, scenario)
+
+
+def test_raw_tensors_may_lie_anywhere(tmp_path: Path) -> None:
+    """Of a large message in which they are not the last fields, they are cut out in a thread."""
+
+    async def scenario(services: Services) -> None:
+        made = mixed(300_000, False, id="7")
+        expected = await services.answer(made)
+        tensors_alone, described = type(made)(raw_input_contents=made.raw_input_contents), type(made)()
+        described.CopyFrom(made)
+        described.ClearField("raw_input_contents")
+        head, tail = tensors_alone.SerializeToString(), described.SerializeToString()
+        assert len(head) > 1 << 20
+        call = services.ask(head + tail)
+        assert not call.ended
+        assert await call.answer(type(expected)) == expected
+        code, text = await services.error(head + tail[:-1])
+        assert (code, text) == (13, "Unable to parse request")
+        made.inputs[0].contents.int_contents.append(1)
+        described.CopyFrom(made)
+        described.ClearField("raw_input_contents")
+        code, text = await services.error(head + described.SerializeToString())
+        assert code == INVALID and "contents field must not be specified" in text
+
+    play(tmp_path, scenario)
+
+
+def test_descriptions_are_bounded(tmp_path: Path) -> None:
+    async def scenario(services: Services) -> None:
+        text = "x" * MAX_DESCRIPTION_BYTES
+        for typed in (False, True):
+            for made in (mixed(3, typed, id=text), mixed(3, typed), mixed(3000, typed)):
+                if not made.id:
+                    made.parameters["a"].string_param = text
+                code, told = await services.error(made)
+                assert code == INVALID and f"at most {MAX_DESCRIPTION_BYTES}" in told
+            caller = Caller(services)
+            caller.send(mixed(3, typed, id=text), floats(1, id="2"))
+            first, second = await caller.rest()
+            assert f"at most {MAX_DESCRIPTION_BYTES}" in first.error_message and not first.infer_response.id
+            assert second.infer_response.id == "2"
 
     play(tmp_path, scenario)
 

@@ -15,10 +15,12 @@ from frontends.grpc_calls import RecordedCall
 from frontends.http_application import House, identity_config, run, serving, write_look_up, write_model
 from naiad.config.export import config_json
 from naiad.config.messages import message_class, pool
+from naiad.frontends.grpc.answers import MAX_REQUEST_BYTES
 from naiad.frontends.grpc.call import Methods, Streaming, Unary
 from naiad.frontends.grpc.services import make_methods
 from naiad.regions.registry import DISABLED
 from naiad.version import __version__
+from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.status import Status
 
 SERVICE = "/inference.GRPCInferenceService/"
@@ -265,5 +267,26 @@ def test_shared_memory_is_off(repository: Path, kind: str) -> None:
             assert (call.status, call.messages) == ((Status.UNIMPLEMENTED, DISABLED), [])
         call = served.call(f"{kind}SharedMemoryStatus")
         assert (call.status, len(call.messages)) == ((Status.OK, ""), 1)
+
+    play(repository, scenario)
+
+
+def test_a_question_about_the_server_is_short(repository: Path) -> None:
+    """Protobuf copies a message as a whole, on the loop; those with tensors or files alone may be large."""
+
+    async def scenario(served: Served) -> None:
+        unary = {name: method for name, method in served.methods.items() if isinstance(method, Unary)}
+        large = {SERVICE + "ModelInfer", SERVICE + "RepositoryModelLoad"}
+        assert unary.keys() > large
+        for name in unary.keys() - large:
+            method = unary[name]
+            assert method.check_room is not None
+            method.check_room(MAX_REQUEST_BYTES)
+            with pytest.raises(MessageTooLargeError):
+                method.check_room(MAX_REQUEST_BYTES + 1)
+            call = RecordedCall()
+            # A message that was compressed, or comes over grpcio, is here as a whole.
+            method.handle(call, b"\x7a\x80\x80\x40" + bytes(1 << 20))
+            assert (call.code, str(MAX_REQUEST_BYTES) in call.text) == (Status.RESOURCE_EXHAUSTED, True), name
 
     play(repository, scenario)

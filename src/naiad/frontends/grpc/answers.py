@@ -10,14 +10,35 @@ from google.protobuf.message import DecodeError
 from naiad.config.messages import PACKAGE, message_class
 from naiad.errors import NaiadError
 from naiad.frontends.grpc.call import Body, Call, Unary, fail, reply_message
+from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.status import Status
 
 UNPARSABLE: Final = "Unable to parse request"
 """What a message is answered with that protobuf refuses, beside INTERNAL. Source: a recorded answer."""
 
 
-def read_request(call: Call, message_type: Any, body: Body) -> Any:
-    """The request message; None when its bytes are no such message, and then the call has been ended."""
+MAX_REQUEST_BYTES: Final = 1 << 20
+"""More than any question about the server needs. Protobuf copies messages, and nobody is served meanwhile."""
+
+
+def check_size(size: int) -> None:
+    """Refuse a request message of ``size`` bytes to a method that needs few.
+
+    Raises:
+        MessageTooLargeError: it is larger than ``MAX_REQUEST_BYTES``.
+    """
+    if size > MAX_REQUEST_BYTES:
+        raise MessageTooLargeError(f"the request message has {size} bytes, this method takes up to {MAX_REQUEST_BYTES}")
+
+
+def read_request(call: Call, message_type: Any, body: Body, may_be_large: bool = False) -> Any:
+    """The request message; None when its bytes are no such message, or too many, and then the call has been ended."""
+    try:
+        if not may_be_large:
+            check_size(len(body))
+    except MessageTooLargeError as error:
+        fail(call, error)
+        return None
     try:
         return message_type.FromString(body)
     except DecodeError:
@@ -47,4 +68,4 @@ def protobuf_method(request: str, answer: Callable[[Any], Any], package: str = P
         else:
             reply_message(call, found)
 
-    return Unary(handle)
+    return Unary(handle, check_room=check_size)

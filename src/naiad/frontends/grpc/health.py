@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
-from naiad.frontends.grpc.answers import protobuf_method, read_request
+from naiad.frontends.grpc.answers import check_size, protobuf_method, read_request
 from naiad.frontends.grpc.call import Body, Call, Methods, Unary, send_message
 from naiad.wire.grpc.paths import HEALTH, path
 from naiad.wire.grpc.status import STOPPING, Status
@@ -39,7 +39,7 @@ class HealthService:
         """The methods by path."""
         return {
             path(HEALTH, "Check"): protobuf_method("HealthCheckRequest", self._check, PACKAGE),
-            path(HEALTH, "Watch"): Unary(self.watch),
+            path(HEALTH, "Watch"): Unary(self.watch, check_room=check_size),
         }
 
     def _check(self, request: Any) -> Any:

@@ -25,7 +25,13 @@ from naiad.lifecycle.demand import Demand
 from naiad.request import Array, request_label
 from naiad.scheduling.budget import RequestBudget
 from naiad.wire.infer_contents import Contents, check_kind, decode_contents
-from naiad.wire.infer_header import MAX_ENTRIES, InferHeader, InputHeader
+from naiad.wire.infer_header import (
+    MAX_DESCRIPTION_BYTES,
+    MAX_ENTRIES,
+    InferHeader,
+    InputHeader,
+    check_description,
+)
 from naiad.wire.infer_message import Raw, read_message
 from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_proto import Layout, ProtoPlan, raw_offsets, scan
@@ -141,7 +147,7 @@ class RequestDecoder:
 
     def _look_up(self, message: Body) -> Decoded | None:
         layout = scan(message)
-        if layout is None or memo_key_size(layout) > MAX_PLAN_KEY:
+        if layout is None or memo_key_size(layout) > MAX_PLAN_KEY or layout.raw_at > MAX_DESCRIPTION_BYTES:
             return None
         key = memo_key(message, layout)
         like = self._memo.get(key) or self._of_another_sequence(message, layout, key)
@@ -186,7 +192,10 @@ class RequestDecoder:
         parsed = self._parse(message if contents is None else contents.message, layout)
         model = self._find(parsed, len(message))
         spec = model.spec
-        raws: Sequence[Raw] = parsed.raw_input_contents if layout is None else _views(message, layout)
+        if layout is not None:
+            raws: Sequence[Raw] = _views(message, layout)
+        else:
+            raws = parsed.raw_input_contents if contents is None else contents.raws
         header, found = read_message(parsed, raws, spec.name)
         sources: Sequence[Source | None] = found
         if contents is not None:
@@ -219,10 +228,12 @@ class RequestDecoder:
         return model
 
     def _look_at_contents(self, message: Body, layout: Layout | None) -> None:
-        """Whether the loop may read a message without raw tensors at once."""
-        if not has_long_contents(message):
+        """Whether the loop may read a message at once that has no raw tensors, or another form than clients write."""
+        is_unusual = layout is None and len(message) > _LARGE_BYTES
+        if not is_unusual and not has_long_contents(message):
             return
         if layout is not None:
+            check_description(layout.key_at)
             # Who is not served should not cost a thread's time.
             self._find(self._class.FromString(message[: layout.key_at]), len(message))
         raise LongContentsError(self._engine.budget)
@@ -232,8 +243,10 @@ class RequestDecoder:
         layout = scan(message)
         try:
             if layout is not None:
-                return layout.read_id(message)
-            return "" if has_long_contents(message) else str(self._parse(message, None).id)
+                return layout.read_id(message) if layout.key_at <= MAX_DESCRIPTION_BYTES else ""
+            if len(message) > _LARGE_BYTES or has_long_contents(message):
+                return ""
+            return str(self._parse(message, None).id)
         except UnicodeDecodeError:
             return ""
         except (InvalidArgumentError, UnparsableRequestError):
@@ -241,6 +254,7 @@ class RequestDecoder:
 
     def _parse(self, message: Body, layout: Layout | None) -> Any:
         """The message; without its tensors where it is known where they lie."""
+        check_description(len(message) if layout is None else layout.raw_at)
         if layout is None and len(message) > _LARGE_BYTES and has_more_fields(message, MAX_FIELDS):
             raise InvalidArgumentError(
                 f"the request has more than {MAX_FIELDS} fields, counting each input, output, parameter and tensor: "

@@ -17,6 +17,7 @@ from naiad.execution.turn_end import turn_end_of
 from naiad.frontends.grpc.admission import admitted
 from naiad.frontends.grpc.h2_call import H2Call, Route
 from naiad.frontends.grpc.keepalive import PING, Keepalive
+from naiad.frontends.grpc.service import RECEIVE_BYTES
 from naiad.wire.grpc.call_head import parse_call_head
 from naiad.wire.grpc.status import Status
 from naiad.wire.http2.connection import Connection
@@ -70,6 +71,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_unsent",
         "_wakes",
         "_write",
+        "_yields",
         "core",
         "get_buffer",
         "lost",
@@ -103,6 +105,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._heard = False
         self._wakes = False
         self._choked = False
+        self._yields = False
         self._closing = False
         self._going_away_ns = 0
         self._unsent = 0
@@ -142,6 +145,25 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._write(out.pop())
         elif out or core.waiting or core.closed_to_new:
             self._flush()
+        if nbytes == RECEIVE_BYTES:
+            self._let_others_in()
+
+    def _let_others_in(self) -> None:
+        """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before anybody else has a turn.
+
+        A large frame that is received into its message costs little, and goes on.
+        """
+        if not (
+            self.core.is_within_large_frame or self._choked or self._yields or self.lost or self._transport.is_closing()
+        ):
+            self._yields = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._yields = False
+        if not (self._choked or self.lost or self._transport.is_closing()):
+            self._transport.resume_reading()
 
     def feed(self, data: bytes) -> None:
         """Take bytes that another protocol received on this transport before it was this one's."""

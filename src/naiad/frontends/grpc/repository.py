@@ -9,7 +9,7 @@ from typing import Any, Final
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, UnsupportedError
-from naiad.frontends.grpc.answers import read_request
+from naiad.frontends.grpc.answers import check_size, read_request
 from naiad.frontends.grpc.call import Body, Call, Unary, fail, reply_message
 from naiad.lifecycle.asking import Done
 from naiad.repository.overrides import FILE, Content, Overrides
@@ -29,7 +29,7 @@ class Repository:
         """All of them."""
         return {
             "RepositoryIndex": _method("RepositoryIndex", self._index, self._indexed),
-            "RepositoryModelLoad": _method("RepositoryModelLoad", self._load),
+            "RepositoryModelLoad": _method("RepositoryModelLoad", self._load, may_be_large=True),
             "RepositoryModelUnload": _method("RepositoryModelUnload", self._unload),
         }
 
@@ -74,8 +74,11 @@ def _value(name: str, parameter: Any, wanted: str, what: str = "load") -> Any:
     return getattr(parameter, wanted)
 
 
-def _method(name: str, start: _Start, answer: _Answer | None = None) -> Unary:
-    """A method that ``start`` begins and that is answered when that is done: with ``answer``, or the empty message."""
+def _method(name: str, start: _Start, answer: _Answer | None = None, may_be_large: bool = False) -> Unary:
+    """A method that ``start`` begins and that is answered when that is done: with ``answer``, or the empty message.
+
+    ``may_be_large``: its requests bring files.
+    """
     message_type = message_class(f"{name}Request")
     empty = message_class(f"{name}Response")()
 
@@ -86,7 +89,7 @@ def _method(name: str, start: _Start, answer: _Answer | None = None) -> Unary:
             reply_message(call, empty if answer is None else answer(message))
 
     def handle(call: Call, body: Body) -> None:
-        message = read_request(call, message_type, body)
+        message = read_request(call, message_type, body, may_be_large)
         if message is None:
             return
         try:
@@ -97,4 +100,4 @@ def _method(name: str, start: _Start, answer: _Answer | None = None) -> Unary:
         except NaiadError as error:
             fail(call, error)
 
-    return Unary(handle)
+    return Unary(handle, check_room=None if may_be_large else check_size)

@@ -8,7 +8,7 @@ from typing import Any
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError
-from naiad.frontends.grpc.answers import protobuf_method, read_request
+from naiad.frontends.grpc.answers import check_size, protobuf_method, read_request
 from naiad.frontends.grpc.call import Body, Call, Unary, fail, reply_message
 from naiad.frontends.shared_memory import register_cuda
 
@@ -32,7 +32,7 @@ class SharedMemory:
             "CudaSharedMemoryUnregister": self._unregister_cuda,
         }
         methods = {name: protobuf_method(f"{name}Request", answer) for name, answer in answers.items()}
-        methods["CudaSharedMemoryRegister"] = Unary(self._register_cuda)
+        methods["CudaSharedMemoryRegister"] = Unary(self._register_cuda, check_room=check_size)
         return methods
 
     def _system_status(self, request: Any) -> Any:

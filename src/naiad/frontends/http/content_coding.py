@@ -105,7 +105,8 @@ class ContentCoding:
             return
         self._inflated_bytes += len(body)
         try:
-            handler(counted, body)
+            # Parts of a view cost no copy.
+            handler(counted, body if len(body) <= OFF_LOOP_BYTES else memoryview(body))
         except Exception:
             # The connection would answer for a handler that it has called itself.
             handler_failed(counted)

@@ -11,8 +11,8 @@ import orjson
 from naiad.wire.http1 import RequestHead, encode_head
 
 if TYPE_CHECKING:
+    from naiad.frontends.http.answering import Answering
     from naiad.frontends.http.json_work import JsonWork
-    from naiad.frontends.http.protocol import HttpConnection
     from naiad.frontends.http.streamed import StreamedAnswer
     from naiad.wire.http1 import Part
 
@@ -39,7 +39,7 @@ class Exchange:
 
     __slots__ = ("answer", "connection", "head", "owner")
 
-    def __init__(self, connection: HttpConnection, head: RequestHead) -> None:
+    def __init__(self, connection: Answering, head: RequestHead) -> None:
         self.connection = connection
         self.head = head
         self.answer: Sequence[Part] | StreamedAnswer | None = None

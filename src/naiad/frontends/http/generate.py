@@ -10,9 +10,12 @@ a stream is one event.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic_ns
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import orjson
 
@@ -25,7 +28,7 @@ from naiad.frontends.http.answers import JSON, RETRY_AFTER, handler_failed, send
 from naiad.frontends.http.endpoint_load import load_fields
 from naiad.frontends.http.exchange import Exchange
 from naiad.frontends.http.infer_read import Body
-from naiad.frontends.http.json_work import MANY_TO_GENERATE, is_large_json
+from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_TO_GENERATE, is_large_json, weight_in_json
 from naiad.frontends.http.streamed import StreamedAnswer
 from naiad.frontends.http.waiting import refuse_or_wait
 from naiad.frontends.late_inputs import late_strings, submit_when_read
@@ -34,28 +37,36 @@ from naiad.request import Array, InferRequest, Recipient, request_label
 from naiad.scheduling.patience import PATIENCE_MS
 from naiad.wire.generate import encode_generated, read_generate
 from naiad.wire.generate_packed import unpack_generate
+from naiad.wire.http1 import encode_head
 from naiad.wire.infer_binary import BinaryPlan
 from naiad.wire.infer_header import InferHeader
 from naiad.wire.infer_json import decode_data
+from naiad.wire.infer_parameters import parameters_of
+from naiad.wire.infer_response import OutputPart, datatype_of
+
+log = logging.getLogger(__name__)
 
 EVENTS: Final = "text/event-stream; charset=utf-8"
 _NOT_ONE: Final = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates various number "
     "of responses"
 )
+MAX_UNWRITTEN: Final = 1024
+"""So many responses to a request may wait for a large one before them to be written."""
+
+_Response = tuple[int, bytes | memoryview]
+"""A response as JSON, with the status that it has as the first one."""
+_Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
 
 
 class _GenerateRequest(InferRequest):
     """A request that answers on its exchange.
 
     Attributes:
-        first: status and body of the only response that came so far, where the answer is one response.
-        events: the answer, where it is a stream that has begun.
         is_over: the answer is complete; what still comes is dropped.
-        is_held: the model was asked to make no more for now.
     """
 
-    __slots__ = ("events", "exchange", "first", "is_held", "is_over", "model", "plan")
+    __slots__ = ("exchange", "is_over", "model", "plan")
     carrier = "HTTP"
 
     def __init__(
@@ -71,9 +82,7 @@ class _GenerateRequest(InferRequest):
         self.exchange = exchange
         self.model = model
         self.plan = plan
-        self.first: tuple[int, bytes] | None = None
-        self.events: StreamedAnswer | None = None
-        self.is_over = self.is_held = False
+        self.is_over = False
 
     def aim(self, recipient: Recipient) -> None:
         """Another version answers, which the answer says."""
@@ -97,77 +106,167 @@ class _GenerateRequest(InferRequest):
         load = load_fields(self.exchange.head.headers, model) if isinstance(model, LoadedModel) else ()
         return (RETRY_AFTER, *load) if status in (429, 503) else load
 
-    def _encode(self, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> tuple[int, bytes]:
-        """A response with the status that it has as the first one."""
+    def _encode(self, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> _Response:
         if error is None:
             plan = self.plan
             try:
                 return 200, encode_generated(plan.model, plan.version, self.id, outputs or {}, plan.dtypes)
             except NaiadError as unsendable:
                 error = unsendable
-        return error.http_status if error.retryable else 400, _error_json(caller_text(error))
+        return _refusal(error)
+
+    def _is_large(self, outputs: Mapping[str, Array]) -> bool:
+        """Whether a response takes so long to be written that it is done elsewhere."""
+        dtypes = self.plan.dtypes
+        return sum(weight_in_json(a, dtypes[n]) for n, a in outputs.items() if n in dtypes) >= LARGE_OUTPUT_BYTES
+
+    def _write_later(self, outputs: Mapping[str, Array], done: Callable[[_Response], None]) -> None:
+        """Have a large response written elsewhere."""
+
+        def written(content: memoryview, _: int, error: NaiadError | None) -> None:
+            try:
+                done((200, content) if error is None else _refusal(error))
+            except Exception:
+                log.exception("%sthe answer could not be sent", request_label(self.id))
+
+        plan = self.plan
+        parts = [
+            OutputPart(n, datatype_of(a, plan.dtypes[n]), a, False) for n, a in outputs.items() if n in plan.dtypes
+        ]
+        self.exchange.json_work.write_flat(plan.model, plan.version, self.id, parts, parameters_of(outputs), written)
 
 
 class _WholeRequest(_GenerateRequest):
-    """A request whose one response is the answer."""
+    """A request whose one response is the answer.
 
-    __slots__ = ()
+    Attributes:
+        first: the only response that came so far.
+        is_writing: it is being written elsewhere.
+        is_last: no other one follows it.
+    """
+
+    __slots__ = ("first", "is_last", "is_writing")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.first: _Response | None = None
+        self.is_writing = self.is_last = False
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
         if self.is_over:
             return
         if outputs is not None or error is not None:
-            if self.first is not None:
-                self._answer(self.first[0], _error_json(_NOT_ONE))
+            if self.first is not None or self.is_writing:
+                self._answer((self.first or _NONE)[0], _error_json(_NOT_ONE))
                 if not final:
                     self.model.cancel(self)
                 return
+            if error is None and outputs is not None and self._is_large(outputs):
+                self.is_writing, self.is_last = True, final
+                self._write_later(outputs, self._written)
+                return
             self.first = self._encode(outputs, error)
-        if final:
-            self._answer(*(self.first or (200, _error_json(_NOT_ONE))))
+        self.is_last = final
+        if final and not self.is_writing:
+            self._answer(*(self.first or _NONE))
 
-    def _answer(self, status: int, body: bytes) -> None:
+    def _written(self, response: _Response) -> None:
+        self.is_writing = False
+        self.first = response
+        if self.is_last and not self.is_over:
+            self._answer(*response)
+
+    def _answer(self, status: int, body: bytes | memoryview) -> None:
         self.is_over = True
-        self.exchange.send_status(status, JSON, body, self._fields(status))
+        self.exchange.send([encode_head(status, JSON, len(body), self._fields(status)), body])
 
 
 class _StreamedRequest(_GenerateRequest):
-    """A request of which every response is an event."""
+    """A request of which every response is an event.
 
-    __slots__ = ()
+    Attributes:
+        events: the answer, once it has begun.
+        is_held: the model was asked to make no more for now.
+        unwritten: the responses behind one that is being written elsewhere; None when none is.
+    """
+
+    __slots__ = ("events", "is_held", "unwritten")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.events: StreamedAnswer | None = None
+        self.is_held = False
+        self.unwritten: deque[_Part] | None = None
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
         if self.is_over:
             return
-        if outputs is not None or error is not None:
-            if self.events is not None and self.events.is_full:
-                self._give_up(self.events, final)
-                return
-            status, body = self._encode(outputs, error)
-            if self.events is None:
-                self.events = StreamedAnswer(self.exchange, status, EVENTS, self._fields(status))
-            self.events.send(_event(body))
-            if not final and self.events.is_behind and not self.is_held:
-                self.is_held = True
-                self.events.when_taken(self._go_on)
-                self.model.hold(self, PATIENCE_MS)
+        unwritten = self.unwritten
+        if unwritten is None:
+            self._take(outputs, error, final)
+        elif len(unwritten) < MAX_UNWRITTEN:
+            unwritten.append((outputs, error, final))
+        else:
+            self._give_up(final)
+
+    def _take(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        """Send a response whose turn has come."""
+        if outputs is None and error is None:
+            if final:
+                self._end()
+        elif self.events is not None and self.events.is_full:
+            self._give_up(final)
+        elif error is None and outputs is not None and self._is_large(outputs):
+            self.unwritten = deque()
+            if not final:
+                self._hold()
+            self._write_later(outputs, partial(self._written, final))
+        else:
+            self._send(self._encode(outputs, error), final)
+
+    def _send(self, response: _Response, final: bool) -> None:
+        status, body = response
+        if self.events is None:
+            self.events = StreamedAnswer(self.exchange, status, EVENTS, self._fields(status))
+        if type(body) is bytes:
+            self.events.send(b"data: %b\n\n" % body)
+        else:
+            self.events.send_large((b"data: ", body, b"\n\n"))
         if final:
             self._end()
+        elif self.events.is_behind:
+            self._hold()
+            self.events.when_taken(self._go_on)
+
+    def _written(self, final: bool, response: _Response) -> None:
+        waiting, self.unwritten = self.unwritten or deque(), None
+        if self.is_over:
+            return
+        self._send(response, final)
+        # Another large one lets those behind it wait again.
+        for part in waiting:
+            self.respond_part(*part)
+        if self.events is not None and not self.events.is_behind:
+            self._go_on()
+
+    def _hold(self) -> None:
+        if not self.is_held:
+            self.is_held = True
+            self.model.hold(self, PATIENCE_MS)
 
     def _go_on(self) -> None:
         """The caller took the events that waited."""
-        self.is_held = False
-        if not self.is_over:
+        if self.is_held and not self.is_over and self.unwritten is None:
+            self.is_held = False
             self.model.go_on(self)
 
-    def _give_up(self, events: StreamedAnswer, final: bool) -> None:
+    def _give_up(self, final: bool) -> None:
         """The caller does not take the events as fast as they come, and they cannot all be kept."""
         error = ResponseBacklogError(
             f"{request_label(self.id)}the responses come faster than they are taken: too many wait, so the request was "
             "cancelled"
         )
-        events.send(_event(_error_json(caller_text(error))))
-        self._end()
+        self._send(_refusal(error), True)
         if not final:
             self.model.cancel(self)
 
@@ -179,12 +278,16 @@ class _StreamedRequest(_GenerateRequest):
             self.events.end()
 
 
-def _event(body: bytes) -> bytes:
-    return b"data: %b\n\n" % body
+def _refusal(error: NaiadError) -> _Response:
+    return error.http_status if error.retryable else 400, _error_json(caller_text(error))
 
 
 def _error_json(text: str) -> bytes:
     return orjson.dumps({"error": text})
+
+
+_NONE: Final[_Response] = (200, _error_json(_NOT_ONE))
+"""What the answer is where there is no response."""
 
 
 class _GenerateHandler:

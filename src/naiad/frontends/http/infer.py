@@ -21,7 +21,7 @@ from naiad.frontends.classifying import classify_off_loop
 from naiad.frontends.forwarding import AddedParameters
 from naiad.frontends.http.answers import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.infer_read import Body, DecoupledModelError, HeaderSizeError, RequestReader
-from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json
+from naiad.frontends.http.json_work import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json, weight_in_json
 from naiad.frontends.http.protocol import Exchange, Handler
 from naiad.frontends.http.waiting import refuse_or_wait
 from naiad.frontends.late_inputs import late_strings, submit_when_read
@@ -37,8 +37,9 @@ from naiad.wire.infer_plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.infer_response import OutputPart, datatype_of, encode_answer, tensor_bytes
 from naiad.wire.sequence_plans import SequencePlans, cut_json
 
+MAX_LOOKED_UP = 65536
+"""Longer descriptions are not looked up: no plan is kept for them, whatever their ids."""
 _IN_ONE_WRITE = 65536
-_STRING_WEIGHT = 4
 _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
 """Errors that the reference finds outside of its check of the request, and so sends as text."""
 
@@ -110,7 +111,7 @@ class HttpInferRequest(InferRequest):
             for name in plan.outputs
             if name in outputs
         ]
-        if sum(_json_bytes(part) for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
+        if sum(weight_in_json(part.array, part.dtype) for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
             self._send_later(parts, parameters_of(outputs))
             return
         try:
@@ -270,7 +271,7 @@ class InferHandler:
                 if body[:size] == self._last_header:
                     plan = self._last_plan
                 else:
-                    plan = self._look_up(bytes(body[:size]))
+                    plan = self._look_up(bytes(body[:size])) if size <= MAX_LOOKED_UP else None
                     if plan is None:
                         model.check_room(len(body))
                 if plan is not None and plan.size == len(body) - size:
@@ -280,7 +281,7 @@ class InferHandler:
                     inputs = plan.views(body, size)
                     _submit(self._with_regions(exchange, model, plan, inputs, self._last_id, received_ns), added)
                     return
-                elif size >= MANY_VALUES_BYTES and is_large_json(body[:size]):
+                elif size >= MANY_VALUES_BYTES and is_large_json(memoryview(body)[:size]):
                     self._read_later(exchange, model, body, size, received_ns, added)
                     return
                 else:
@@ -362,7 +363,7 @@ class InferHandler:
                 self._knows_regions = self._knows_regions or regions is not None
         if regions is not None:
             return self._with_regions(exchange, model, plan, inputs, request_id, received_ns)
-        plain_id = not request_id or orjson.dumps(request_id)[1:-1] == request_id.encode()
+        plain_id = not request_id or _is_plain(request_id)
         kind = HttpInferRequest if plain_id else EscapedIdRequest
         request = kind(exchange, model, plan, inputs, request_id, received_ns)
         # The JSON part stays with the tensors behind it, and may be most of the body.
@@ -414,10 +415,9 @@ def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
         request.model.submit(request)
 
 
-def _json_bytes(part: OutputPart) -> int:
-    """What an output weighs when it is written as JSON: strings take several times as long as numbers."""
-    size = part.array.nbytes
-    return size if part.dtype.itemsize else _STRING_WEIGHT * size
+def _is_plain(request_id: str) -> bool:
+    """Whether an id is the same in JSON, without escapes; a long one is not looked at."""
+    return len(request_id) <= MAX_PLAN_KEY and orjson.dumps(request_id)[1:-1] == request_id.encode()
 
 
 def _check(model: ServingModel) -> None:

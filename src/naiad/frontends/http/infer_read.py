@@ -78,7 +78,7 @@ def _read_header(body: Body, header_length: int | None) -> tuple[InferHeader, in
     start = len(body) if header_length is None else header_length
     if not 0 < start <= len(body):
         raise HeaderSizeError(f"inference header size should be in range (0, {len(body)}), got: {start}")
-    return parse_infer_header(body if start == len(body) else bytes(body[:start])), start
+    return parse_infer_header(body if start == len(body) else memoryview(body)[:start]), start
 
 
 def _locate(header: InferHeader, spec: ModelSpec, available: int) -> dict[str, int]:

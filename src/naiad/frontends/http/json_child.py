@@ -7,6 +7,7 @@ answer. Both ways speak frames: ``u32 kind, u32 bytes of the first part, u64 byt
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import struct
 import sys
@@ -18,21 +19,28 @@ import orjson
 
 from naiad.errors import InternalError, InvalidArgumentError, NaiadError
 from naiad.regions.tensor import PlacedOutput, as_array
+from naiad.request import Outputs
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.strings import Raw, decode_bytes
+from naiad.wire.generate import encode_generated
 from naiad.wire.generate_packed import pack_generate
-from naiad.wire.infer_header import InferHeader, header_of
+from naiad.wire.infer_header import REGION, REGION_OFFSET, REGION_SIZE, InferHeader, check_description, header_of
 from naiad.wire.infer_json import decode_data
 from naiad.wire.infer_response import OutputPart, encode_answer, tensor_bytes
-from naiad.wire.json_text import load_json
+from naiad.wire.json_text import dump_json, load_json
 
 FRAME: Final = struct.Struct("<IIQ")
-READ, READ_JSON_ALONE, WRITE, DONE, FAILED, GENERATE = range(6)
+READ, READ_JSON_ALONE, WRITE, DONE, FAILED, GENERATE, WRITE_FLAT = range(7)
 """Kinds. ``READ``: a body, whose first part is JSON; ``READ_JSON_ALONE``: one that is JSON as a whole. ``WRITE``: a
-description of outputs, then their bytes. ``GENERATE``: what is known of a model, then a request to generate, as
-``wire/generate_packed.py`` has them. ``DONE``: a body, or the JSON part of an answer. ``FAILED``: a JSON object
-with ``error``, a class of ``naiad.errors``, and ``message``."""
+description of outputs, then their bytes; ``WRITE_FLAT``: the same for ``generate``. ``GENERATE``: what is known of a
+model, then a request to generate, as ``wire/generate_packed.py`` has them. ``DONE``: a body, or the JSON part of an
+answer. ``FAILED``: a JSON object with ``error``, a class of ``naiad.errors``, and ``message``."""
 ALIGNMENT: Final = 64
+_OF_INPUTS: Final = frozenset(("name", "shape", "datatype"))
+_OF_OUTPUTS: Final = frozenset(("name",))
+_REGIONS: Final = frozenset((REGION, REGION_OFFSET, REGION_SIZE))
+_ABOUT_INPUTS: Final = _REGIONS | {"binary_data_size"}
+_ABOUT_OUTPUTS: Final = _REGIONS | {"binary_data", "classification"}
 
 Parts = list[Raw]
 
@@ -57,13 +65,31 @@ def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
         if given.region is not None:
             continue
         raw = tensor_bytes(decode_data(given), given.dtype)
-        del entry["data"]
         parameters = entry.get("parameters")
         entry["parameters"] = {**(parameters if isinstance(parameters, dict) else {}), "binary_data_size": len(raw)}
         tensors.append(raw)
     # What is too much is found by whoever reads the result.
-    described = orjson.dumps(root)
+    described = dump_json(_without_others(root))
+    check_description(len(described))
     return [described + b" " * (-len(described) % ALIGNMENT), *tensors, body[at:]]
+
+
+def _without_others(root: dict[str, Any]) -> dict[str, Any]:
+    """A request without data, and without members that mean nothing: whoever reads it should not read these again."""
+    kept: dict[str, Any] = {name: root[name] for name in ("id", "parameters") if name in root}
+    kept["inputs"] = [_only(entry, _OF_INPUTS, _ABOUT_INPUTS) for entry in root["inputs"]]
+    if "outputs" in root:
+        kept["outputs"] = [_only(entry, _OF_OUTPUTS, _ABOUT_OUTPUTS) for entry in root["outputs"]]
+    return kept
+
+
+def _only(entry: dict[str, Any], members: frozenset[str], about: frozenset[str]) -> dict[str, Any]:
+    """An input or an output with these ``members`` alone, and of its parameters those in ``about``."""
+    kept = {name: value for name, value in entry.items() if name in members}
+    parameters = entry.get("parameters")
+    if isinstance(parameters, dict):
+        kept["parameters"] = {name: value for name, value in parameters.items() if name in about}
+    return kept
 
 
 def _check_no_binary(header: InferHeader) -> None:
@@ -75,13 +101,13 @@ def _check_no_binary(header: InferHeader) -> None:
             )
 
 
-def to_json(description: bytes | memoryview, data: memoryview) -> bytes:
-    """The JSON part of an answer.
+def to_json(description: bytes | memoryview, data: memoryview, is_flat: bool = False) -> bytes:
+    """The JSON part of an answer, or ``is_flat``: a response to ``generate``.
 
     Raises:
         NaiadError: an output cannot travel in JSON.
     """
-    told = orjson.loads(description)
+    told = json.loads(bytes(description))
     parts: list[OutputPart] = []
     at = 0
     for name, wire, shape, is_binary, is_placed, size in told["outputs"]:
@@ -92,7 +118,11 @@ def to_json(description: bytes | memoryview, data: memoryview) -> bytes:
             array = _array(data[at : at + size], dtype, shape)
         parts.append(OutputPart(name, dtype, array, is_binary, is_placed))
         at += size
-    return encode_answer(told["model"], told["version"], told["id"], parts, told["parameters"]).json
+    model, version, request_id, parameters = told["model"], told["version"], told["id"], told["parameters"]
+    if is_flat:
+        outputs = Outputs({part.name: part.array for part in parts}, parameters)
+        return encode_generated(model, version, request_id, outputs, {part.name: part.dtype for part in parts})
+    return encode_answer(model, version, request_id, parts, parameters).json
 
 
 def _array(raw: memoryview, dtype: DataType, shape: list[int]) -> Any:
@@ -129,8 +159,8 @@ def _work(connection: socket.socket) -> None:
     kind, first_bytes, size = FRAME.unpack(receive(connection, FRAME.size))
     content = receive(connection, size)
     try:
-        if kind == WRITE:
-            parts: Parts = [to_json(content[:first_bytes], content[first_bytes:])]
+        if kind in (WRITE, WRITE_FLAT):
+            parts: Parts = [to_json(content[:first_bytes], content[first_bytes:], kind == WRITE_FLAT)]
         elif kind == GENERATE:
             parts = [*pack_generate(bytes(content[:first_bytes]), content[first_bytes:])]
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import queue
 import socket
@@ -24,9 +25,20 @@ import orjson
 from naiad.config.spec import TensorSpec
 from naiad.errors import InternalError, NaiadError, QueueFullError, UnavailableError, error_of_name
 from naiad.frontends.http import json_child
-from naiad.frontends.http.json_child import DONE, FRAME, GENERATE, READ, READ_JSON_ALONE, WRITE, receive, send
-from naiad.request import Parameters
+from naiad.frontends.http.json_child import (
+    DONE,
+    FRAME,
+    GENERATE,
+    READ,
+    READ_JSON_ALONE,
+    WRITE,
+    WRITE_FLAT,
+    receive,
+    send,
+)
+from naiad.request import Array, Parameters
 from naiad.scheduling.budget import RequestBudget
+from naiad.tensor.dtypes import DataType
 from naiad.tensor.strings import Raw
 from naiad.wire.generate_packed import pack_inputs
 from naiad.wire.infer_response import OutputPart, tensor_bytes
@@ -45,6 +57,8 @@ MANY_TO_GENERATE: Final = 1 << 13
 LARGE_OUTPUT_BYTES: Final = 1 << 18
 """From here on outputs do; each number takes several times its bytes as text."""
 MAX_WAITING: Final = 64
+"""No further body is taken while so many bodies and answers wait. Answers are: they cost what was asked for."""
+_STRING_WEIGHT: Final = 4
 WORKERS: Final = 2
 IDLE_S: Final = 60.0
 
@@ -71,6 +85,11 @@ def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
     if b'"BYTES"' in plain:
         many_values = min(many_values, MANY_STRINGS)
     return plain.count(b",") >= many_values
+
+
+def weight_in_json(array: Array, dtype: DataType) -> int:
+    """What an output weighs when it is written as JSON: strings take several times as long as numbers."""
+    return array.nbytes if dtype.itemsize else _STRING_WEIGHT * array.nbytes
 
 
 def _plain(raw: Body) -> bytes | bytearray:
@@ -112,7 +131,24 @@ class JsonWork:
         self, model: str, version: int, request_id: str, parts: Sequence[OutputPart], parameters: Parameters, done: Done
     ) -> None:
         """Write the JSON part of an answer; arguments and errors as ``encode_answer``."""
+        self._write(WRITE, model, version, request_id, parts, parameters, done)
 
+    def write_flat(
+        self, model: str, version: int, request_id: str, parts: Sequence[OutputPart], parameters: Parameters, done: Done
+    ) -> None:
+        """Write a response to ``generate``; errors as ``encode_generated``."""
+        self._write(WRITE_FLAT, model, version, request_id, parts, parameters, done)
+
+    def _write(
+        self,
+        kind: int,
+        model: str,
+        version: int,
+        request_id: str,
+        parts: Sequence[OutputPart],
+        parameters: Parameters,
+        done: Done,
+    ) -> None:
         def content() -> tuple[int, list[Raw]]:
             data = [b"" if part.placed else tensor_bytes(part.array, part.dtype) for part in parts]
             outputs = [
@@ -120,10 +156,11 @@ class JsonWork:
                 for p, raw in zip(parts, data, strict=True)
             ]
             told = {"model": model, "version": version, "id": request_id, "parameters": dict(parameters)}
-            described = orjson.dumps({**told, "outputs": outputs})
+            # Parameters may be what orjson refuses, or writes as null; the process says what is wrong with them.
+            described = json.dumps({**told, "outputs": outputs}).encode()
             return len(described), [described, *data]
 
-        self._begin(_Job(WRITE, sum(part.array.nbytes for part in parts), content, done))
+        self._begin(_Job(kind, sum(part.array.nbytes for part in parts), content, done))
 
     def close(self) -> None:
         """End the threads and processes once they have done what they are at; what waits is not done any more."""
@@ -145,12 +182,12 @@ class JsonWork:
             thread.start()
 
     def _take(self, job: _Job) -> None:
-        if self._is_closed or self._open >= MAX_WAITING:
+        is_answer = job.kind in (WRITE, WRITE_FLAT)
+        if self._is_closed or (self._open >= MAX_WAITING and not is_answer):
             text = f"{self._open} requests or answers with large JSON are under way: send binary data, or try later"
             raise self._budget.refuse("json", text)
-        if job.kind != WRITE:
+        if not is_answer:
             self._budget.check(job.held_bytes)
-        # Of an answer it is too late to say that there is no room.
         self._budget.take(job.held_bytes)
         self._open += 1
 
@@ -191,13 +228,14 @@ class JsonWork:
                 except Exception:
                     logger.exception("large JSON could not be handled")
                     error = InternalError("large JSON could not be handled, see the server's log")
-                loop.call_soon_threadsafe(self._finished, job, content, first_bytes, error)
+                with contextlib.suppress(RuntimeError):
+                    # The loop may be closed by now.
+                    loop.call_soon_threadsafe(self._finished, job, content, first_bytes, error)
                 del job, content
         finally:
             if child is not None:
                 child.close()
             with contextlib.suppress(RuntimeError):
-                # The loop may be closed by now.
                 loop.call_soon_threadsafe(self._left, threading.current_thread())
 
     def _next(self) -> _Job | None:

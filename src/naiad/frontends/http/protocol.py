@@ -2,7 +2,7 @@
 
 The way of a small request is ``buffer_updated`` -> handler -> ``Exchange.send``, and it is kept free of tasks, futures,
 timers and locks. Everything unusual (a body that has not arrived, chunks, HTTP/1.0, HEAD, pipelining out of order,
-back-pressure, the end of the connection) takes the slower methods below.
+back-pressure, the end of the connection) takes the slower methods below and in ``answering.py``.
 
 Bytes are received into one buffer that all connections of a listener share: the event loops used read and deliver in
 one step, so a connection keeps only what it could not use at once. A body that is not there yet gets memory of its own
@@ -13,31 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
-from naiad.errors import InternalError, QueueFullError
+from naiad.errors import QueueFullError
+from naiad.frontends.http.answering import CHOKED, FINAL, REFUSED_HEAD, Answering
 from naiad.frontends.http.exchange import Application, Exchange, Handler, give_up
-from naiad.frontends.http.service import HttpLimits, HttpService
-from naiad.frontends.http.streamed import StreamedAnswer
+from naiad.frontends.http.service import RECEIVE_BYTES, HttpLimits, HttpService
 from naiad.tensor.memory import BufferPool
 from naiad.wire.chunked import ChunkedDecoder
-from naiad.wire.http1 import (
-    CONTINUE,
-    HEAD_END,
-    MAX_HEAD_BYTES,
-    HttpError,
-    RequestHead,
-    adapt_response,
-    check_head_start,
-)
+from naiad.wire.http1 import HEAD_END, MAX_HEAD_BYTES, HttpError, RequestHead, check_head_start
 from naiad.wire.sized_body import SizedBody
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from naiad.frontends.http.json_work import JsonWork
-    from naiad.wire.http1 import Part
 
 __all__ = ["Application", "Exchange", "Handler", "HttpConnection", "HttpLimits", "HttpService"]
 
@@ -46,7 +31,6 @@ log = logging.getLogger(__name__)
 SMALL_BODY_BYTES: Final = 16_384
 MAX_UNANSWERED: Final = 64
 RESUME_UNANSWERED: Final = 32
-JOIN_BELOW_BYTES: Final = 65_536
 MAX_KEPT_HEAD_BYTES: Final = 2048
 MAX_REFUSED: Final = 1024
 """How many connections over the limit are told so before they are closed; further ones are just dropped."""
@@ -54,60 +38,38 @@ MAX_REFUSED: Final = 1024
 # What the next bytes are.
 _HEADS, _PARTIAL, _BODY, _CHUNKED, _DISCARD, _HTTP2, _SMALL_BODY = range(7)
 _IN_BODY: Final = (_BODY, _CHUNKED, _SMALL_BODY)
-# Why no further request is read: the peer does not take its answers; this connection ends after its answers.
-_CHOKED, _FINAL = 1, 2
-
 
 _NOTHING: Final = memoryview(b"")
 _NO_BODY: Final = SizedBody(BufferPool(0), 0, _NOTHING)
 _NO_CHUNKS: Final = ChunkedDecoder(0)
-_INTERIM_HEAD: Final = RequestHead("", "", "", (1, 1), {})
-_REFUSED_HEAD: Final = RequestHead("", "", "", (1, 1), {"connection": "close"})
 _UNKEPT_HEAD: Final = RequestHead("", "", "", (1, 1), {})
 _HTTP2_START: Final = b"PRI * HTTP/2.0\r\n\r\n"
 
 
-class HttpConnection(asyncio.BufferedProtocol):
-    """The protocol object of one connection; see the module for how it works.
-
-    Attributes:
-        pending: exchanges without a written answer, oldest first; answers leave in this order.
-        halted: non-zero while no further request may be taken from the input.
-        lost: the transport is gone.
-        quiet: seconds since the last answer or since the current wait began; the listener's sweep counts it up and
-            calls ``check_time`` once it reaches ``patience``.
-    """
+class HttpConnection(Answering):
+    """The protocol object of one connection; see the module for how it works."""
 
     __slots__ = (
         "_alone",
         "_body",
         "_buffer",
         "_decoder",
-        "_eof",
         "_head",
         "_known",
         "_last",
         "_paused",
         "_rest",
         "_searched",
-        "_service",
         "_state",
         "_target",
-        "_transport",
-        "_unsent",
         "_view",
-        "halted",
-        "lost",
-        "patience",
-        "pending",
-        "quiet",
-        "write",
+        "_yields",
     )
 
     def __init__(self, service: HttpService) -> None:
-        self._service = service
+        super().__init__(service)
         self._known = service.memo.known
-        self._last = _REFUSED_HEAD
+        self._last = REFUSED_HEAD
         # The last head that came without its body.
         self._alone: RequestHead | None = None
         self._buffer = service.receive_buffer()
@@ -116,23 +78,17 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._state = _HEADS
         self._rest = bytearray()
         self._searched = 0
-        self._head = _REFUSED_HEAD
+        self._head = REFUSED_HEAD
         self._body = _NO_BODY
         self._decoder = _NO_CHUNKS
         self._paused = False
-        self._eof = False
-        self._unsent = 0
-        self.pending: deque[Exchange] = deque()
-        self.halted = 0
-        self.lost = False
-        self.quiet = 0
-        self.patience = service.limits.idle_s
+        self._yields = False
 
     # The transport's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self.write: Callable[[Part], None] = self._transport.write
+        self.write = self._transport.write
         self._service.connections.add(self)
         surplus = len(self._service.connections) - self._service.limits.max_connections
         if self._service.draining or surplus > MAX_REFUSED:
@@ -172,6 +128,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._expect_small_body(head)
         else:
             self._read_requests(buffer, 0, 0, nbytes)
+            if nbytes == RECEIVE_BYTES:
+                self._let_others_in()
 
     def eof_received(self) -> bool:
         """The peer sends no more, mostly because it is gone: what waits is given up. All answers are still sent."""
@@ -179,10 +137,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._read_no_more()
         self._service.budget.cancelled.disconnect += give_up(self.pending)
         return bool(self.pending) and self._can_half_close()
-
-    def _can_half_close(self) -> bool:
-        """Whether one direction can end alone: TLS has no such thing."""
-        return self._transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
@@ -194,21 +148,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._service.budget.cancelled.disconnect += give_up(abandoned)
         self._service.forget(self)
 
-    def pause_writing(self) -> None:
-        self.halted |= _CHOKED
-        self._unsent = self._transport.get_write_buffer_size()
-        self._wait(self._service.limits.idle_s)
-
-    def resume_writing(self) -> None:
-        self.halted &= ~_CHOKED
-        self._wait(self._patience())
-        self._resume()
-        if self.pending and type(answer := self.pending[0].answer) is StreamedAnswer:
-            answer.look()
-
     def forget_head(self) -> None:
         """Ask the application anew for the next request."""
-        if self._last is not _REFUSED_HEAD:
+        if self._last is not REFUSED_HEAD:
             self._last = _UNKEPT_HEAD
 
     # Requests.
@@ -254,8 +196,6 @@ class HttpConnection(asyncio.BufferedProtocol):
             return None
         try:
             head = self._service.memo.get(raw)
-            if head.content_length is not None:
-                self._service.check_length(head, head.content_length)
         except HttpError as error:
             if raw == _HTTP2_START and self._may_hand_over():
                 self._state = _HTTP2
@@ -285,6 +225,9 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _keep(self, buffer: bytearray, position: int, size: int) -> None:
         """Keep what could not be used yet, and stop reading when the reason lies on this side."""
         if self._state > _PARTIAL:
+            if self._rest:
+                # The head of the body that arrives was in here.
+                self._rest = bytearray()
             return
         if position == size:
             self._rest = bytearray()
@@ -319,7 +262,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _may_hand_over(self) -> bool:
         """Whether somebody takes HTTP/2 and this connection has had no request yet."""
-        return self._service.take_http2 is not None and self._last is _REFUSED_HEAD and not self.pending
+        return self._service.take_http2 is not None and self._last is REFUSED_HEAD and not self.pending
 
     def _hand_over(self, data: bytes) -> None:
         take = self._service.take_http2
@@ -402,11 +345,6 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _arrived_bytes(self) -> int:
         return self._body.have + len(self._decoder.body)
 
-    def _pass_interim(self) -> None:
-        interim = Exchange(self, _INTERIM_HEAD)
-        self.pending.append(interim)
-        interim.send(CONTINUE)
-
     def _receive_slowly(self, nbytes: int) -> None:
         state = self._state
         if state == _BODY:
@@ -414,16 +352,20 @@ class HttpConnection(asyncio.BufferedProtocol):
         elif state == _PARTIAL:
             self._rest += self._view[:nbytes]
             self._read_requests(self._rest, 0, self._searched, len(self._rest))
+            if nbytes == RECEIVE_BYTES:
+                self._let_others_in()
         elif state == _CHUNKED:
             used = self._feed(self._view[:nbytes])
             if used < nbytes and self._state == _HEADS:
                 self._read_requests(self._buffer, used, used, nbytes)
+            if nbytes == RECEIVE_BYTES:
+                self._let_others_in()
 
     def _receive_small_body(self, nbytes: int) -> None:
         head, buffer = self._head, self._buffer
         if nbytes == head.content_length and head.keep_alive and not self.halted:
             # Nothing was begun that would have to end.
-            self._head = _REFUSED_HEAD
+            self._head = REFUSED_HEAD
             self._state = _HEADS
             self._wait(self._service.limits.idle_s)
             self._dispatch(head, buffer[:nbytes])
@@ -466,104 +408,32 @@ class HttpConnection(asyncio.BufferedProtocol):
         if service.arriving_bytes > service.limits.max_arriving_bytes and not decoder.done:
             self._check_arriving()
         if decoder.done:
-            head = self._head
+            head, body = self._head, decoder.body
             self._end_body()
-            self._dispatch(head, decoder.body)
+            # Parts of a view cost no copy.
+            self._dispatch(head, body if len(body) <= SMALL_BODY_BYTES else memoryview(body))
         return used
 
     def _end_body(self) -> None:
         self._forget_body()
-        self._enter(_DISCARD if self.halted & _FINAL else _HEADS)
+        self._enter(_DISCARD if self.halted & FINAL else _HEADS)
 
     def _forget_body(self) -> None:
         self._service.arriving_bytes -= self._arrived_bytes()
         self._target = self._view
         self._body = _NO_BODY
         self._decoder = _NO_CHUNKS
-        self._head = _REFUSED_HEAD
-
-    # Answers.
-
-    @property
-    def json_work(self) -> JsonWork:
-        """Who reads and writes large JSON."""
-        return self._service.json_work
-
-    def write_parts(self, parts: list[Part]) -> None:
-        """Write one answer: small ones as one piece, large ones without copying them."""
-        if sum(map(len, parts)) < JOIN_BELOW_BYTES:
-            self.write(b"".join(parts))
-        elif self._service.gathers_writes:
-            self._transport.writelines(parts)
-        else:
-            for part in parts:
-                self.write(part)
-
-    def answer_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
-        """Take an answer that cannot be written as it is, or not yet."""
-        if self.lost:
-            return
-        if exchange.answer is not None or exchange not in self.pending:
-            head = exchange.head
-            raise InternalError(f"{head.method} {head.target} was answered twice; a handler must send exactly once")
-        exchange.answer = parts
-        exchange.owner = None
-        self.answer_next()
-
-    def answer_next(self) -> None:
-        """Write the answers that are due, oldest first, and take up again what waited for them."""
-        pending = self.pending
-        while pending and (answer := pending[0].answer) is not None:
-            if type(answer) is StreamedAnswer:
-                if not answer.write_on():
-                    break
-                pending.popleft().answer = None
-                continue
-            head = pending.popleft().head
-            self.quiet = 0
-            self._write_answer(head, cast("Sequence[Part]", answer))
-        if self._is_over():
-            self._say_goodbye()
-        else:
-            self._resume()
-
-    def _write_answer(self, head: RequestHead, answer: Sequence[Part]) -> None:
-        if head is not _INTERIM_HEAD:
-            keep_alive = "keep-alive" if head.version == (1, 0) else ""
-            option = "close" if self._is_over() else keep_alive
-            without_body = head.method == "HEAD"
-            if option or without_body or head.answered_with:
-                answer = adapt_response(answer, option, without_body, head.answered_with)
-        self.write_piece(list(answer))
-
-    def write_piece(self, parts: list[Part]) -> None:
-        """Write an answer that is due, or more of it."""
-        self.write_parts(parts)
-        if self.halted & _CHOKED:
-            self._unsent = self._transport.get_write_buffer_size()
-        else:
-            self.quiet = 0
-
-    def unsent_bytes(self) -> int:
-        """How much of the answers the peer has not taken yet."""
-        return self._transport.get_write_buffer_size()
-
-    def kept_bytes(self) -> int:
-        """How much is kept of answers that the peer has not taken, or that wait for earlier ones."""
-        kept = self._transport.get_write_buffer_size()
-        if len(self.pending) > 1 or kept:
-            kept += sum(_size_of(e.answer) for e in self.pending if e.answer is not None)
-        return kept
-
-    def _is_over(self) -> bool:
-        return bool(self.halted & _FINAL) and not self.pending and self._state == _DISCARD
+        self._head = REFUSED_HEAD
 
     # The end of the connection.
+
+    def _is_over(self) -> bool:
+        return bool(self.halted & FINAL) and not self.pending and self._state == _DISCARD
 
     def drain(self) -> None:
         """Take no further request; close when the requests under way are answered, at once when there are none."""
         if self._state in _IN_BODY:
-            self.halted |= _FINAL
+            self.halted |= FINAL
             self._wait(self._patience())
             return
         ending = self._is_over()
@@ -573,36 +443,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         elif not self.pending:
             self._transport.close()
 
-    def abort(self) -> None:
-        """Drop the connection and what it has not sent."""
-        self._transport.abort()
-
-    def _fail(self, status: int, message: str, retry: bool = False) -> None:
-        """Answer bytes that are no request, or one that is not read, after the answers that are still due.
-
-        Then the connection ends. ``retry``: a later request may be served.
-        """
-        self._read_no_more()
-        exchange = Exchange(self, _REFUSED_HEAD)
-        self.pending.append(exchange)
-        exchange.send_error(status, message, (("Retry-After", "1"),) if retry or status == 503 else ())
-
     def _read_no_more(self) -> None:
-        """From now on input is only looked at for its end."""
-        self.halted |= _FINAL
+        self.halted |= FINAL
         self._rest = bytearray()
         self._forget_body()
         self._enter(_DISCARD)
         self._unpause()
-
-    def _say_goodbye(self) -> None:
-        """Close so that the peer reads the last answer: closing with unread input would reset the connection."""
-        if self._eof or not self._can_half_close():
-            self._transport.close()
-        elif not self._transport.is_closing():
-            self._transport.write_eof()
-            self._unsent = self._transport.get_write_buffer_size()
-            self._wait(self._patience())
 
     # Waiting.
 
@@ -617,6 +463,23 @@ class HttpConnection(asyncio.BufferedProtocol):
             if not self.lost and not self._transport.is_closing():
                 self._transport.resume_reading()
 
+    def _let_others_in(self) -> None:
+        """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before anybody else has a turn.
+
+        A body that is received into its own memory costs little, and goes on.
+        """
+        if self._target is self._view and not (
+            self._paused or self._yields or self.lost or self._transport.is_closing()
+        ):
+            self._yields = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._yields = False
+        if not (self._paused or self.lost or self._transport.is_closing()):
+            self._transport.resume_reading()
+
     def _resume(self) -> None:
         if self._paused and not self.halted and len(self.pending) <= RESUME_UNANSWERED:
             self._unpause()
@@ -626,10 +489,6 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _enter(self, state: int) -> None:
         self._state = state
         self._wait(self._patience())
-
-    def _wait(self, seconds: int) -> None:
-        self.quiet = 0
-        self.patience = seconds
 
     def _patience(self) -> int:
         """After how many quiet seconds ``check_time`` is to look at this connection."""
@@ -656,7 +515,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _waits_for_reader(self) -> bool:
-        if self.halted & _CHOKED:
+        if self.halted & CHOKED:
             return True
         return self._state in (_HEADS, _DISCARD) and self._transport.get_write_buffer_size() > 0
 
@@ -684,7 +543,3 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._fail(408, f"request body came too slowly: {have} bytes in {self.quiet} s")
         else:
             self.patience = allowed_s
-
-
-def _size_of(answer: Sequence[Part] | StreamedAnswer) -> int:
-    return answer.waiting_bytes if isinstance(answer, StreamedAnswer) else sum(map(len, answer))

@@ -12,6 +12,7 @@ from naiad.frontends.http.answers import JSON, send_error, send_json
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.load_body import place, read_object
 from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.frontends.http.settings_body import check_size, read_settings
 from naiad.lifecycle.asking import Done
 from naiad.repository.overrides import FILE, Content, Overrides
 
@@ -30,7 +31,7 @@ def index(engine: Engine, model: str, version: str | None) -> Handler:
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
-            ready_only = _flag(read_object(body)[0], "ready")
+            ready_only = _flag(read_settings(body) if body else {}, "ready")
         except NaiadError as error:
             send_error(exchange, error)
             return
@@ -57,7 +58,15 @@ def unload(engine: Engine, model: str, version: str | None) -> Handler:
     def start(parameters: _Parameters, done: Done) -> None:
         engine.unload(model, _flag(parameters.values, "unload_dependents"), done)
 
-    return partial(_operate, start)
+    def handle(exchange: Exchange, body: Body) -> None:
+        try:
+            check_size(body)
+        except NaiadError as error:
+            send_error(exchange, error)
+        else:
+            _operate(start, exchange, body)
+
+    return handle
 
 
 def named(engine: Engine, model: str, version: str | None) -> Handler:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from naiad.config.routes import ALIAS_PATTERN
 from naiad.engine.engine import Engine
@@ -38,6 +39,8 @@ _SYSTEM = "/v2/systemsharedmemory"
 _CUDA = "/v2/cudasharedmemory"
 _REGION = "/region/(?P<region>[^/]+)"
 _ANY_REGION = f"(?:{_REGION})?"
+_ZEROS = re.compile(r"^(/v2/models/[^/]+/versions/)0+(?=[0-9])")
+"""A version can be written in any number of ways, and is the same one."""
 _ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]+)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
 
 
@@ -115,12 +118,15 @@ class Router:
         self._forwarding = forward
         self._coding = ContentCoding(max_body_bytes, engine.budget)
         self._handlers: dict[tuple[str, str], Handler] = {}
+        # Those that remembered heads hold as well: there is never a second one, which would keep as much once more.
+        self._living: WeakValueDictionary[tuple[str, str], Handler] = WeakValueDictionary()
 
     def __call__(self, head: RequestHead) -> Handler:
-        key = (head.method, head.target)
-        handler = self._handlers.get(key)
+        key = (head.method, _ZEROS.sub(r"\1", head.target))
+        handler = self._handlers.get(key) or self._living.get(key)
         if handler is None:
-            handler = self._find(*key)
+            handler = self._living[key] = self._find(*key)
+        if key not in self._handlers:
             if len(self._handlers) >= MAX_HANDLERS:
                 self._handlers.clear()
             self._handlers[key] = handler

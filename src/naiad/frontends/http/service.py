@@ -101,7 +101,7 @@ class HttpService:
     ) -> None:
         self.application = application
         self.limits = limits
-        self.memo = HeadMemo()
+        self.memo = HeadMemo(check=self.check_length)
         self.buffer = bytearray(RECEIVE_BYTES)
         self.pool = BufferPool()
         self.budget = budget or RequestBudget()
@@ -134,7 +134,7 @@ class HttpService:
         self.pool.age(seconds)
         self._bound_waiting()
 
-    def check_length(self, head: RequestHead, length: int) -> None:
+    def check_length(self, head: RequestHead) -> None:
         """Check that the body of a request may be as long as its head says.
 
         As in the reference, the option bounds what has to be read or decompressed, and not the bytes of tensors that
@@ -143,7 +143,7 @@ class HttpService:
         Raises:
             HttpError: it may not.
         """
-        limit = self.limits.max_body_bytes
+        length, limit = head.content_length or 0, self.limits.max_body_bytes
         if length <= limit:
             return
         json_bytes = head.inference_header_length or 0

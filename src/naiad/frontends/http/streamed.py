@@ -79,16 +79,21 @@ class StreamedAnswer:
         """Add a piece, which must not be empty."""
         self._add(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
+    def send_large(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Add a piece that is made of ``parts``, which are not copied."""
+        size = sum(map(len, parts))
+        self._add(*((b"%x\r\n" % size, *parts, b"\r\n") if self._chunked else parts))
+
     def end(self) -> None:
         """The answer is complete."""
         self._ended = True
         self._exchange.owner = None
         self._add(_LAST_CHUNK if self._chunked else b"")
 
-    def _add(self, part: bytes) -> None:
+    def _add(self, *parts: bytes | memoryview) -> None:
         if not self._exchange.closed():
-            self._parts.append(part)
-            self._waiting_bytes += len(part)
+            self._parts += parts
+            self._waiting_bytes += sum(map(len, parts))
             self._exchange.connection.answer_next()
 
     def write_on(self) -> bool:
