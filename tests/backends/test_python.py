@@ -18,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 from backends.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_of, write_python_model
 from server.running import run_to_end, until
 
-READY_S = 5.0
+READY_S = 15.0
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from backends.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_
 from naiad.execution.child_readiness import LIMIT_S, ChildReadiness
 from server.running import until
 
-READY_S = 5.0
+READY_S = 15.0
 
 # What it calls is told by the parameters of its request.
 CALLS = """

@@ -19,7 +19,7 @@ from backends.python_models import DOUBLES, Client, client_of, write_python_mode
 from faults.python_acts import ACTS, SPIN_IN_C, act
 from server.running import until
 
-READY_S = 6.0
+READY_S = 15.0
 OVERFLOW = "sys.setrecursionlimit(10**9)\nx = []\nfor _ in range(10**6): x = [x]\nrepr(x)"
 CONNECTION = "next(o for o in __import__('gc').get_objects() if type(o).__name__ == 'socket')"
 # Of a frame that is to have 4 GB.
@@ -47,7 +47,7 @@ def others_go_on(client: Client) -> Iterator[None]:
     until(client.grpc.is_server_ready, 2 * READY_S, "all models are ready again")
     assert client.infer("acts", 3)[0, 0] == 3
     assert len(client.children()) == len(before)
-    until(lambda: server.num_fds() <= files, 3, "the descriptors of the process that died are closed")
+    until(lambda: server.num_fds() <= files, READY_S, "the descriptors of the process that died are closed")
 
 
 def settled(client: Client) -> None:

@@ -235,7 +235,7 @@ def test_instances_that_leave_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
             for one in callers:
                 model.submit(one)
                 # Each in a batch of its own.
-                await asyncio.sleep(0.02)
+                await until(lambda: model.statistics.pending == 0)
             found.write("m", slow + groups(1))
             await found.manager.load_model("m")
             for _ in range(2):

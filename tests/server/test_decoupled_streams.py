@@ -566,7 +566,7 @@ def test_a_model_hears_that_its_caller_is_gone(client: Client, how: str) -> None
 def test_a_deadline_ends_the_responses(client: Client) -> None:
     caller = triton.InferenceServerClient(client.server.grpc_url)
     found: queue.Queue[tuple[Any, Any]] = queue.Queue()
-    caller.start_stream(callback=lambda result, error: found.put((result, error)), stream_timeout=0.3)
+    caller.start_stream(callback=lambda result, error: found.put((result, error)), stream_timeout=1.0)
     caller.async_stream_infer("blocks", floats(1_000_000, 1, 20))
     while (got := found.get(timeout=WAIT_S))[1] is None:
         assert got[0] is not None
