@@ -16,6 +16,7 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from backends.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_of, write_python_model
+from faults.overload_server import wait_held
 from server.running import run_to_end, until
 
 READY_S = 15.0
@@ -111,7 +112,8 @@ def test_a_decoupled_model_answers_any_number_of_times(client: Client) -> None:
 
 def test_a_caller_that_gives_up_frees_the_queue_at_once(client: Client) -> None:
     with ThreadPoolExecutor(2) as pool:
-        sleeping = pool.submit(client.infer, "misbehaves", 6, client_timeout=1.0)
+        sleeping = pool.submit(client.infer, "misbehaves", 6, client_timeout=2.0)
+        wait_held(client.server, 1)
         with pytest.raises(InferenceServerException, match="DEADLINE_EXCEEDED"):
             client.infer("misbehaves", 0, client_timeout=0.5)
         with pytest.raises(InferenceServerException, match="DEADLINE_EXCEEDED"):
