@@ -262,7 +262,7 @@ def test_what_a_backend_logs_and_prints_reaches_the_log(
     write_rowdy(repository, way)
 
     async def test(manager: ModelManager) -> None:
-        assert "model 'm': rowdy speaks" in caplog.text
+        await until(lambda: "model 'm': rowdy speaks" in caplog.text)
         await error_of(loaded(manager), LAST_WORD)
         await until(lambda: "a last word" in caplog.text)
         await until(lambda: is_serving(loaded(manager)))

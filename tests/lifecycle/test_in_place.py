@@ -156,7 +156,7 @@ def test_processes_of_a_python_model_stay(tmp_path: Path) -> None:
                 assert (await one.outputs())["y"].tolist() == [[float(number)]]
             await again(found, sample(), 1)
             await until(lambda: names(model) == ["m_0_0"])
-            assert children() == [first.pid]
+            await until(lambda: children() == [first.pid])
             assert model.problem == ""
 
     run(test())
