@@ -63,11 +63,12 @@ class TritonPythonModel:
 
 
 def write_models(repository: Path) -> Path:
-    write_model(repository, "slow", identity(delay_ms=400))
+    # Long enough for some requests beside a server that is full, also where the machine has other work.
+    write_model(repository, "slow", identity(delay_ms=1000))
     write_model(repository, "stuck", identity(delay_ms=60_000))
     write_model(repository, "other", identity(delay_ms=1))
-    write_model(repository, "bytes", identity("TYPE_UINT8", delay_ms=300))
-    write_model(repository, "texts", identity("TYPE_STRING", delay_ms=300))
+    write_model(repository, "bytes", identity("TYPE_UINT8", delay_ms=800))
+    write_model(repository, "texts", identity("TYPE_STRING", delay_ms=800))
     return repository
 
 
@@ -400,7 +401,7 @@ def test_a_model_that_is_loaded_anew_takes_nothing_along(tmp_path: Path) -> None
         with waiting(server, "slow", 5) as peers:
             wait_held(server, 5)
             config = (tmp_path / "models" / "slow" / "config.pbtxt").read_text()
-            (tmp_path / "models" / "slow" / "config.pbtxt").write_text(config.replace("400", "10"))
+            (tmp_path / "models" / "slow" / "config.pbtxt").write_text(config.replace("1000", "10"))
             assert server.post("/v2/repository/models/slow/load", {}).status == 200
             assert server.infer("slow", numbers([2])).status == 200
             assert server.post("/v2/repository/models/slow/unload", {}).status == 200

@@ -265,13 +265,13 @@ def test_many_requests_of_a_stream_each_in_its_own_order(client: Client) -> None
 
 def test_a_request_waits_for_the_one_that_keeps_the_instance_busy(client: Client) -> None:
     with stream(client) as asked:
-        asked.ask("repeat", repeated(1, 0, wait_ms=150), request_id="busy", end=False)
+        asked.ask("repeat", repeated(1, 0, wait_ms=600), request_id="busy", end=False)
         asked.ask("repeat", repeated(1), request_id="waits", end=False)
         assert asked.next()[0].get_response().id == "busy"
         assert asked.is_quiet()
         assert asked.next()[0].get_response().id == "waits"
     queue_ns = client.server.statistics("repeat")["inference_stats"]["queue"]["ns"]
-    assert queue_ns > 100_000_000
+    assert queue_ns > 400_000_000
 
 
 def test_wrong_requests_cost_only_themselves(client: Client) -> None:
