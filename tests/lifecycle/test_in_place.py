@@ -53,7 +53,7 @@ async def again(found: House, more: str, *counts: int) -> None:
     await found.manager.load_model("m")
 
 
-@pytest.mark.parametrize("config", [CONFIG, SLOW.replace("300", "20")], ids=["inline", "thread"])
+@pytest.mark.parametrize("config", [CONFIG, SLOW.replace("800", "20")], ids=["inline", "thread"])
 def test_instances_come_and_go(tmp_path: Path, config: str) -> None:
     async def test() -> None:
         async with house(tmp_path) as found:
