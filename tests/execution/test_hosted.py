@@ -345,11 +345,11 @@ def test_a_stopped_process_is_noticed_and_replaced(repository: Path, way: str) -
         process.suspend()
         await until(lambda: is_stopped(process))
         error = await error_of(model, 1)
-        assert "it gave no sign of life for 1 s (--backend-config=rowdy,stub-timeout-seconds=N)" in str(error)
+        assert "it gave no sign of life for 4 s (--backend-config=rowdy,stub-timeout-seconds=N)" in str(error)
         await until(lambda: is_serving(model))
         assert await ask(model, 1) == [2]
 
-    play(repository, test, **{"stub-timeout-seconds": "1"})
+    play(repository, test, **{"stub-timeout-seconds": "4"})
 
 
 def test_one_bad_neighbour_in_the_batch_that_crashes(repository: Path) -> None:

@@ -251,7 +251,7 @@ def test_stopped_child_is_replaced(tmp_path: Path) -> None:
         await until(lambda: engine.is_model_ready("m", ""))
         assert process_of(model).pid != pid
 
-    play(tmp_path, test, **{"stub-timeout-seconds": "2"})
+    play(tmp_path, test, **{"stub-timeout-seconds": "4"})
 
 
 def test_is_ready_of_the_model(tmp_path: Path) -> None:
