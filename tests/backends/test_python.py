@@ -89,7 +89,7 @@ def test_a_killed_process_shows_in_readiness_and_comes_back(client: Client) -> N
     assert client.grpc.is_server_ready()
     for process in client.children():
         process.kill()
-    until(lambda: not client.grpc.is_model_ready("doubles"), 1.0, "the model is not ready")
+    until(lambda: not client.grpc.is_model_ready("doubles"), READY_S, "the model is not ready")
     until(client.grpc.is_server_ready, READY_S, "all models are ready again")
     assert client.infer("doubles", 3)[0, 0] == 6
     assert len(client.children()) == 5

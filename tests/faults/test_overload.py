@@ -15,7 +15,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from backends.python_models import DOUBLES, write_python_model
-from faults.overload_server import figures, held, inference, refused, wait_empty, wait_held, waiting
+from faults.overload_server import figures, held, inference, refused, wait_empty, wait_held, wait_taken, waiting
 from naiad.execution.child_calls import MAX_CALLS
 from server.grpc_peers import calling
 from server.models import identity, numbers, write_model
@@ -265,8 +265,7 @@ def test_bodies_that_arrive_are_bounded_together(server: RunningServer) -> None:
     whole = raw("bytes", 3 * MEGABYTE)
     with server.connect() as first, server.connect() as second:
         first.sendall(whole[: 2 * MEGABYTE])
-        # What it sent has arrived when another request is answered that was sent later.
-        until(lambda: server.get("/v2/health/live").status == 200, ANSWER_S, "the server answers")
+        wait_taken(server, first)
         second.sendall(whole[: 2 * MEGABYTE])
         answer = read_answer(second)
         assert answer.status == 503
@@ -279,7 +278,7 @@ def test_bodies_that_arrive_are_bounded_together(server: RunningServer) -> None:
     start = b"POST /v2/models/bytes/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with server.connect() as first, server.connect() as second:
         first.sendall(start + chunk * 5)
-        until(lambda: server.get("/v2/health/live").status == 200, ANSWER_S, "the server answers")
+        wait_taken(server, first)
         second.sendall(start + chunk * 5)
         assert {read_answer(second).status} == {503}
         first.sendall(b"0\r\n\r\n")
