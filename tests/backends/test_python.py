@@ -86,7 +86,7 @@ def test_a_process_that_dies_costs_only_its_own_request(client: Client, what: in
 
 
 def test_a_killed_process_shows_in_readiness_and_comes_back(client: Client) -> None:
-    assert client.grpc.is_server_ready()
+    until(client.grpc.is_server_ready, READY_S, "all models are ready")
     for process in client.children():
         process.kill()
     until(lambda: not client.grpc.is_model_ready("doubles"), READY_S, "the model is not ready")

@@ -24,6 +24,7 @@ from server.running import ANSWER_S, RunningServer, read_answer, request_bytes, 
 ROOM = 4
 MEGABYTE = 1 << 20
 TEXT = "unanswered requests, as many as --max-in-flight-requests"
+OPTIONS = ("--max-in-flight-requests", ROOM, "--max-in-flight-bytes", 4 * MEGABYTE, "--exit-timeout-secs=0")
 CALLS_SLOW = """
 class TritonPythonModel:
     def execute(self, requests):
@@ -75,8 +76,7 @@ def write_models(repository: Path) -> Path:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("overload")
-    options = ("--max-in-flight-requests", ROOM, "--max-in-flight-bytes", 4 * MEGABYTE)
-    with serving(folder / "log", write_models(folder / "models"), *options, "--exit-timeout-secs=0") as running:
+    with serving(folder / "log", write_models(folder / "models"), *OPTIONS) as running:
         yield running
         assert "Traceback" not in running.log
         running.kill()
@@ -411,9 +411,12 @@ def test_a_model_that_is_loaded_anew_takes_nothing_along(tmp_path: Path) -> None
 # The price of a refusal
 
 
-def test_refusals_are_cheap_and_hold_nobody_up(server: RunningServer) -> None:
+def test_refusals_are_cheap_and_hold_nobody_up(tmp_path: Path) -> None:
     """A flood of requests that have no room: all are answered, no memory stays, and health checks get through."""
-    with waiting(server, "stuck", ROOM):
+    with (
+        serving(tmp_path / "log", write_models(tmp_path / "models"), *OPTIONS) as server,
+        waiting(server, "stuck", ROOM),
+    ):
         wait_held(server, ROOM)
         flood = inference("slow") * 32
         memory = 0
@@ -426,3 +429,4 @@ def test_refusals_are_cheap_and_hold_nobody_up(server: RunningServer) -> None:
                 memory = server.memory_bytes()
         assert server.memory_bytes() - memory < 4 * MEGABYTE
         assert server.log.count("requests are refused") < 30
+        server.kill()
