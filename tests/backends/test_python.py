@@ -16,9 +16,10 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from backends.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_of, write_python_model
+from faults.overload_server import wait_held
 from server.running import run_to_end, until
 
-READY_S = 5.0
+READY_S = 15.0
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +86,10 @@ def test_a_process_that_dies_costs_only_its_own_request(client: Client, what: in
 
 
 def test_a_killed_process_shows_in_readiness_and_comes_back(client: Client) -> None:
-    assert client.grpc.is_server_ready()
+    until(client.grpc.is_server_ready, READY_S, "all models are ready")
     for process in client.children():
         process.kill()
-    until(lambda: not client.grpc.is_model_ready("doubles"), 1.0, "the model is not ready")
+    until(lambda: not client.grpc.is_model_ready("doubles"), READY_S, "the model is not ready")
     until(client.grpc.is_server_ready, READY_S, "all models are ready again")
     assert client.infer("doubles", 3)[0, 0] == 6
     assert len(client.children()) == 5
@@ -111,7 +112,8 @@ def test_a_decoupled_model_answers_any_number_of_times(client: Client) -> None:
 
 def test_a_caller_that_gives_up_frees_the_queue_at_once(client: Client) -> None:
     with ThreadPoolExecutor(2) as pool:
-        sleeping = pool.submit(client.infer, "misbehaves", 6, client_timeout=1.0)
+        sleeping = pool.submit(client.infer, "misbehaves", 6, client_timeout=2.0)
+        wait_held(client.server, 1)
         with pytest.raises(InferenceServerException, match="DEADLINE_EXCEEDED"):
             client.infer("misbehaves", 0, client_timeout=0.5)
         with pytest.raises(InferenceServerException, match="DEADLINE_EXCEEDED"):

@@ -19,7 +19,7 @@ from backends.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_
 from naiad.execution.child_readiness import LIMIT_S, ChildReadiness
 from server.running import until
 
-READY_S = 5.0
+READY_S = 15.0
 
 # What it calls is told by the parameters of its request.
 CALLS = """
@@ -192,7 +192,8 @@ def test_texts_and_parameters_go_both_ways_and_any_backend_can_be_called(client:
 def test_many_calls_are_under_way_at_once(client: Client) -> None:
     begun = monotonic()
     assert client.infer("calls_often", 100).tolist() == [[2 * n for n in range(100)]]
-    assert monotonic() - begun < 5.0
+    # One after the other they would take 20 s.
+    assert monotonic() - begun < 10.0
     (found,) = client.grpc.get_inference_statistics("slow").model_stats
     assert found.inference_count == 100
     assert found.execution_count < 20

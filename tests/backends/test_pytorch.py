@@ -350,5 +350,5 @@ def test_a_thousand_layers_are_optimised_before_the_first_request(tmp_path: Path
             begin = time.perf_counter()
             found = instance.execute({"INPUT": x}, ("OUTPUT",))["OUTPUT"]
             # Unsettled, the first two runs take 250 and 340 ms; 2 ms is usual.
-            assert time.perf_counter() - begin < 0.1
+            assert time.perf_counter() - begin < 0.2
             np.testing.assert_allclose(found, layers(torch.from_numpy(x)).detach().numpy(), rtol=1e-5, atol=1e-7)

@@ -115,7 +115,28 @@ def test_paths_that_are_none(name: str, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_an_empty_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(tmp_path) == 1
-    assert "no models found" in capsys.readouterr().out
+    assert f"no models found in '{tmp_path}', expected a folder for each model" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("class TritonPythonModel:\n    def execute(self, requests)\n        pass\n", "SyntaxError: expected ':'"),
+        ("import no_such_module\nclass TritonPythonModel:\n    pass\n", "No module named 'no_such_module'"),
+        ("class TritonPythonModel:\n    def execute(self, requests):\n        pass\n", ""),
+    ],
+    ids=["syntax", "import", "fine"],
+)
+def test_the_code_of_a_python_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, problem: str, complete: bool
+) -> None:
+    """It is imported, also where it has nothing to add to the configuration."""
+    folder = model(tmp_path, "code", IDENTITY.replace("identity", "python"))
+    (folder / "1" / "model.py").write_text(source)
+    assert check(tmp_path, complete=complete) == (1 if problem else 0)
+    shown = capsys.readouterr().out
+    assert (problem in shown) if problem else ("1 model checked: 1 ok" in shown)
 
 
 def test_a_model_file_is_completed_and_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -262,7 +262,7 @@ def test_what_a_backend_logs_and_prints_reaches_the_log(
     write_rowdy(repository, way)
 
     async def test(manager: ModelManager) -> None:
-        assert "model 'm': rowdy speaks" in caplog.text
+        await until(lambda: "model 'm': rowdy speaks" in caplog.text)
         await error_of(loaded(manager), LAST_WORD)
         await until(lambda: "a last word" in caplog.text)
         await until(lambda: is_serving(loaded(manager)))
@@ -345,11 +345,11 @@ def test_a_stopped_process_is_noticed_and_replaced(repository: Path, way: str) -
         process.suspend()
         await until(lambda: is_stopped(process))
         error = await error_of(model, 1)
-        assert "it gave no sign of life for 1 s (--backend-config=rowdy,stub-timeout-seconds=N)" in str(error)
+        assert "it gave no sign of life for 4 s (--backend-config=rowdy,stub-timeout-seconds=N)" in str(error)
         await until(lambda: is_serving(model))
         assert await ask(model, 1) == [2]
 
-    play(repository, test, **{"stub-timeout-seconds": "1"})
+    play(repository, test, **{"stub-timeout-seconds": "4"})
 
 
 def test_one_bad_neighbour_in_the_batch_that_crashes(repository: Path) -> None:

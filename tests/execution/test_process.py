@@ -14,7 +14,18 @@ import numpy as np
 import pytest
 
 from execution.models import run
-from execution.process_models import ECHO, Caller, children, open_files, process_of, serving, submit, until, write_model
+from execution.process_models import (
+    ECHO,
+    WAIT_S,
+    Caller,
+    children,
+    open_files,
+    process_of,
+    serving,
+    submit,
+    until,
+    write_model,
+)
 from naiad.child import segments
 from naiad.errors import NaiadError, UnavailableError
 from naiad.request import RequestTerms
@@ -51,7 +62,7 @@ def test_long_id(tmp_path: Path) -> None:
         with pytest.raises(NaiadError, match="70000"):
             submit(model, long)
         submit(model, next_one)
-        assert (await next_one.outputs(3))["y"].tolist() == [[2]]
+        assert (await next_one.outputs())["y"].tolist() == [[2]]
 
     play(tmp_path, test)
 
@@ -62,7 +73,7 @@ def test_forms_run_out_in_the_middle_of_a_batch(tmp_path: Path) -> None:
             callers = [Caller(n) for n in range(3)]
             submit(model, *callers)
             for n, caller in enumerate(callers):
-                assert (await caller.outputs(3))["y"].tolist() == [[n]]
+                assert (await caller.outputs())["y"].tolist() == [[n]]
 
     play(tmp_path, test, more=BATCHING.replace("20000", "0"))
 
@@ -94,7 +105,7 @@ def test_garbage_from_the_child(tmp_path: Path) -> None:
     async def test(engine: Any, model: Any) -> None:
         first = process_of(model).pid
         submit(model, caller := Caller(2))
-        assert isinstance(await caller.error(5), UnavailableError)
+        assert isinstance(await caller.error(), UnavailableError)
         await until(lambda: first not in children())
 
     methods = """
@@ -138,11 +149,11 @@ def test_crash_loop_answers_what_waits(tmp_path: Path) -> None:
         process_of(model).kill()
         await until(lambda: not engine.is_model_ready("m", ""))
         submit(model, caller := Caller(2))
-        assert isinstance(await caller.error(5), UnavailableError)
+        assert isinstance(await caller.error(), UnavailableError)
         with pytest.raises(UnavailableError, match="broken"):
             submit(model, Caller(2))
         (tmp_path / "broken").unlink()
-        await until(lambda: engine.is_model_ready("m", ""), 5)
+        await until(lambda: engine.is_model_ready("m", ""))
         submit(model, caller := Caller(2))
         await caller.outputs()
 
@@ -158,8 +169,8 @@ def test_killed_and_back(tmp_path: Path) -> None:
         before = open_files()
         for _ in range(3):
             process_of(model).kill()
-            await until(lambda: not engine.is_model_ready("m", ""), 5)
-            await until(lambda: engine.is_model_ready("m", ""), 2)
+            await until(lambda: not engine.is_model_ready("m", ""))
+            await until(lambda: engine.is_model_ready("m", ""))
             submit(model, caller := Caller(2))
             await caller.outputs()
         assert len(open_files()) == len(before), (before, open_files())
@@ -172,8 +183,8 @@ def test_forked_grandchild_keeps_the_pipe(tmp_path: Path) -> None:
 
     async def test(engine: Any, model: Any) -> None:
         process_of(model).kill()
-        await until(lambda: not engine.is_model_ready("m", ""), 5)
-        await until(lambda: engine.is_model_ready("m", ""), 3)
+        await until(lambda: not engine.is_model_ready("m", ""))
+        await until(lambda: engine.is_model_ready("m", ""))
 
     methods = (
         "def initialize(self, args):\n    import subprocess\n    subprocess.Popen(['timeout', '5', 'yes'])\n"
@@ -185,8 +196,8 @@ def test_forked_grandchild_keeps_the_pipe(tmp_path: Path) -> None:
 def test_last_words_without_newline(tmp_path: Path) -> None:
     async def test(engine: Any, model: Any) -> None:
         submit(model, caller := Caller(2))
-        assert "last words" in str(await caller.error(5))
-        assert "exit code 3" in str(await caller.error(5))
+        assert "last words" in str(await caller.error())
+        assert "exit code 3" in str(await caller.error())
 
     play(tmp_path, test, "def execute(self, requests):\n    sys.stderr.write('last words')\n    os._exit(3)\n")
 
@@ -202,10 +213,10 @@ def test_unsent_descriptors_are_closed(tmp_path: Path) -> None:
         await asyncio.sleep(0.2)
         process_of(model).kill()
         for caller in callers[:1]:
-            assert isinstance(await caller.error(5), UnavailableError)
+            assert isinstance(await caller.error(), UnavailableError)
         for caller in (*callers, *small):
             await asyncio.wait_for(caller.done.wait(), 5)
-        await until(lambda: engine.is_model_ready("m", ""), 3)
+        await until(lambda: engine.is_model_ready("m", ""))
         assert len(open_files()) <= before + 8, open_files()
 
     play(tmp_path, test, more=BATCHING)
@@ -217,7 +228,7 @@ def test_large_frames_are_not_quadratic(tmp_path: Path) -> None:
         submit(model, caller := Caller(np.arange(10)))
         outputs = await caller.outputs(20)
         assert outputs["y"].shape == (1, 25_000_000)
-        assert monotonic() - begun < 3, monotonic() - begun
+        assert monotonic() - begun < 10, monotonic() - begun
 
     methods = """
     def execute(self, requests):
@@ -236,16 +247,16 @@ def test_stopped_child_is_replaced(tmp_path: Path) -> None:
         pid = process_of(model).pid
         process_of(model).send_signal(signal.SIGSTOP)
         submit(model, caller := Caller(2))
-        assert isinstance(await caller.error(8), UnavailableError)
-        await until(lambda: engine.is_model_ready("m", ""), 3)
+        assert isinstance(await caller.error(), UnavailableError)
+        await until(lambda: engine.is_model_ready("m", ""))
         assert process_of(model).pid != pid
 
-    play(tmp_path, test, **{"stub-timeout-seconds": "2"})
+    play(tmp_path, test, **{"stub-timeout-seconds": "4"})
 
 
 def test_is_ready_of_the_model(tmp_path: Path) -> None:
     async def test(engine: Any, model: Any) -> None:
-        await until(lambda: not engine.is_model_ready("m", ""), 3)
+        await until(lambda: not engine.is_model_ready("m", ""))
 
     methods = "def is_ready(self):\n    return False\n" + PLAIN_ECHO
     play(tmp_path, test, methods)
@@ -254,9 +265,9 @@ def test_is_ready_of_the_model(tmp_path: Path) -> None:
 def test_cancel_reaches_the_model(tmp_path: Path) -> None:
     async def test(engine: Any, model: Any) -> None:
         submit(model, caller := Caller(2))
-        await asyncio.sleep(0.1)
+        await until(lambda: model.statistics.pending == 0)
         model.cancel(caller)
-        assert "gave up" in str(await caller.error(3))
+        assert "gave up" in str(await caller.error())
 
     methods = """
     def execute(self, requests):
@@ -285,12 +296,12 @@ def test_refused_batch_leaves_the_channel_whole(tmp_path: Path, monkeypatch: pyt
         pair = [Caller(np.arange(100_000), terms), Caller(np.arange(100_000), terms)]
         submit(model, *pair)
         for caller in pair:
-            await asyncio.wait_for(caller.done.wait(), 3)
+            await asyncio.wait_for(caller.done.wait(), WAIT_S)
         for _ in range(3):
             again = [Caller(np.arange(100_000), terms), Caller(np.arange(100_000), terms)]
             submit(model, *again)
             for caller in again:
-                assert (await caller.outputs(3))["y"][0, -1] == 99_999
+                assert (await caller.outputs())["y"][0, -1] == 99_999
 
     play(tmp_path, test, more=BATCHING)
 
@@ -316,7 +327,7 @@ def initialize(self, args):
         + PLAIN_ECHO
     )
     play(tmp_path, test, methods)
-    assert monotonic() - begun < 3
+    assert monotonic() - begun < 10
 
 
 def test_rounds(tmp_path: Path) -> None:
@@ -373,7 +384,6 @@ def initialize(self, args):
     async def main() -> None:
         async with serving(tmp_path) as engine:
             assert "third" in engine.not_ready()[0]
-            await asyncio.sleep(0.1)
-            assert children() == []
+            await until(lambda: children() == [])
 
     run(main())

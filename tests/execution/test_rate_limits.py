@@ -185,7 +185,7 @@ def test_a_batch_grows_while_its_instance_waits_for_its_turn() -> None:
 def test_a_queue_delay_holds_nobody_else_up() -> None:
     async def test() -> None:
         meter = Meter()
-        batching = BatchingSpec((8,), 50_000_000)
+        batching = BatchingSpec((8,), 500_000_000)
         slow, other = (needing(R, batching=batching), meter.backend("slow")), (needing(R), meter.backend("other"))
         with limited(RateLimits(), slow, other) as (first, second):
             meter.tickets.release(3)

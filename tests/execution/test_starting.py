@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from execution.models import run
-from execution.process_models import ECHO, Caller, children, open_files, serving, submit, write_model
+from execution.process_models import ECHO, Caller, children, open_files, serving, submit, until, write_model
 from naiad.errors import ModelLoadError
 from naiad.execution.starting import LEAST_AT_ONCE, start_one_by_one, start_together
 
@@ -138,8 +137,7 @@ def test_nothing_is_left_of_a_start_that_failed(tmp_path: Path) -> None:
             (row,) = engine.index(ready_only=False)
             assert "the third has had enough" in row["reason"]
             assert children() == []
-            await asyncio.sleep(0)
-            assert open_files() == before
+            await until(lambda: open_files() == before)
         assert monotonic() - begun < WAIT_S
 
     run(main())

@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from server.models import numbers
 from server.running import RunningServer, request_bytes, until
@@ -41,6 +42,19 @@ def wait_held(server: RunningServer, requests: int) -> None:
 def wait_empty(server: RunningServer) -> None:
     """Wait until nothing is in flight, not a byte."""
     until(lambda: held(server) == (0, 0), ZERO_S, "nothing is in flight")
+
+
+def wait_taken(server: RunningServer, peer: socket.socket) -> None:
+    """Wait until the server has read all that was sent on a connection."""
+    ports = peer.getsockname()[1], server.http
+
+    def is_taken() -> bool:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        queues = {tuple(int(end.partition(":")[2], 16) for end in row[1:3]): row[4].split(":") for row in rows}
+        # What this side has not sent yet, and what the server's side has not read.
+        return int(queues[ports][0], 16) == int(queues[ports[::-1]][1], 16) == 0
+
+    until(is_taken, ZERO_S, "what was sent is read")
 
 
 def inference(model: str, values: Sequence[int] = (1,), headers: Sequence[tuple[str, str]] = ()) -> bytes:

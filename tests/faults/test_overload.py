@@ -15,7 +15,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from backends.python_models import DOUBLES, write_python_model
-from faults.overload_server import figures, held, inference, refused, wait_empty, wait_held, waiting
+from faults.overload_server import figures, held, inference, refused, wait_empty, wait_held, wait_taken, waiting
 from naiad.execution.child_calls import MAX_CALLS
 from server.grpc_peers import calling
 from server.models import identity, numbers, write_model
@@ -24,6 +24,7 @@ from server.running import ANSWER_S, RunningServer, read_answer, request_bytes, 
 ROOM = 4
 MEGABYTE = 1 << 20
 TEXT = "unanswered requests, as many as --max-in-flight-requests"
+OPTIONS = ("--max-in-flight-requests", ROOM, "--max-in-flight-bytes", 4 * MEGABYTE, "--exit-timeout-secs=0")
 CALLS_SLOW = """
 class TritonPythonModel:
     def execute(self, requests):
@@ -63,19 +64,19 @@ class TritonPythonModel:
 
 
 def write_models(repository: Path) -> Path:
-    write_model(repository, "slow", identity(delay_ms=400))
+    # Long enough for some requests beside a server that is full, also where the machine has other work.
+    write_model(repository, "slow", identity(delay_ms=1000))
     write_model(repository, "stuck", identity(delay_ms=60_000))
     write_model(repository, "other", identity(delay_ms=1))
-    write_model(repository, "bytes", identity("TYPE_UINT8", delay_ms=300))
-    write_model(repository, "texts", identity("TYPE_STRING", delay_ms=300))
+    write_model(repository, "bytes", identity("TYPE_UINT8", delay_ms=800))
+    write_model(repository, "texts", identity("TYPE_STRING", delay_ms=800))
     return repository
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("overload")
-    options = ("--max-in-flight-requests", ROOM, "--max-in-flight-bytes", 4 * MEGABYTE)
-    with serving(folder / "log", write_models(folder / "models"), *options, "--exit-timeout-secs=0") as running:
+    with serving(folder / "log", write_models(folder / "models"), *OPTIONS) as running:
         yield running
         assert "Traceback" not in running.log
         running.kill()
@@ -97,6 +98,8 @@ def test_those_beyond_are_refused_and_told_when_to_come_again(server: RunningSer
 
 
 def test_everything_else_is_answered_meanwhile(server: RunningServer) -> None:
+    name = 'nv_inference_request_failure{model="slow",reason="REJECTED",version="1"}'
+    before = figures(server)[name]
     with waiting(server, "slow", ROOM):
         wait_held(server, ROOM)
         paths = ("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/slow", "/v2/models/slow/ready")
@@ -106,7 +109,7 @@ def test_everything_else_is_answered_meanwhile(server: RunningServer) -> None:
         # A large body, of a request that the server does not serve without --model-control-mode.
         answer = server.post("/v2/repository/models/x/load", {"parameters": {"file:1/a": "A" * 100_000}})
         assert "--model-control-mode" in answer.error
-        assert figures(server)['nv_inference_request_failure{model="slow",reason="REJECTED",version="1"}'] >= 0
+        assert figures(server)[name] == before
         with calling(server.grpc_url) as client:
             assert client.is_server_ready()
             assert client.get_model_metadata("slow").name == "slow"
@@ -262,8 +265,7 @@ def test_bodies_that_arrive_are_bounded_together(server: RunningServer) -> None:
     whole = raw("bytes", 3 * MEGABYTE)
     with server.connect() as first, server.connect() as second:
         first.sendall(whole[: 2 * MEGABYTE])
-        # What it sent has arrived when another request is answered that was sent later.
-        until(lambda: server.get("/v2/health/live").status == 200, ANSWER_S, "the server answers")
+        wait_taken(server, first)
         second.sendall(whole[: 2 * MEGABYTE])
         answer = read_answer(second)
         assert answer.status == 503
@@ -276,7 +278,7 @@ def test_bodies_that_arrive_are_bounded_together(server: RunningServer) -> None:
     start = b"POST /v2/models/bytes/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with server.connect() as first, server.connect() as second:
         first.sendall(start + chunk * 5)
-        until(lambda: server.get("/v2/health/live").status == 200, ANSWER_S, "the server answers")
+        wait_taken(server, first)
         second.sendall(start + chunk * 5)
         assert {read_answer(second).status} == {503}
         first.sendall(b"0\r\n\r\n")
@@ -398,7 +400,7 @@ def test_a_model_that_is_loaded_anew_takes_nothing_along(tmp_path: Path) -> None
         with waiting(server, "slow", 5) as peers:
             wait_held(server, 5)
             config = (tmp_path / "models" / "slow" / "config.pbtxt").read_text()
-            (tmp_path / "models" / "slow" / "config.pbtxt").write_text(config.replace("400", "10"))
+            (tmp_path / "models" / "slow" / "config.pbtxt").write_text(config.replace("1000", "10"))
             assert server.post("/v2/repository/models/slow/load", {}).status == 200
             assert server.infer("slow", numbers([2])).status == 200
             assert server.post("/v2/repository/models/slow/unload", {}).status == 200
@@ -409,9 +411,12 @@ def test_a_model_that_is_loaded_anew_takes_nothing_along(tmp_path: Path) -> None
 # The price of a refusal
 
 
-def test_refusals_are_cheap_and_hold_nobody_up(server: RunningServer) -> None:
+def test_refusals_are_cheap_and_hold_nobody_up(tmp_path: Path) -> None:
     """A flood of requests that have no room: all are answered, no memory stays, and health checks get through."""
-    with waiting(server, "stuck", ROOM):
+    with (
+        serving(tmp_path / "log", write_models(tmp_path / "models"), *OPTIONS) as server,
+        waiting(server, "stuck", ROOM),
+    ):
         wait_held(server, ROOM)
         flood = inference("slow") * 32
         memory = 0
@@ -424,3 +429,4 @@ def test_refusals_are_cheap_and_hold_nobody_up(server: RunningServer) -> None:
                 memory = server.memory_bytes()
         assert server.memory_bytes() - memory < 4 * MEGABYTE
         assert server.log.count("requests are refused") < 30
+        server.kill()

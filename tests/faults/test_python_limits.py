@@ -35,7 +35,7 @@ def parameter(key: str, value: str) -> str:
 def test_a_batch_that_takes_too_long_ends_its_process(limited: Client, do: str) -> None:
     begun = time.monotonic()
     text = act(limited, do, "quick")
-    assert 0.95 < time.monotonic() - begun < 3
+    assert 0.95 < time.monotonic() - begun < 10
     assert "DEADLINE_EXCEEDED" in text
     assert "Stub process 'quick_0_0' was ended: a batch ran for longer than 1 s (execute-timeout-seconds)" in text
     assert limited.infer("doubles", 1)[0, 0] == 2

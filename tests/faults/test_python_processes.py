@@ -19,7 +19,7 @@ from backends.python_models import DOUBLES, Client, client_of, write_python_mode
 from faults.python_acts import ACTS, SPIN_IN_C, act
 from server.running import until
 
-READY_S = 6.0
+READY_S = 15.0
 OVERFLOW = "sys.setrecursionlimit(10**9)\nx = []\nfor _ in range(10**6): x = [x]\nrepr(x)"
 CONNECTION = "next(o for o in __import__('gc').get_objects() if type(o).__name__ == 'socket')"
 # Of a frame that is to have 4 GB.
@@ -47,7 +47,7 @@ def others_go_on(client: Client) -> Iterator[None]:
     until(client.grpc.is_server_ready, 2 * READY_S, "all models are ready again")
     assert client.infer("acts", 3)[0, 0] == 3
     assert len(client.children()) == len(before)
-    until(lambda: server.num_fds() <= files, 3, "the descriptors of the process that died are closed")
+    until(lambda: server.num_fds() <= files, READY_S, "the descriptors of the process that died are closed")
 
 
 def settled(client: Client) -> None:
@@ -139,8 +139,9 @@ def test_a_flood_of_output_costs_others_little(client: Client) -> None:
             assert client.infer("doubles", 2)[0, 0] == 4
             longest = max(longest, time.monotonic() - begun)
         assert asked.result() == ""
-    assert longest < 0.5
-    assert client.server.log.count("word word") >= 200_000
+    # The flood takes seconds.
+    assert longest < 1
+    until(lambda: client.server.log.count("word word") >= 200_000, READY_S, "no line is lost")
 
 
 # Endless work
@@ -149,9 +150,8 @@ def test_a_flood_of_output_costs_others_little(client: Client) -> None:
 @pytest.mark.usefixtures("others_go_on")
 def test_endless_work_is_no_matter_for_a_caller_with_a_deadline(client: Client) -> None:
     server = psutil.Process(client.server.process.pid)
-    begun, worked = time.monotonic(), sum(server.cpu_times()[:2])
+    worked = sum(server.cpu_times()[:2])
     assert "DEADLINE_EXCEEDED" in act(client, "while True: pass", client_timeout=0.5)
-    assert time.monotonic() - begun < 1
     assert sum(server.cpu_times()[:2]) - worked < 0.25
     # It runs on. Who waits in its queue has a deadline too, and other models are other processes.
     assert "DEADLINE_EXCEEDED" in act(client, "", client_timeout=0.3)

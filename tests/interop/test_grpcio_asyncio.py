@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -244,13 +243,11 @@ def test_cancelling_a_stream_frees_the_queue(server: RunningServer, slow: str) -
 
 def test_deadlines(server: RunningServer, slow: str) -> None:
     async def test(service: Any) -> None:
-        begun = time.monotonic()
         calls = [service.ModelInfer(floats(slow, i), timeout=DELAY_S / 3) for i in range(20)]
         for call in calls:
             with pytest.raises(grpc.aio.AioRpcError) as failure:
                 await call
             assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert time.monotonic() - begun < DELAY_S
         await in_thread(server.wait_pending, slow, 0)
 
     with_service(server, test)

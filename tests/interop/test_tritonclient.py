@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -185,11 +184,9 @@ def test_compression(compressing: RunningServer, compression: str | None) -> Non
 
 
 def test_client_timeout(server: RunningServer, client: Any, slow: str) -> None:
-    begun = time.monotonic()
     with pytest.raises(InferenceServerException) as failure:
         client.infer(slow, vector(1), client_timeout=DELAY_S / 3)
     assert failure.value.status() == "StatusCode.DEADLINE_EXCEEDED"
-    assert time.monotonic() - begun < DELAY_S
     wait_until_idle(server, slow, ran=1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -95,11 +94,9 @@ def test_errors(server: RunningServer) -> None:
 
 def test_timeouts_and_cancelling(server: RunningServer, slow: str) -> None:
     async def test(client: Any) -> None:
-        begun = time.monotonic()
         with pytest.raises(InferenceServerException) as failure:
             await client.infer(slow, vector(1), client_timeout=DELAY_S / 3)
         assert failure.value.status() == "StatusCode.DEADLINE_EXCEEDED"
-        assert time.monotonic() - begun < DELAY_S
         tasks = [asyncio.ensure_future(client.infer(slow, vector(i), client_timeout=CALL_S)) for i in range(5)]
         await asyncio.to_thread(server.wait_pending, slow, 5)
         for task in tasks:

@@ -28,7 +28,7 @@ def parameter(name: str, value: object) -> str:
     return f' parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
 
 
-SLOW = CONFIG + parameter("execute_delay_ms", 300)
+SLOW = CONFIG + parameter("execute_delay_ms", 800)
 LATE = CONFIG + parameter("creation_delay_sec", 0.3)
 
 

@@ -39,13 +39,13 @@ def test_what_is_left_of_names_that_callers_choose_is_bounded(tmp_path: Path) ->
 
 def test_copies_that_do_not_end_are_bounded(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
-        found.write("m", CONFIG + parameter("execute_delay_ms", 900))
+        found.write("m", CONFIG + parameter("execute_delay_ms", 3000))
         waiting = []
         for turn in range(MAX_UNLOADING + 1):
             await found.manager.load_model("m")
             waiting.append(caller())
             found.engine.find("m", None).submit(waiting[-1])
-            found.write("m", CONFIG + parameter("execute_delay_ms", 901 + turn))
+            found.write("m", CONFIG + parameter("execute_delay_ms", 3001 + turn))
         with pytest.raises(UnavailableError, match="earlier versions of model 'm' still finish"):
             await found.manager.load_model("m")
         for one in waiting:
@@ -76,7 +76,7 @@ def test_what_waiting_loads_hold_together_is_bounded(tmp_path: Path, monkeypatch
     monkeypatch.setattr(brought, "MAX_CONTENT", 10_000)
 
     async def scenario(found: House) -> None:
-        config = (AS_JSON % 1)[:-1] + ', "parameters": {"creation_delay_sec": {"string_value": "0.3"}}}'
+        config = (AS_JSON % 1)[:-1] + ', "parameters": {"creation_delay_sec": {"string_value": "1"}}}'
         large, small = Overrides(config, {"file:1/x": b"x" * 20_000}), Overrides(AS_JSON % 1, {"file:1/x": b""})
         # One alone may be larger.
         first = asyncio.ensure_future(found.manager.load_model("m", large))

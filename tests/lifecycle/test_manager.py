@@ -109,15 +109,16 @@ def test_one_version_that_fails_leaves_the_others(tmp_path: Path) -> None:
 
 def test_models_load_side_by_side(tmp_path: Path) -> None:
     for i in range(4):
-        write_model(tmp_path, f"m{i}", slow(0.2, creation=True))
+        write_model(tmp_path, f"m{i}", slow(0.6, creation=True))
 
     async def test() -> None:
         manager = ModelManager(LoadSettings(settings, cores=1), 4)
         begun = time.monotonic()
         await load_repository(manager, tmp_path)
-        assert time.monotonic() - begun < 0.7
+        # One after the other they would take 2.4 s.
+        assert time.monotonic() - begun < 2.2
         assert all(found == {1: "READY"} for found in states(manager).values())
-        assert all(e.serving and e.serving.statistics.load_seconds >= 0.2 for e in manager.entries.values())
+        assert all(e.serving and e.serving.statistics.load_seconds >= 0.6 for e in manager.entries.values())
         assert await manager.unload_all(5)
 
     run(test())
@@ -134,7 +135,8 @@ def test_the_loop_is_free_while_models_load(tmp_path: Path) -> None:
         while not loading.done():
             await asyncio.sleep(0.01)
             turns += 1
-        assert turns > 5
+        # One or two, if a load kept the loop for itself.
+        assert turns > 3
         assert await manager.unload_all(5)
 
     run(test())

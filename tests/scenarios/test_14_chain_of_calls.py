@@ -83,7 +83,7 @@ def test_an_error_in_the_second_step(client: Client, said: dict[str, str], named
         client.infer("first", 1, parameters=said)
     for name in named:
         assert name in str(caught.value)
-    until(client.grpc.is_server_ready, 5, "all models are ready")
+    until(client.grpc.is_server_ready, 15, "all models are ready")
     assert client.infer("first", 1)[0, 0] == 2
 
 

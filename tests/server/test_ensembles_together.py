@@ -53,7 +53,6 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", y)]))
         return answers
 """
-# Waits for as many milliseconds as its input says.
 # Waits for a file.
 GATED = """
 class TritonPythonModel:
@@ -74,6 +73,7 @@ ENDS = """
         while time.time() < end and not os.path.exists(file):
             time.sleep(0.001)
 """
+# Waits for as many milliseconds as its input says.
 SLEEPS = ADDS.replace("y = x + 1 if", "time.sleep(x.max() / 1000); y = x + 1 if")
 
 

@@ -382,7 +382,7 @@ def test_what_runs_is_answered_before_its_model_goes_and_what_comes_meanwhile_wa
         assert load(server, "slow") == ""
         with ThreadPoolExecutor(4) as pool:
             running = pool.submit(server.infer, "slow", numbers([1]))
-            until(lambda: server.statistics("slow")["memory_usage"], 5, "it serves")
+            until(lambda: "naiad_requests_in_flight 1\n" in metrics(server), 10, "it runs")
             other = pool.submit(server.infer, "other", numbers([2]))
             server.wait_for("unloading 'slow'")
             late = pool.submit(server.infer, "slow", numbers([3]))

@@ -291,7 +291,7 @@ def test_requests_that_are_given_up_while_they_are_looked_up_are_gone(tmp_path: 
             cancelled = client.grpc.async_infer("cached", [given], lambda result, error: None)
             client.server.wait_pending("cached", 2)
             with pytest.raises(InferenceServerException, match="Deadline Exceeded"):
-                client.infer("cached", 3, client_timeout=0.2)
+                client.infer("cached", 3, client_timeout=1.0)
             with ThreadPoolExecutor(1) as callers:
                 stays = callers.submit(client.infer, "cached", 4)
                 client.server.wait_pending("cached", 3)

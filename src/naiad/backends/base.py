@@ -128,6 +128,14 @@ class Backend(ABC):
                 sides in full.
         """
 
+    def try_out(self) -> None:
+        """After ``start``, for ``naiad check``: find what ``start`` leaves to the instances.
+
+        Raises:
+            ModelLoadError: no instance could be made.
+        """
+        return
+
     @abstractmethod
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """A new instance; called in the thread that will use it."""

@@ -75,10 +75,10 @@ def run(
         except NaiadError as error:
             print(f"error: {error}")
             return 1
-        return _print_all(outline, settings)
+        return _print_all(outline, settings, paths)
 
 
-def _print_all(outline: Outline, settings: LoadSettings) -> int:
+def _print_all(outline: Outline, settings: LoadSettings, paths: Sequence[Path | RemoteUri]) -> int:
     for problem in outline.local.problems:
         if not problem.fatal:
             print(f"warning: {problem.located()}\n")
@@ -86,7 +86,7 @@ def _print_all(outline: Outline, settings: LoadSettings) -> int:
     for report in _reports(outline, settings):
         _print_report(report)
         reports.append(report)
-    return _print_summary(reports)
+    return _print_summary(reports, paths)
 
 
 def _reports(outline: Outline, settings: LoadSettings) -> Iterator[ModelReport]:
@@ -158,7 +158,12 @@ def _check_version(
         if not isinstance(error, ConfigProblemsError):
             lines += [(True, line) for line in _static_problems(source, version, read)]
         return None, lines
-    backend.close()
+    try:
+        backend.try_out()
+    except NaiadError as error:
+        return None, [(False, line) for line in _lines(error)]
+    finally:
+        backend.close()
     try:
         configured_samples(spec, source.folder(version), Engine.check)
     except NaiadError as error:
@@ -197,10 +202,11 @@ def _print_report(report: ModelReport) -> None:
     print()
 
 
-def _print_summary(reports: Sequence[ModelReport]) -> int:
+def _print_summary(reports: Sequence[ModelReport], paths: Sequence[Path | RemoteUri]) -> int:
     failed = sum(1 for report in reports if report.problems)
     if not reports:
-        print("no models found, expected one folder for each model")
+        where = ", ".join(f"'{path}'" for path in paths)
+        print(f"no models found in {where}, expected a folder for each model, such as double/1/model.onnx")
         return 1
     total = sum(len(report.problems) for report in reports)
     text = f"{_count(len(reports), 'model')} checked: {len(reports) - failed} ok, {failed} with problems"

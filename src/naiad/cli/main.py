@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from naiad.version import __version__
 
 COMMANDS = {
-    "serve": ("naiad.cli.serve:serve", "serve models over HTTP"),
+    "serve": ("naiad.cli.serve:serve", "serve models over HTTP and gRPC"),
     "check": ("naiad.cli.serve:check", "show everything that is wrong with models, without serving them"),
 }
 

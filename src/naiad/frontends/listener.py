@@ -262,7 +262,8 @@ class Listener:
         if error.errno == errno.EACCES:
             advice = f"ports below 1024 need privileges; choose another port with {self._option}"
         else:
-            advice = f"{error.strerror or error}; correct {self._option} or its address option"
+            address_option = self._option.replace("-port", "-address")
+            advice = f"{error.strerror or error}; correct {address_option} or {self._option}"
         return f"cannot listen on {self.address}: {advice}"
 
 

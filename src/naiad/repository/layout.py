@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from naiad.backends.registry import known
 from naiad.config.complete import FORMATS, format_by_suffix
 from naiad.config.read import config_files
 from naiad.config.source import ModelSource
@@ -115,7 +116,7 @@ def single_file(path: Path) -> ModelSource:
     """
     if not path.exists():
         raise ModelLoadError(f"'{path}' does not exist, expected a model file")
-    suffixes = [Path(form.filename).suffix for form in FORMATS]
+    suffixes = [Path(form.filename).suffix for form in FORMATS if form.backend in known()]
     if format_by_suffix(path.name) is None:
         hint = did_you_mean(path.suffix, suffixes)
         raise ModelLoadError(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
 
 _COMPLETED: Final = ("max_batch_size", "input", "output", "dynamic_batching", "model_transaction_policy")
+_COMPLETES: Final = b"auto_complete_config"
 _STANDS_ALONE: Final = re.compile(rb"^class\s+TritonPythonModel\s*(\(\s*(object\s*)?\)\s*)?:", re.MULTILINE)
 _SILENCE_S: Final = 30
 # For an initialize that never ends: one that loads much may take many minutes.
@@ -50,6 +51,7 @@ class PythonBackend(Backend):
     _decoupled = False
     _splits_failed = False
     _source: Source | None = None
+    _has_run = False
 
     def __init__(self, context: BackendContext, backend_py: Path | None = None) -> None:
         super().__init__(context)
@@ -60,9 +62,21 @@ class PythonBackend(Backend):
         source = self._code()
         source.describe(config)
         text = source.model_py.read_bytes()
-        if b"auto_complete_config" not in text and _STANDS_ALONE.search(text):
+        if _COMPLETES not in text and _STANDS_ALONE.search(text):
             # A process less to start. A class that inherits, or is imported, may have it from elsewhere.
             return
+        kind, content = self._run_code(config)
+        if kind == CONFIG:
+            _merge(config, content["config"], self.context.model)
+
+    def try_out(self) -> None:
+        """Import the model's file in a process of its own, unless ``complete`` has. ``initialize`` is not called."""
+        if not self._has_run and _COMPLETES not in self._code().model_py.read_bytes():
+            self._run_code(self.config)
+
+    def _run_code(self, config: Any) -> tuple[int, Any]:
+        """What a process says that imports the model's file and calls ``auto_complete_config``, if there is one."""
+        self._has_run = True
         name = f"{self.context.model}_{self.context.version}_auto_complete"
         process = ChildProcess(name, self._child(config, name, "complete", "CPU"))
         try:
@@ -71,8 +85,7 @@ class PythonBackend(Backend):
         finally:
             process.end()
             process.close()
-        if kind == CONFIG:
-            _merge(config, content["config"], self.context.model)
+        return kind, content
 
     def start(self, spec: ModelSpec) -> None:
         """Check the model file, the settings and the environment."""

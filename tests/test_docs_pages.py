@@ -1,0 +1,50 @@
+"""What the pages point at is there: files and headings that links lead to, and files that the architecture names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)]+))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"`([\w/.*]+\.py|[\w/*]+/)`")
+IN_A_MIRROR = {"objects/", "partial/", "views/", "index/", "users/"}
+"""Folders of a mirror of remote repositories, which the page describes too."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    lost = []
+    for target, heading in LINK.findall(FENCED.sub("", page.read_text())):
+        if target.startswith(("https://", "http://")):
+            continue
+        file = page.parent / target if target else page
+        if not file.exists() or (heading and heading not in anchors(file)):
+            lost.append(f"{target}#{heading}")
+    assert lost == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that headings of a page have in links."""
+    return {re.sub(r"[^\w\- ]", "", found.lower()).replace(" ", "-") for found in HEADING.findall(page.read_text())}
+
+
+def test_every_page_is_in_the_index() -> None:
+    named = {target for target, _ in LINK.findall((ROOT / "docs" / "index.md").read_text())}
+    assert {page.name for page in PAGES if page.parent.name == "docs"} - {"index.md"} - named == set()
+
+
+def test_files_that_the_architecture_names_are_there() -> None:
+    named = set(FILE.findall((ROOT / "docs" / "architecture.md").read_text())) - IN_A_MIRROR
+    assert len(named) > 100
+    assert sorted(name for name in named if not found(name)) == []
+
+
+def found(name: str) -> bool:
+    """Whether a file or a folder of this name is there, by its path or by the end of it."""
+    return any(ROOT.glob(name)) or any((ROOT / "src").glob(f"**/{name}"))
