@@ -21,7 +21,6 @@ from naiad.execution.child_answers import Answers
 from naiad.execution.child_codec import Piece, Response
 from naiad.execution.child_process import ChildProcess
 from naiad.execution.gathered import write_gathered
-from naiad.execution.niceness import yield_no_more, yield_to_requests
 from naiad.execution.process import ProcessInstance
 from naiad.execution.run import halves, may_split, split
 from naiad.request import Array
@@ -69,14 +68,20 @@ class HostedInstance(ProcessInstance):
     def _open(self) -> ChildProcess:
         process = self._hosted_spec.open(self.name, self._hosted_spec)
         if self._gives_way and type(process) is ChildProcess:
-            yield_to_requests(process.process.pid)
+            process.give_way()
         return process
 
     def _spawn(self) -> tuple[ChildProcess, bool]:
         process, is_asked = super()._spawn()
         if type(process) is ChildProcess:
-            yield_no_more(process.process.pid)
+            process.give_way_no_more()
         return process, is_asked
+
+    def stop(self) -> None:
+        # What it holds is given back while it ends, which takes long for a large model.
+        if type(process := self._process) is ChildProcess:
+            process.give_way()
+        super().stop()
 
     # Batches
 
