@@ -21,17 +21,23 @@ import pytest
 
 from bench_parts import SECONDS_LIMIT, bench, part
 
+LATE_S = 0.3
+
 
 class Echo(BaseHTTPRequestHandler):
-    """Answers what it was sent; 400 under /bad, and nothing at all under /lost."""
+    """Answers what it was sent; 400 under /bad, nothing at all under /lost, late the first time under /first-late."""
 
     protocol_version = "HTTP/1.1"
+    requests_before = 0
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/lost":
             self.close_connection = True
             return
+        if self.path == "/first-late" and self.requests_before == 0:
+            time.sleep(LATE_S)
+        self.requests_before += 1
         self.send_response(400 if self.path == "/bad" else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -112,6 +118,29 @@ def test_both_load_generators_count_answers(with_wrk: bool, tmp_path: Path, monk
     assert result.requests > 10
     assert 0 < result.p50_us <= result.p95_us <= result.p99_us
     assert result.cpu_us > 0
+
+
+def test_a_schedule_is_kept_and_what_waits_is_counted_from_when_it_was_due() -> None:
+    infer = part("infer")
+    with echo() as port:
+        wire = infer.Request("/first-late", {}, b"x").wire()
+        latencies = part("open_loop").latencies_at(port, wire, 1, 100, 0.5)
+    assert len(latencies) == 50
+    # All that were due in the first tenth of a second waited for the first one's answer.
+    assert sum(latency > LATE_S - 0.11 for latency in latencies) >= 10
+
+
+def test_a_load_at_a_rate_is_measured_or_fails(tmp_path: Path) -> None:
+    load, infer, servers, figures = part("load"), part("infer"), part("servers"), part("figures")
+    with echo() as port:
+        server = servers.Server("echo", part("machine").psutil.Process().pid, port, 0.0)
+        result = load.measure_at(server, infer.Request("/", {}, b"x"), 200, 2, 1, tmp_path)
+        with pytest.raises(figures.CaseError, match=r"echo under 200 requests/s.*400"):
+            load.measure_at(server, infer.Request("/bad", {}, b"x"), 200, 2, 1, tmp_path)
+        with pytest.raises(figures.CaseError, match=r"echo under 200 requests/s.*the end"):
+            load.measure_at(server, infer.Request("/lost", {}, b"x"), 200, 2, 1, tmp_path)
+    assert result.requests == 200
+    assert 0 < result.p50_us <= result.p95_us <= result.p99_us
 
 
 # ---- what the cases are made of

@@ -80,13 +80,31 @@ def measure(server: Server, request: Request, connections: int, seconds: int, wo
         command = _wrk(server, request, connections, seconds, work)
     else:
         command = _builtin(server, request, connections, seconds, work)
+    command = machine.on_core(command, machine.client_core() if pin else None)
+    return _take(server, command, seconds, f"{connections} connections")
+
+
+def measure_at(server: Server, request: Request, rate: int, connections: int, seconds: int, work: Path) -> Load:
+    """Send ``request`` ``rate`` times a second over at most ``connections`` connections; nothing is pinned.
+
+    Latencies count from the times at which requests were due.
+
+    Raises:
+        CaseError: an answer was not a success, or never came.
+    """
+    arguments = [str(server.port), str(connections), str(rate), str(seconds), str(_wire_file(request, work))]
+    command = [sys.executable, "-m", "benchmarks.open_loop", *arguments]
+    return _take(server, command, seconds, f"{rate} requests/s")
+
+
+def _take(server: Server, command: list[str], seconds: int, load: str) -> Load:
     before = machine.cpu_seconds(server.pid)
-    result = _run(machine.on_core(command, machine.client_core() if pin else None), seconds)
+    result = _run(command, seconds)
     cpu = machine.cpu_seconds(server.pid) - before
     requests = int(result["requests"])
     if result["wrong"] or not requests:
         found = f"{requests} answers, {result['wrong']} failures ({result['problem']})"
-        raise CaseError(f"{server.name} under {connections} connections: {found}")
+        raise CaseError(f"{server.name} under {load}: {found}")
     return Load(
         requests=requests,
         seconds=float(result["seconds"]),
@@ -131,10 +149,14 @@ def _wrk(server: Server, request: Request, connections: int, seconds: int, work:
 
 
 def _builtin(server: Server, request: Request, connections: int, seconds: int, work: Path) -> list[str]:
+    arguments = [str(server.port), str(connections), str(seconds), str(_wire_file(request, work))]
+    return [sys.executable, "-m", "benchmarks.closed_loop", *arguments]
+
+
+def _wire_file(request: Request, work: Path) -> Path:
     file = work / f"request-{hashlib.sha256(request.wire()).hexdigest()[:16]}.http"
     file.write_bytes(request.wire())
-    arguments = [str(server.port), str(connections), str(seconds), str(file)]
-    return [sys.executable, "-m", "benchmarks.closed_loop", *arguments]
+    return file
 
 
 def _run(command: list[str], seconds: int) -> dict[str, Any]:

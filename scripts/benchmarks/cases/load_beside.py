@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from .. import machine, models
 from ..control import EXPLICIT, load, unload
 from ..figures import Bound, CaseError, Figure
 from ..infer import check_answer
 from ..load import measure as measure_load
+from ..load import measure_at
 from ..rounds import alternate, median
 from ..servers import Server, naiad
 from ..settings import Settings
 from .mlp import input_row, our_request
 
 CONNECTIONS = 4
+RATE = 1000
+"""Requests a second: what the project promises for reloads under load."""
+RATE_CONNECTIONS = 32
+"""At most. So many requests can wait in the server at a time; the others wait for a connection, and that counts too."""
 ROWS, QUICK_ROWS = 1 << 24, 1 << 20
 """Of 64 bytes each."""
 BOUND = Bound("<", 1.10)
@@ -24,7 +29,10 @@ WAYS = ("thread", "process")
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """p99 of the small network alone, and while a model with a table of 1 GB is loaded and unloaded all the time."""
+    """p99 of the small network alone, and while a model with a table of 1 GB is loaded and unloaded all the time.
+
+    Under callers that send all the time, and at a fixed rate that leaves room for the load.
+    """
     repository = settings.work / "load-beside"
     models.add_mlp(repository)
     rows = QUICK_ROWS if settings.quick else ROWS
@@ -40,20 +48,35 @@ def measure(settings: Settings) -> Iterator[Figure]:
 
 
 def _beside(settings: Settings, server: Server, way: str, size_mib: float) -> Iterator[Figure]:
-    loads: list[int] = []
+    def closed() -> float:
+        return measure_load(server, our_request(), CONNECTIONS, settings.seconds, settings.work, pin=False).p99_us
 
-    def take(is_loading: bool) -> float:
-        with loading(server, f"large_{way}", loads) if is_loading else nullcontext():
-            return measure_load(server, our_request(), CONNECTIONS, settings.seconds, settings.work, pin=False).p99_us
+    def at_rate() -> float:
+        return measure_at(server, our_request(), RATE, RATE_CONNECTIONS, settings.seconds, settings.work).p99_us
 
-    take(False)
-    found = alternate(settings.rounds, {"alone": lambda: take(False), "beside": lambda: take(True)})
-    alone, beside = (median(found[name], float) for name in ("alone", "beside"))
-    yield Figure(f"load_beside_{way}_alone_p99", alone, "us", note=f"connections: {CONNECTIONS}")
-    yield Figure(
-        f"load_beside_{way}_p99", beside, "us", note=f"while {size_mib:.0f} MiB are loaded, {sum(loads)} times"
-    )
-    yield Figure(f"load_beside_{way}_ratio", beside / alone, "times", BOUND, f"of p99, execution={way}")
+    for name, take, how in (
+        (f"load_beside_{way}", closed, f"connections: {CONNECTIONS}"),
+        (f"load_beside_rate_{way}", at_rate, f"{RATE} requests/s, from when each was due"),
+    ):
+        loads: list[int] = []
+        alone, beside = _pairs(settings, server, f"large_{way}", take, loads)
+        yield Figure(f"{name}_alone_p99", alone, "us", note=how)
+        yield Figure(f"{name}_p99", beside, "us", note=f"while {size_mib:.0f} MiB are loaded, {sum(loads)} times")
+        yield Figure(f"{name}_ratio", beside / alone, "times", BOUND, f"of p99, execution={way}")
+
+
+def _pairs(
+    settings: Settings, server: Server, model: str, take: Callable[[], float], loads: list[int]
+) -> tuple[float, float]:
+    """Medians of what is taken alone and while ``model`` is loaded."""
+
+    def take_beside() -> float:
+        with loading(server, model, loads):
+            return take()
+
+    take()
+    found = alternate(settings.rounds, {"alone": take, "beside": take_beside})
+    return median(found["alone"], float), median(found["beside"], float)
 
 
 @contextmanager

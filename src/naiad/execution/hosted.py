@@ -22,7 +22,6 @@ from naiad.execution.child_codec import Piece, Response
 from naiad.execution.child_process import ChildProcess
 from naiad.execution.child_revival import Spawned
 from naiad.execution.gathered import write_gathered
-from naiad.execution.niceness import yield_no_more, yield_to_requests
 from naiad.execution.process import ProcessInstance
 from naiad.execution.run import halves, may_split, split
 from naiad.request import Array
@@ -70,14 +69,20 @@ class HostedInstance(ProcessInstance):
     def _open(self) -> ChildProcess:
         process = self._hosted_spec.open(self.name, self._hosted_spec)
         if self._gives_way and type(process) is ChildProcess:
-            yield_to_requests(process.process.pid)
+            process.give_way()
         return process
 
     def _spawn(self) -> Spawned:
         spawned = super()._spawn()
         if type(spawned.process) is ChildProcess:
-            yield_no_more(spawned.process.process.pid)
+            spawned.process.give_way_no_more()
         return spawned
+
+    def stop(self) -> None:
+        # What it holds is given back while it ends, which takes long for a large model.
+        if type(process := self._process) is ChildProcess:
+            process.give_way()
+        super().stop()
 
     # Batches
 

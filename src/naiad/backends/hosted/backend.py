@@ -19,7 +19,6 @@ from naiad.backends.parameters import ParameterReader
 from naiad.errors import InternalError
 from naiad.execution.child_process import ChildProcess
 from naiad.execution.hosted import HostedSpec
-from naiad.execution.niceness import yield_to_requests
 from naiad.execution.shared_process import Seat
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class HostedBackend(Backend):
         spec = self._child(orders)
         process = self._open(f"{self.context.model}_{self.context.version}", spec)
         if type(process) is ChildProcess:
-            yield_to_requests(process.process.pid)
+            process.give_way()
         try:
             _, content = process.begin()
         except BaseException:
