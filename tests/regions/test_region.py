@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from naiad.errors import (
@@ -88,6 +88,7 @@ def test_parts_that_are_not_in_the_object(key: str, shape: tuple[int, int]) -> N
 
 
 @given(offset=st.integers(-3, 2**65), size=st.integers(-3, 2**65))
+@example(offset=32, size=2**64 - 32)
 def test_no_part_is_outside_of_its_region(key: str, offset: int, size: int) -> None:
     registry = RegionRegistry(is_allowed=True)
     registry.register_system("r", key, 100, 1000)
@@ -96,10 +97,14 @@ def test_no_part_is_outside_of_its_region(key: str, offset: int, size: int) -> N
         part = registry.part(RegionRef("r", offset, size))
     except InvalidArgumentError as error:
         assert not fits
-        assert str(error) in (
-            "Invalid offset for shared memory region: 'r'",
-            "Invalid offset + byte size for shared memory region: 'r'",
-        )
+        if 0 <= offset < 1000 and offset + size >= 2**64:
+            overflow = f"Integer overflow detected: byte_size {size} + offset {offset} is more than {2**64 - 1}"
+            assert str(error) == f"{overflow}, for shared memory region: 'r'"
+        else:
+            assert str(error) in (
+                "Invalid offset for shared memory region: 'r'",
+                "Invalid offset + byte size for shared memory region: 'r'",
+            )
     else:
         assert fits
         assert (part.offset, part.byte_size) == (offset, size)

@@ -22,3 +22,17 @@ def test_answers_leave_in_the_order_of_arrival(finished: list[int]) -> None:
         assert set(range(len(left))) <= set(finished[:done])
     assert left == list(range(8))
     assert len(order) == 0
+
+
+def test_who_asks_hears_when_an_answer_has_left() -> None:
+    order = OrderedRelease()
+    first, second = request(), request()
+    heard: list[str] = []
+    order.expect(first)
+    order.expect(second)
+    order.release(second, lambda: heard.append("second left"))
+    assert order.when_sent(second, lambda: heard.append("told"))
+    assert heard == []
+    order.release(first, lambda: heard.append("first left"))
+    assert heard == ["first left", "second left", "told"]
+    assert not order.when_sent(first, lambda: heard.append("never")), "it has left before"

@@ -29,12 +29,14 @@ BATCHING = f"""max_batch_size: 16
 dynamic_batching {{ preferred_batch_size: [ {CALLERS} ] max_queue_delay_microseconds: 3000000 }}
 instance_group [ {{ kind: KIND_CPU count: 1 }} ]
 """
+RAGGED_INPUT = f"input [ {tensor('X', 'TYPE_FP32', '-1', 'allow_ragged_batch: true')} ]"
+Y = tensor("Y", "TYPE_FP32", "-1")
 # Y is X doubled; C tells each request the elements of all before it and of itself.
 RAGGED = (
     BATCHING
     + f"""
-input [ {tensor("X", "TYPE_FP32", "-1", "allow_ragged_batch: true")} ]
-output [ {tensor("Y", "TYPE_FP32", "-1")}, {tensor("C", "TYPE_INT32", "1")} ]
+{RAGGED_INPUT}
+output [ {Y}, {tensor("C", "TYPE_INT32", "1")} ]
 batch_input [ {{ kind: BATCH_ACCUMULATED_ELEMENT_COUNT target_name: "I" data_type: TYPE_INT32 source_input: "X" }} ]
 batch_output [ {{ kind: BATCH_SCATTER_WITH_INPUT_SHAPE target_name: "Y" source_input: "X" }} ]
 """
@@ -126,6 +128,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
             at = write_model(models, f"torch_{kind}{name}", torch_ + config + more)
             save(at / "1" / "model.pt", module)
     write_model(models, "identity_ragged", 'backend: "identity"\n' + RAGGED)
+    write_model(models, "identity_alone", f'backend: "identity" {BATCHING} {RAGGED_INPUT} output [ {Y} ]')
     look_up = f"input [ {tensor('index', 'TYPE_INT64', '1')} ] output [ {tensor('value', 'TYPE_FP32', '1')} ]"
     write_model(models, "split", POISONED + look_up, graph=LOOK_UP)
     write_model(models, "split_process", POISONED + look_up + PROCESS, graph=LOOK_UP)
@@ -233,6 +236,16 @@ def test_identity_gives_ragged_inputs_and_made_ones_back(caller: Caller) -> None
     for value, answer in zip(VALUES, answers, strict=True):
         assert answer["Y"].tolist() == value.tolist()
     assert max(int(answer["C"].ravel()[0]) for answer in answers) == 18
+
+
+def test_identity_needs_no_word_about_its_outputs(caller: Caller, server: RunningServer) -> None:
+    before = server.statistics("identity_alone")["execution_count"]
+    answers = caller.together([partial(caller.ask, "identity_alone", "X", value) for value in VALUES])
+    assert [answer["Y"].tolist() for answer in answers] == [value.tolist() for value in VALUES]
+    assert server.statistics("identity_alone")["execution_count"] == before + 1
+    two_rows = np.arange(12, dtype=np.float32).reshape(2, 6)
+    answers = caller.together([partial(caller.ask, "identity_alone", "X", value) for value in [two_rows, *VALUES[:2]]])
+    assert [answer["Y"].tolist() for answer in answers] == [v.tolist() for v in (two_rows, *VALUES[:2])]
 
 
 def test_a_python_model_gets_ragged_requests_apart(caller: Caller, server: RunningServer) -> None:

@@ -22,6 +22,7 @@ from tritonclient.utils import InferenceServerException
 from backends.python_models import Client, client_of, write_python_model
 from backends.test_repeat_and_square import DECOUPLED, REPEAT, SQUARE, parameters
 from server.running import request_bytes, until
+from server.test_cancelling import failed
 
 WAIT_S = 20.0
 FINAL = "triton_final_response"
@@ -98,6 +99,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     models = folder / "models"
     write_builtin(models, "repeat", REPEAT + DECOUPLED)
     write_builtin(models, "square", SQUARE + DECOUPLED)
+    write_builtin(models, "repeat_once", REPEAT)
+    write_builtin(models, "square_once", SQUARE + parameters(CUSTOM_EMPTY_COUNT=1))
     slow = parameters(CUSTOM_INFER_DELAY_NS=20_000_000, CUSTOM_OUTPUT_DELAY_NS=10_000_000)
     write_builtin(models, "square_slow", SQUARE + DECOUPLED + slow)
     write_builtin(models, "square_cancel", SQUARE + DECOUPLED + slow + parameters(CUSTOM_CANCEL_DELAY_NS=30_000_000))
@@ -339,6 +342,33 @@ def test_one_answer_is_what_unary_requests_are_for(client: Client) -> None:
         client.grpc.infer("square", number(1))
     assert unary.value.status() == "StatusCode.UNIMPLEMENTED"
     assert unary.value.message() == "ModelInfer RPC doesn't support models with decoupled transaction policy"
+
+
+def test_a_model_that_is_not_decoupled_answers_with_the_first_response(client: Client) -> None:
+    for count in (1, 4):
+        found = client.grpc.infer("repeat_once", repeated(count, delay_ms=5, wait_ms=1))
+        assert (found.as_numpy("OUT").tolist(), found.as_numpy("IDX").tolist()) == ([100], [0])
+    with stream(client) as asked:
+        asked.ask("repeat_once", repeated(4))
+        assert asked.told() == [100]
+        assert asked.is_quiet()
+    body = {"inputs": [{"name": "IN", "shape": [1], "datatype": "INT32", "data": [MUCH]}]}
+    assert client.server.infer("square_once", body).json()["outputs"][0]["data"] == [MUCH]
+    # The one response is empty.
+    body["inputs"][0]["data"] = [1]
+    assert "ended the request without a response" in client.server.infer("square_once", body).error
+
+
+def test_a_request_that_has_one_answer_is_cancelled_before_it(client: Client) -> None:
+    def ran() -> int:
+        return int(client.server.statistics("repeat_once")["execution_count"])
+
+    before = ran()
+    call = client.grpc.async_infer("repeat_once", repeated(1, delay_ms=600_000), lambda result, error: None)
+    until(lambda: ran() > before, WAIT_S, "it has begun")
+    call.cancel()
+    until(lambda: failed(client, "repeat_once") == 1, WAIT_S, "it is cancelled")
+    assert client.grpc.infer("repeat_once", repeated(1)).as_numpy("OUT").tolist() == [100]
 
 
 @pytest.mark.parametrize("count", [0, 3, 3000])

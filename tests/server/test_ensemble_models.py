@@ -88,6 +88,41 @@ def test_an_ensemble_is_loaded_again_without_a_change(server: RunningServer, rep
     assert is_answered(server)
 
 
+def write_labels(repository: Path, name: str, *labels: str) -> None:
+    """Name the classes of a model's one output, anew if it has labels."""
+    config = repository / name / "config.pbtxt"
+    output = tensor("OUTPUT0" if name == "same" else "OUT", "TYPE_INT32", "-1")
+    config.write_text(config.read_text().replace(output, output[:-1] + 'label_filename: "labels.txt" }'))
+    (repository / name / "labels.txt").write_text("\n".join(labels))
+
+
+def best(server: RunningServer, name: str) -> list[str]:
+    """The two best classes that a model finds in the row 5, 7, 6."""
+    given = {"name": "IN", "datatype": "INT32", "shape": [1, 3], "data": [5, 7, 6]}
+    wanted = {"name": "OUT", "parameters": {"classification": 2}}
+    found: list[str] = server.infer(name, {"inputs": [given], "outputs": [wanted]}).json()["outputs"][0]["data"]
+    return found
+
+
+def test_outputs_have_the_labels_of_the_members_that_write_them(server: RunningServer, repository: Path) -> None:
+    write_labels(repository, "same", "ant", "bee", "cat")
+    write_ensemble(repository, "pair", *chain("other", "same"))
+    assert load(server, "outer").status == 200
+    assert best(server, "pair") == best(server, "outer") == ["7:1:bee", "6:2:cat"]
+    # What is remembered of such requests does not outlive the labels.
+    write_labels(repository, "same", "auk", "bat")
+    assert load(server, "same").status == 200
+    assert best(server, "pair") == best(server, "outer") == ["7:1:bat", "6:2"]
+
+
+def test_labels_of_an_ensemble_come_before_those_of_its_members(server: RunningServer, repository: Path) -> None:
+    write_labels(repository, "same", "ant", "bee", "cat")
+    write_ensemble(repository, "pair", *chain("other", "same"))
+    write_labels(repository, "pair", "one", "two")
+    assert load(server, "outer").status == 200
+    assert best(server, "pair") == best(server, "outer") == ["7:1:two", "6:2"]
+
+
 def test_an_ensemble_goes_and_comes_with_a_member(server: RunningServer) -> None:
     load(server, "outer")
     unload(server, "other")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,49 @@ def test_python_models_in_both_modes(tmp_path: Path) -> None:
         ("doubles", OF_HTTP),
         ("repeats", OF_GRPC),
     ]
+
+
+WAITS = """
+HERE = os.path.dirname(__file__)
+
+class TritonPythonModel:
+    def execute(self, requests):
+        (request,) = requests
+        x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+        if x[0, 0] == 1:
+            open(os.path.join(HERE, "begun"), "w").close()
+            while not os.path.exists(os.path.join(HERE, "open")):
+                time.sleep(0.001)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", 2 * x)])]
+"""
+
+
+def test_an_answer_that_waits_for_an_earlier_one_is_traced_when_it_leaves(tmp_path: Path) -> None:
+    more = "dynamic_batching { preferred_batch_size: 1 preserve_ordering: true }"
+    folder = write_python_model(tmp_path / "models", "waits", WAITS, f"max_batch_size: 1 {more}", count=2)
+    file = tmp_path / "trace"
+    settings = [f"--trace-config={s}" for s in (f"triton,file={file}", "level=TIMESTAMPS", "rate=1")]
+    with serving(tmp_path / "log", tmp_path / "models", *settings) as server, ThreadPoolExecutor(2) as pool:
+
+        def ask(value: int) -> int:
+            given = {"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [value]}
+            return server.infer("waits", {"id": str(value), "inputs": [given]}).status
+
+        try:
+            slow = pool.submit(ask, 1)
+            until((folder / "1" / "begun").exists, 10, "the first one runs")
+            quick = pool.submit(ask, 2)
+            until(lambda: server.statistics("waits")["inference_count"] == 1, 10, "the second one has run")
+            assert not quick.done()
+        finally:
+            (folder / "1" / "open").touch()
+        assert (slow.result(10), quick.result(10)) == (200, 200)
+    merged: dict[int, dict[str, Any]] = {}
+    for item in json.loads(file.read_text()):
+        merged.setdefault(item["id"], {}).update(item)
+    found = {t["request_id"]: {s["name"]: s["ns"] for s in t["timestamps"]} for t in merged.values()}
+    assert found["2"]["COMPUTE_END"] < found["1"]["COMPUTE_END"]
+    assert found["2"]["INFER_RESPONSE_COMPLETE"] >= found["1"]["INFER_RESPONSE_COMPLETE"]
 
 
 ALL_TYPES = """

@@ -36,10 +36,19 @@ def assembly(config: Any) -> BatchAssembly | None:
             for name in item.target_name
         ),
         pads=pads(config),
-        scattered={name: item.source_input[0] for item in config.batch_output for name in item.target_name},
+        scattered=_given_back(config)
+        | {name: item.source_input[0] for item in config.batch_output for name in item.target_name},
         unpads=unpads(config),
     )
     return None if found == BatchAssembly() else found
+
+
+def _given_back(config: Any) -> dict[str, str]:
+    """Outputs of the backend ``identity``, which gives each ragged input back as it came, with that input."""
+    if config.backend != "identity":
+        return {}
+    pairs = zip(config.input, config.output, strict=False)
+    return {made.name: given.name for given, made in pairs if given.allow_ragged_batch and not given.optional}
 
 
 def pads(config: Any) -> dict[str, PadSpec]:

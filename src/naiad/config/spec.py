@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from naiad.config.rate_limiter import NO_LIMITS, RateLimiterSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from naiad.config.assembly import BatchAssembly
     from naiad.config.ensemble import EnsembleSpec
@@ -25,7 +25,8 @@ class TensorSpec:
 
     ``dims`` are the configured dims without the batch dimension, -1 where variable. ``shape`` is what a client sends or
     gets: ``dims`` with a leading -1 when the model batches. ``reshape`` is the shape (without batch) that the model
-    itself sees when the configuration reshapes, else None. ``labels`` are the names of an output's classes.
+    itself sees when the configuration reshapes, else None. ``labels`` are the names of an output's classes: they do not
+    count when tensors are compared.
     """
 
     name: str
@@ -37,7 +38,7 @@ class TensorSpec:
     allow_ragged_batch: bool = False
     is_shape_tensor: bool = False
     label_filename: str = ""
-    labels: tuple[bytes, ...] = ()
+    labels: Sequence[bytes] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from naiad.errors import CancelledError, InternalError, NaiadError
 from naiad.execution.batch import Batch
 from naiad.execution.caching import ModelCache
 from naiad.execution.counting import count_batch, count_failed_execution
-from naiad.execution.tracing import ModelTracer
+from naiad.execution.tracing import ModelTracer, batch_rows
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.budget import RequestBudget
 from naiad.scheduling.ordering import OrderedRelease
@@ -68,7 +68,7 @@ class ModelAnswers:
                 for request in batch.requests:
                     self.fail(request, batch.error)
             if self.tracer is not None:
-                self.tracer.trace(batch.requests, batch, answered_ns, None, batch.error)
+                self.trace(self.tracer, batch.requests, batch, answered_ns, None, batch.error)
         self.tell_when_drained()
 
     def _succeed(self, batch: Batch) -> None:
@@ -159,7 +159,28 @@ class ModelAnswers:
             self.ordered.expect(request)
         self.respond(request, outputs, None)
         if self.tracer is not None:
-            self.tracer.trace_kept(request, outputs)
+            trace = partial(self.tracer.trace_kept, request, outputs)
+            if self.ordered is None or not self.ordered.when_sent(request, trace):
+                trace()
+
+    def trace(
+        self,
+        tracer: ModelTracer,
+        requests: Sequence[InferRequest],
+        batch: Batch,
+        answered_ns: int,
+        outputs: Sequence[Mapping[str, Array] | None] | None = None,
+        error: NaiadError | None = None,
+        has_run: bool = True,
+    ) -> None:
+        """As ``ModelTracer.trace``; an answer that waits for those before it is traced when it leaves."""
+        if self.ordered is None:
+            tracer.trace(requests, batch, answered_ns, outputs, error, has_run)
+            return
+        for request, given in zip(requests, batch_rows(batch) if outputs is None else outputs, strict=True):
+            later = partial(_trace_sent, tracer, request, batch, given, error, has_run)
+            if not self.ordered.when_sent(request, later):
+                tracer.trace((request,), batch, answered_ns, (given,), error, has_run)
 
     def _send_in_order(
         self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None, size: int
@@ -190,6 +211,17 @@ def send_part(
         request.respond_part(outputs, error, is_last)
     except Exception:
         logger.exception("%sthe answer could not be sent", request_label(request.id))
+
+
+def _trace_sent(
+    tracer: ModelTracer,
+    request: InferRequest,
+    batch: Batch,
+    outputs: Mapping[str, Array] | None,
+    error: NaiadError | None,
+    has_run: bool,
+) -> None:
+    tracer.trace((request,), batch, monotonic_ns(), (outputs,), error, has_run)
 
 
 def _send(request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:

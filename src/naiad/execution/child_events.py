@@ -48,7 +48,7 @@ class ChildEvents:
         answered_ns = answers.count(batch)
         answers.respond_each(batch.requests, outputs)
         if answers.tracer is not None:
-            answers.tracer.trace(batch.requests, batch, answered_ns, outputs)
+            answers.trace(answers.tracer, batch.requests, batch, answered_ns, outputs)
         answers.tell_when_drained()
 
     def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
@@ -72,7 +72,7 @@ class ChildEvents:
         elif response.error is not None and not response.flags & FLAG_OWN:
             answers.fail(request, response.error)
             if answers.tracer is not None:
-                answers.tracer.trace((request,), batch, monotonic_ns(), (None,), response.error, False)
+                answers.trace(answers.tracer, (request,), batch, monotonic_ns(), (None,), response.error, False)
         elif response.outputs is None and response.error is None:
             text = f"{request_label(request.id)}model '{self._name}' ended the request without a response"
             answers.fail(request, BackendError(text))
@@ -85,7 +85,7 @@ class ChildEvents:
                 answers.log_error(request, response.error)
             answers.respond(request, {} if response.outputs is None else response.outputs, response.error)
             if answers.tracer is not None:
-                answers.tracer.trace((request,), batch, answered_ns, (response.outputs,), response.error)
+                answers.trace(answers.tracer, (request,), batch, answered_ns, (response.outputs,), response.error)
         answers.tell_when_drained()
 
     def _respond_part(self, request: InferRequest, response: Response, batch: Batch) -> None:

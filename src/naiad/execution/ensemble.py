@@ -19,6 +19,7 @@ from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBac
 from naiad.execution.answers import ModelAnswers, send_part
 from naiad.execution.caching import ModelCache
 from naiad.execution.child_calls import Models
+from naiad.execution.ensemble_labels import with_member_labels
 from naiad.execution.ensemble_lane_run import LaneRun
 from naiad.execution.ensemble_members import Members
 from naiad.execution.ensemble_pace import Pace
@@ -78,7 +79,8 @@ class EnsembleModel:
         self._stopping = False
         self._sampler: Sampler | None = None
         self._members = Members(spec, models)
-        self.spec = _with_graph(spec, self._members.graph)
+        self.spec = _with_graph(with_member_labels(spec), self._members.graph)
+        self._members.label(self.spec)
         # Those that requests began with before others took their place.
         self._earlier: list[Members] = []
         self._changed = next(_CHANGES)
@@ -144,6 +146,7 @@ class EnsembleModel:
             self._members.let_go()
         self._earlier = [members for members in (*self._earlier, self._members) if members.runs]
         self._members = fresh
+        fresh.label(self.spec)
         self._changed = next(_CHANGES)
         # Other members may answer in another way.
         self._cache = self._new_cache()

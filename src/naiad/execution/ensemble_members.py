@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.errors import BackendError, InvalidArgumentError
 from naiad.execution.child_calls import CalledInput, Models
+from naiad.execution.ensemble_labels import follow
 from naiad.execution.ensemble_lane import Lane, lane_of
 from naiad.execution.reshape import as_clients_get
 from naiad.execution.serving import ServingModel
@@ -97,6 +98,11 @@ class Members:
     def problem(self) -> str:
         """What keeps members from working."""
         return "; ".join(f"model '{m.name}': {m.problem}" for m in dict.fromkeys(self.targets) if m.problem)
+
+    def label(self, spec: ModelSpec) -> None:
+        """Let the outputs of ``spec`` have the labels that these have, where they follow them."""
+        if spec.ensemble is not None:
+            follow(spec, spec.ensemble, [target.spec for target in self.targets])
 
     # Those that go
 

@@ -16,11 +16,11 @@ from naiad.backends.base import Arrays
 from naiad.backends.decoupled import DecoupledInstance, Step, Wait
 from naiad.child.protocol import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_OWN
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, InternalError, NaiadError
+from naiad.errors import BackendError, CancelledError, InternalError, NaiadError
 from naiad.execution.batch import Batch
 from naiad.execution.child_codec import Response
 from naiad.execution.run import failed_to_start
-from naiad.request import InferRequest
+from naiad.request import InferRequest, request_label
 
 logger = logging.getLogger("naiad")
 
@@ -82,6 +82,8 @@ class SteppedInstance:
     ) -> None:
         self.name = name
         self._spec = spec
+        # The first response is the answer.
+        self._answers_once = not spec.decoupled
         self._create = create
         self._warm = warm
         self._answers = answers
@@ -240,24 +242,31 @@ class SteppedInstance:
                     course.cut = step.can_be_cut
                     course.handle = self._loop.call_later(step.seconds, self._go_on, course)
                     return False
-            else:
+            elif not self._answers_once:
                 self._respond(course, step)
+            elif step is not None:
+                # What would follow reaches nobody.
+                self._courses.pop(course.request, None)
+                self._respond(course, step, FLAG_FINAL)
+                return False
         return True
 
-    def _respond(self, course: _Course, step: Arrays | NaiadError | Wait | None) -> None:
+    def _respond(self, course: _Course, step: Arrays | NaiadError | Wait | None, final: int = 0) -> None:
         begun_ns, course.begun_ns = course.begun_ns, 0
         if step is None:
             response = Response(0, None, None, FLAG_EMPTY)
         elif isinstance(step, NaiadError):
-            response = Response(0, None, step, FLAG_ERROR | FLAG_OWN, begun_ns)
+            response = Response(0, None, step, FLAG_ERROR | FLAG_OWN | final, begun_ns)
         elif isinstance(step, Wait):
             raise InternalError("a wait is no response")
         else:
-            response = Response(0, step, None, 0, begun_ns or monotonic_ns())
+            response = Response(0, step, None, final, begun_ns or monotonic_ns())
         self._answers.child_responded(course.request, response, course.batch)
 
     def _end(self, course: _Course, error: NaiadError | None) -> None:
         self._courses.pop(course.request, None)
+        if error is None and course.is_cancelled and self._answers_once:
+            error = CancelledError(f"{request_label(course.request.id)}the request was cancelled by its caller")
         flags = FLAG_FINAL | FLAG_EMPTY if error is None else FLAG_FINAL | FLAG_ERROR
         self._answers.child_responded(course.request, Response(0, None, error, flags), course.batch)
 

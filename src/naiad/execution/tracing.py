@@ -108,6 +108,14 @@ class ModelTracer:
         return (*found, *traced_tensors(BACKEND_OUTPUT, outputs, wanted, room))
 
 
+def batch_rows(batch: Batch) -> Iterator[Mapping[str, Array]]:
+    """What each request of a batch gets."""
+    row = 0
+    for index, request in enumerate(batch.requests):
+        begin, row = row, row + request.terms.rows
+        yield _rows(batch, index, begin, row)
+
+
 def _rows(batch: Batch, index: int, begin: int, end: int) -> Mapping[str, Array]:
     """What one request of a batch gets."""
     if batch.error is not None:

@@ -24,6 +24,7 @@ MAX_REGIONS: Final = 4096
 DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 LONGEST_NAME: Final = 1024
 MAX_KEPT: Final = 1024
+_LARGEST: Final = 2**64 - 1
 _Region = TypeVar("_Region")
 
 
@@ -150,6 +151,11 @@ class RegionRegistry:
         if not 0 <= offset <= whole or (offset == whole and size):
             raise InvalidArgumentError(f"Invalid offset for shared memory region: '{name}'")
         if size < 0 or offset + size > whole:
+            if offset + size > _LARGEST:
+                raise InvalidArgumentError(
+                    f"Integer overflow detected: byte_size {size} + offset {offset} is more than {_LARGEST}, for "
+                    f"shared memory region: '{name}'"
+                )
             raise InvalidArgumentError(f"Invalid offset + byte size for shared memory region: '{name}'")
         return RegionPart(region, offset, size)
 

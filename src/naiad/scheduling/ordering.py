@@ -27,5 +27,18 @@ class OrderedRelease:
         while self._waiting and self._waiting[0] in self._ready:
             self._ready.pop(self._waiting.popleft())()
 
+    def when_sent(self, request: InferRequest, callback: Callable[[], None]) -> bool:
+        """Call back once the answer of a finished request has left; False, and not called, when it has already."""
+        send = self._ready.get(request)
+        if send is None:
+            return False
+
+        def both() -> None:
+            send()
+            callback()
+
+        self._ready[request] = both
+        return True
+
     def __len__(self) -> int:
         return len(self._waiting)

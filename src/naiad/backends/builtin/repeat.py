@@ -2,7 +2,8 @@
 
 Source: the reference's repeat backend. Response i has the element i of ``IN`` as ``OUT`` and i as ``IDX``, and comes
 ``DELAY[i]`` milliseconds after the one before it. The next request begins after ``WAIT`` milliseconds, so the responses
-to several requests may be mixed. An empty ``IN`` gets no response.
+to several requests may be mixed. An empty ``IN`` gets no response. A model that is not decoupled answers with the first
+one.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class RepeatBackend(DecoupledBackend):
         """
         if spec.max_batch_size:
             raise ModelLoadError("repeat backend only supports models with max_batch_size == 0")
-        check_signature(spec, "repeat", _INPUTS, _OUTPUTS)
+        check_signature(spec, _INPUTS, _OUTPUTS)
         given, delay = spec.inputs["IN"].dims, spec.inputs["DELAY"].dims
         if given != delay:
             raise ModelLoadError(

@@ -20,17 +20,12 @@ class Expected(NamedTuple):
     dims: tuple[int, ...] | None
 
 
-def check_signature(spec: ModelSpec, backend: str, inputs: Sequence[Expected], outputs: Sequence[Expected]) -> None:
-    """Check that a model is decoupled and has just these tensors, in this order.
+def check_signature(spec: ModelSpec, inputs: Sequence[Expected], outputs: Sequence[Expected]) -> None:
+    """Check that a model has just these tensors, in this order.
 
     Raises:
         ModelLoadError: it has not; the texts are those of the reference's backend.
     """
-    if not spec.decoupled:
-        raise ModelLoadError(
-            f"model '{spec.name}': a model of the backend '{backend}' answers any number of times; add "
-            "model_transaction_policy { decoupled: true }"
-        )
     _check_tensors(spec.inputs, inputs, "input")
     _check_tensors(spec.outputs, outputs, "output")
 

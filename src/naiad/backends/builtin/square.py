@@ -70,7 +70,7 @@ class SquareBackend(DecoupledBackend):
 
     def start(self, spec: ModelSpec) -> None:
         """Check the configuration; ``ModelLoadError`` when it has not the tensors, or a parameter is no number."""
-        check_signature(spec, "square", (Expected("IN", "INT32", (1,)),), (Expected("OUT", "INT32", (1,)),))
+        check_signature(spec, (Expected("IN", "INT32", (1,)),), (Expected("OUT", "INT32", (1,)),))
         reader = ParameterReader(spec.name, spec.parameters)
         infer, output, cancel = (
             reader.integer(f"CUSTOM_{what}_DELAY_NS", 0) / _NS_PER_S for what in ("INFER", "OUTPUT", "CANCEL")

@@ -1,0 +1,49 @@
+"""Labels of outputs of an ensemble that name no label file: they are those of the members that write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from naiad.config.ensemble import EnsembleSpec
+from naiad.config.spec import ModelSpec
+
+
+class MemberLabels(Sequence[bytes]):
+    """The labels of whichever member writes an output now.
+
+    What front ends remember of the ensemble refers to it, so a member may be loaded again with other labels.
+    """
+
+    __slots__ = ("current",)
+
+    def __init__(self) -> None:
+        self.current: Sequence[bytes] = ()
+
+    def __len__(self) -> int:
+        return len(self.current)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.current[index]
+
+
+def with_member_labels(spec: ModelSpec) -> ModelSpec:
+    """``spec`` with ``MemberLabels`` for those of its outputs that have no label file."""
+    outputs = {n: t if t.label_filename else replace(t, labels=MemberLabels()) for n, t in spec.outputs.items()}
+    return replace(spec, outputs=outputs)
+
+
+def follow(spec: ModelSpec, ensemble: EnsembleSpec, members: Sequence[ModelSpec]) -> None:
+    """Let the outputs of ``spec`` have the labels of ``members``, the models of the steps.
+
+    Where two steps write an output by turns, the first one that has labels counts.
+    """
+    found: dict[str, Sequence[bytes]] = {}
+    for step, member in zip(ensemble.steps, members, strict=True):
+        for name, tensor in step.outputs:
+            if not found.get(tensor):
+                found[tensor] = member.outputs[name].labels
+    for output in spec.outputs.values():
+        if isinstance(output.labels, MemberLabels):
+            output.labels.current = found.get(output.name, ())
