@@ -70,46 +70,6 @@ def test_a_head_may_come_before_its_body(loop: str, size: int, cuts: tuple[int |
     run(loop, test())
 
 
-def test_heads_may_come_alone_again_and_again(loop: str) -> None:
-    async def test() -> None:
-        async with serving(HttpLimits(body_grace_s=3)) as server:
-            client = await server.connect()
-
-            async def send_head(body: bytes) -> None:
-                client.send(post("/echo", body)[: -len(body)])
-                await server.until(lambda: all(c._state for c in server.listener._service.connections))
-
-            for body in (b"one", b"two", b"six", b"four", b"five", b"last"):
-                await send_head(body)
-                client.send(body)
-                response = await client.response()
-                assert (response.status, response.body) == (200, body)
-            # The connection keeps no long one.
-            for _ in range(2):
-                client.send(post("/echo", b"body", "Long: " + "x" * 3000)[:-4])
-                await server.until(lambda: all(c._state for c in server.listener._service.connections))
-                assert [c._alone for c in server.listener._service.connections] == [None]
-                client.send(b"body")
-                assert (await client.response()).body == b"body"
-            # What follows the body, and comes with it, is the next request.
-            await send_head(b"more")
-            client.send(b"more" + post("/echo", b"next") + post("/echo", b"five")[:-4])
-            assert [(await client.response()).body for _ in range(2)] == [b"more", b"next"]
-            client.send(b"five")
-            assert (await client.response()).body == b"five"
-            # Not all of it.
-            await send_head(b"last")
-            client.send(b"la")
-            await asyncio.sleep(0)
-            client.send(b"st")
-            assert (await client.response()).body == b"last"
-            await send_head(b"last")
-            server.pass_time(4)
-            assert (await client.response()).status == 408
-
-    run(loop, test())
-
-
 def test_a_small_body_that_never_comes_is_given_up(loop: str) -> None:
     async def test() -> None:
         async with serving(HttpLimits(body_grace_s=3)) as server:

@@ -50,7 +50,6 @@ class HttpConnection(Answering):
     """The protocol object of one connection; see the module for how it works."""
 
     __slots__ = (
-        "_alone",
         "_body",
         "_buffer",
         "_decoder",
@@ -70,8 +69,6 @@ class HttpConnection(Answering):
         super().__init__(service)
         self._known = service.memo.known
         self._last = REFUSED_HEAD
-        # The last head that came without its body.
-        self._alone: RequestHead | None = None
         self._buffer = service.receive_buffer()
         self._view = memoryview(self._buffer)
         self._target = self._view
@@ -103,10 +100,7 @@ class HttpConnection(Answering):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._state:
-            if self._state == _SMALL_BODY:
-                self._receive_small_body(nbytes)
-            else:
-                self._receive_slowly(nbytes)
+            self._receive_slowly(nbytes)
             return
         # The usual case: one request with the same head as the one before it on this connection.
         head = self._last
@@ -118,14 +112,6 @@ class HttpConnection(Answering):
                 head.handler(exchange, buffer[len(head.raw) : nbytes])
             except Exception:
                 self._handler_failed(exchange)
-        elif (
-            head is self._alone
-            and nbytes == len(head.raw)
-            and not self.pending
-            and not self.halted
-            and buffer.startswith(head.raw)
-        ):
-            self._expect_small_body(head)
         else:
             self._read_requests(buffer, 0, 0, nbytes)
             if nbytes == RECEIVE_BYTES:
@@ -296,9 +282,8 @@ class HttpConnection(Answering):
             if head.expect_continue:
                 self._pass_interim()
             elif not head.chunked and length <= SMALL_BODY_BYTES:
-                # The next request will most likely come likewise. A long head is not kept.
-                self._alone = head if head is self._last else None
-                self._expect_small_body(head)
+                # Many clients send head and body one right after the other: it comes whole, and needs no memory yet.
+                self._enter(_SMALL_BODY)
                 return size
         with memoryview(buffer) as whole, whole[position:size] as data:
             if head.chunked:
@@ -307,15 +292,6 @@ class HttpConnection(Answering):
                 return position + self._feed(data)
             self._start_body(length, data)
         return size
-
-    def _expect_small_body(self, head: RequestHead) -> None:
-        """Wait for the body of a head that came alone.
-
-        Many clients send the one right after the other: it comes whole, and needs no memory yet.
-        """
-        self._head = head
-        self._state = _SMALL_BODY
-        self._wait(self._body_grace_s())
 
     def _start_body(self, length: int, data: memoryview) -> None:
         try:
@@ -347,7 +323,9 @@ class HttpConnection(Answering):
 
     def _receive_slowly(self, nbytes: int) -> None:
         state = self._state
-        if state == _BODY:
+        if state == _SMALL_BODY:
+            self._receive_small_body(nbytes)
+        elif state == _BODY:
             self._receive_body(nbytes)
         elif state == _PARTIAL:
             self._rest += self._view[:nbytes]
@@ -363,13 +341,6 @@ class HttpConnection(Answering):
 
     def _receive_small_body(self, nbytes: int) -> None:
         head, buffer = self._head, self._buffer
-        if nbytes == head.content_length and head.keep_alive and not self.halted:
-            # Nothing was begun that would have to end.
-            self._head = REFUSED_HEAD
-            self._state = _HEADS
-            self._wait(self._service.limits.idle_s)
-            self._dispatch(head, buffer[:nbytes])
-            return
         self._end_body()
         if nbytes == head.content_length:
             self._dispatch(head, buffer[:nbytes])
