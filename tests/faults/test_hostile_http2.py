@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import gc
 import gzip
+import itertools
 import socket
 import struct
 import time
@@ -16,6 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import grpc
 import pytest
+import uvloop
 
 from frontends.h2_application import Application, Conversation
 from frontends.h2_frames import (
@@ -37,7 +39,7 @@ from frontends.h2_frames import (
 )
 from frontends.h2_peer import WAIT_S, RawPeer, run
 from naiad.frontends.grpc.listener import GrpcListener
-from naiad.frontends.grpc.service import GrpcLimits
+from naiad.frontends.grpc.service import RECEIVE_BYTES, GrpcLimits
 from naiad.wire.http2.control import MAX_CHEAP_FRAMES, MAX_RESETS
 
 CALM = 11
@@ -471,6 +473,35 @@ async def served(limits: GrpcLimits | None = None) -> AsyncIterator[tuple[GrpcLi
     finally:
         assert await listener.drain(5)
         listener.abort()
+
+
+def test_others_have_a_turn_after_each_full_buffer() -> None:
+    """libuv would fill the buffer many times first."""
+    byte = data(1, b"x", False)
+
+    async def test() -> None:
+        async with served() as (listener, _):
+            turns = asyncio.get_running_loop()
+            seen = [0]
+
+            def look() -> None:
+                seen.append(sum(c.core.data_frames for c in listener._service.connections) * len(byte))
+                turns.call_soon(look)
+
+            turns.call_soon(look)
+            with socket.create_connection(("127.0.0.1", listener.port)) as client:
+                client.setblocking(False)
+                # As much as the kernel takes before the loop looks.
+                client.send(START + opening(1) + data(1, message(bytes(1 << 20))[:10], False) + byte * 300_000)
+                time.sleep(0.1)
+                async with asyncio.timeout(WAIT_S):
+                    while seen[-1] < 5 * RECEIVE_BYTES:
+                        await asyncio.sleep(0.001)
+            # One buffer or, where the order of a turn changes, two.
+            assert max(after - before for before, after in itertools.pairwise(seen)) <= 2 * RECEIVE_BYTES
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(test(), WAIT_S))
 
 
 ATTACKS: dict[str, list[bytes]] = {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import socket
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from frontends.http_peer import LOOPS, Client, Server, post, run, serving
 from naiad.errors import InternalError
 from naiad.frontends.http.protocol import MAX_UNANSWERED
-from naiad.frontends.http.service import HttpLimits
+from naiad.frontends.http.service import RECEIVE_BYTES, HttpLimits
 
 
 @pytest.fixture(params=sorted(LOOPS))
@@ -550,3 +552,34 @@ def resident_bytes() -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
+
+
+@pytest.mark.parametrize("kind", ["chunks", "requests"])
+def test_others_have_a_turn_after_each_full_buffer(loop: str, kind: str) -> None:
+    """libuv would fill the buffer many times first."""
+    request = post("/big?0")
+    raw = request * 20_000
+    if kind == "chunks":
+        raw = b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"400\r\n%b\r\n" % bytes(1024) * 2000
+
+    async def test() -> None:
+        async with serving() as server:
+            turns = asyncio.get_running_loop()
+            seen = [0]
+
+            def look() -> None:
+                handled = server.application.handled * len(request)
+                seen.append(server.listener._service.arriving_bytes if kind == "chunks" else handled)
+                turns.call_soon(look)
+
+            turns.call_soon(look)
+            with socket.create_connection(("127.0.0.1", server.listener.port)) as client:
+                client.setblocking(False)
+                # As much as the kernel takes before the loop looks.
+                client.send(raw)
+                time.sleep(0.1)
+                await server.until(lambda: seen[-1] > 5 * RECEIVE_BYTES)
+            # One buffer or, where the order of a turn changes, two.
+            assert max(after - before for before, after in itertools.pairwise(seen)) <= 2 * RECEIVE_BYTES
+
+    run(loop, test())

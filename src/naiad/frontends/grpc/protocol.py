@@ -16,6 +16,7 @@ from naiad.errors import NaiadError
 from naiad.frontends.grpc.admission import admitted
 from naiad.frontends.grpc.h2_call import H2Call, Route
 from naiad.frontends.grpc.keepalive import PING, Keepalive
+from naiad.frontends.grpc.service import RECEIVE_BYTES
 from naiad.wire.grpc.call_head import parse_call_head
 from naiad.wire.grpc.status import Status
 from naiad.wire.http2.connection import Connection
@@ -68,6 +69,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_unsent",
         "_wakes",
         "_write",
+        "_yields",
         "core",
         "get_buffer",
         "lost",
@@ -101,6 +103,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._heard = False
         self._wakes = False
         self._choked = False
+        self._yields = False
         self._closing = False
         self._going_away_ns = 0
         self._unsent = 0
@@ -139,6 +142,28 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._write(out.pop())
         elif out or core.waiting or core.closed_to_new:
             self._flush()
+        if nbytes == RECEIVE_BYTES:
+            self._let_others_in()
+
+    def _let_others_in(self) -> None:
+        """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before anybody else has a turn.
+
+        A large frame that is received into its message costs little, and goes on.
+        """
+        if not (
+            self.core.is_within_large_frame or self._choked or self._yields or self.lost or self._transport.is_closing()
+        ):
+            self._yields = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self.read_on)
+
+    def read_on(self) -> None:
+        """The others had their turn."""
+        if not self._yields:
+            return
+        self._yields = False
+        if not (self._choked or self.lost or self._transport.is_closing()):
+            self._transport.resume_reading()
 
     def feed(self, data: bytes) -> None:
         """Take bytes that another protocol received on this transport before it was this one's."""
@@ -160,12 +185,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._choked = True
-        self._transport.pause_reading()
+        if not self._yields:
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._choked = False
         if not self.lost and not self._transport.is_closing():
-            self._transport.resume_reading()
+            if not self._yields:
+                self._transport.resume_reading()
             self._flush()
 
     # What calls need

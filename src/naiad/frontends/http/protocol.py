@@ -11,20 +11,18 @@ and is received straight into it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from naiad.errors import QueueFullError
 from naiad.frontends.http.answering import CHOKED, FINAL, REFUSED_HEAD, Answering
 from naiad.frontends.http.exchange import Application, Exchange, Handler, give_up
-from naiad.frontends.http.service import HttpLimits, HttpService
+from naiad.frontends.http.service import RECEIVE_BYTES, HttpLimits, HttpService
 from naiad.tensor.memory import BufferPool
 from naiad.wire.chunked import ChunkedDecoder
 from naiad.wire.http1 import HEAD_END, MAX_HEAD_BYTES, HttpError, RequestHead, check_head_start
 from naiad.wire.sized_body import SizedBody
-
-if TYPE_CHECKING:
-    import asyncio
 
 __all__ = ["Application", "Exchange", "Handler", "HttpConnection", "HttpLimits", "HttpService"]
 
@@ -64,6 +62,7 @@ class HttpConnection(Answering):
         "_state",
         "_target",
         "_view",
+        "_yields",
     )
 
     def __init__(self, service: HttpService) -> None:
@@ -80,6 +79,7 @@ class HttpConnection(Answering):
         self._body = _NO_BODY
         self._decoder = _NO_CHUNKS
         self._paused = False
+        self._yields = False
 
     # The transport's side.
 
@@ -114,6 +114,8 @@ class HttpConnection(Answering):
                 self._handler_failed(exchange)
         else:
             self._read_requests(buffer, 0, 0, nbytes)
+            if nbytes == RECEIVE_BYTES:
+                self._let_others_in()
 
     def eof_received(self) -> bool:
         """The peer sends no more, mostly because it is gone: what waits is given up. All answers are still sent."""
@@ -328,10 +330,14 @@ class HttpConnection(Answering):
         elif state == _PARTIAL:
             self._rest += self._view[:nbytes]
             self._read_requests(self._rest, 0, self._searched, len(self._rest))
+            if nbytes == RECEIVE_BYTES:
+                self._let_others_in()
         elif state == _CHUNKED:
             used = self._feed(self._view[:nbytes])
             if used < nbytes and self._state == _HEADS:
                 self._read_requests(self._buffer, used, used, nbytes)
+            if nbytes == RECEIVE_BYTES:
+                self._let_others_in()
 
     def _receive_small_body(self, nbytes: int) -> None:
         head, buffer = self._head, self._buffer
@@ -420,13 +426,31 @@ class HttpConnection(Answering):
     def _pause(self) -> None:
         if not self._paused:
             self._paused = True
-            self._transport.pause_reading()
+            if not self._yields:
+                self._transport.pause_reading()
 
     def _unpause(self) -> None:
         if self._paused:
             self._paused = False
-            if not self.lost and not self._transport.is_closing():
+            if not (self._yields or self.lost or self._transport.is_closing()):
                 self._transport.resume_reading()
+
+    def _let_others_in(self) -> None:
+        """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before anybody else has a turn.
+
+        A body that is received into its own memory costs little, and goes on.
+        """
+        if self._target is self._view and not (
+            self._paused or self._yields or self.lost or self._transport.is_closing()
+        ):
+            self._yields = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._yields = False
+        if not (self._paused or self.lost or self._transport.is_closing()):
+            self._transport.resume_reading()
 
     def _resume(self) -> None:
         if self._paused and not self.halted and len(self.pending) <= RESUME_UNANSWERED:

@@ -135,6 +135,12 @@ class Connection(Control):
         """The peer has begun something that it has not finished: a frame, a header block, its preface."""
         return bool(self.unread) or self._partial is not None or self._block is not None or not self.settled
 
+    @property
+    def is_within_large_frame(self) -> bool:
+        """What comes next is data that may go straight into a message."""
+        partial = self._partial
+        return partial is not None and partial.left >= _DIRECT_BYTES
+
     # Receiving
 
     def target(self, sizehint: int = -1) -> memoryview:
