@@ -176,6 +176,26 @@ def test_bytes_go_both_ways(loop: str, papers: Papers, size: int) -> None:
     run(loop, test())
 
 
+def test_full_buffers_of_small_chunks(loop: str, papers: Papers) -> None:
+    """Such a connection pauses, for others to have a turn."""
+    size = 30_000
+
+    async def test() -> None:
+        async with listening(context_of(papers)) as listener:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", listener.port, ssl=client_of(papers), server_hostname="localhost"
+            )
+            head = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            for _ in range(2):
+                writer.write(head + b"20\r\n%b\r\n" % (b"x" * 32) * size + b"0\r\n\r\n")
+                await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_S)
+                assert await asyncio.wait_for(reader.readexactly(32 * size), WAIT_S) == b"x" * 32 * size
+            writer.close()
+            await until(lambda: listener.connection_count == 0)
+
+    run(loop, test())
+
+
 def test_only_http2_is_negotiated(loop: str, papers: Papers) -> None:
     async def test() -> None:
         async with listening(context_of(papers)) as listener:
