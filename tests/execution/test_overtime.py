@@ -118,7 +118,7 @@ def test_a_child_that_does_its_work_between_ends_is_back_soon(tmp_path: Path) ->
                 await until(lambda: engine.is_model_ready("m", ""))
             # Twice as long each time, it would be 6.4 s by now.
             (instance,) = model._instances
-            assert instance._back_off._next_s <= 1.6
+            assert instance._revival.back_off._next_s <= 1.6
 
     run(main())
 
@@ -136,7 +136,7 @@ def test_a_child_that_only_ends_is_back_later_and_later(tmp_path: Path) -> None:
                 begun = monotonic()
                 await until(lambda: not engine.is_model_ready("m", ""))
                 await until(lambda: engine.is_model_ready("m", ""))
-                pauses_s.append(instance._back_off._next_s / 2)
+                pauses_s.append(instance._revival.back_off._next_s / 2)
             assert pauses_s == [0.1, 0.2, 0.4, 0.8]
             assert monotonic() - begun > 0.8
 

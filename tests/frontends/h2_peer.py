@@ -148,7 +148,10 @@ class Side:
         self.connection.connection_made(self.transport)
 
     def deliver(self, data: bytes, chunk: int | None = None) -> None:
-        """Hand over bytes the way a loop does, at most ``chunk`` at a time, as long as the connection reads."""
+        """Hand over bytes the way a loop does, at most ``chunk`` at a time, as long as the connection reads.
+
+        There is nobody else to have a turn.
+        """
         position = 0
         while position < len(data) and self.transport.reading and not self.transport.closing:
             target = memoryview(self.connection.get_buffer(-1))
@@ -157,6 +160,7 @@ class Side:
             target[:taken] = data[position : position + taken]
             target.release()
             self.connection.buffer_updated(taken)
+            self.connection.read_on()
             position += taken
 
     async def turn(self) -> None:

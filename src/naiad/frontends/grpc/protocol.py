@@ -158,9 +158,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
         ):
             self._yields = True
             self._transport.pause_reading()
-            self._loop.call_soon(self._read_on)
+            self._loop.call_soon(self.read_on)
 
-    def _read_on(self) -> None:
+    def read_on(self) -> None:
+        """The others had their turn."""
+        if not self._yields:
+            return
         self._yields = False
         if not (self._choked or self.lost or self._transport.is_closing()):
             self._transport.resume_reading()
@@ -185,12 +188,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._choked = True
-        self._transport.pause_reading()
+        if not self._yields:
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._choked = False
         if not self.lost and not self._transport.is_closing():
-            self._transport.resume_reading()
+            if not self._yields:
+                self._transport.resume_reading()
             self._flush()
 
     # What calls need

@@ -426,12 +426,13 @@ class HttpConnection(Answering):
     def _pause(self) -> None:
         if not self._paused:
             self._paused = True
-            self._transport.pause_reading()
+            if not self._yields:
+                self._transport.pause_reading()
 
     def _unpause(self) -> None:
         if self._paused:
             self._paused = False
-            if not self.lost and not self._transport.is_closing():
+            if not (self._yields or self.lost or self._transport.is_closing()):
                 self._transport.resume_reading()
 
     def _let_others_in(self) -> None:
