@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-START_S = 30.0
+START_S = 60.0
 STOP_S = 20.0
 ANSWER_S = 20.0
 

@@ -321,8 +321,8 @@ def test_statistics_of_an_ensemble_and_of_its_members(server: RunningServer) -> 
     ran_ns = member["compute_infer"]["ns"] - before["slow"]["compute_infer"]["ns"]
     assert ran_ns >= 150e6
     assert stats["compute_infer"]["ns"] >= ran_ns
-    assert stats["queue"]["ns"] < 150e6
-    assert stats["success"]["ns"] >= stats["compute_infer"]["ns"]
+    # What steps wait for is with their models: the parts do not overlap.
+    assert stats["success"]["ns"] >= stats["queue"]["ns"] + stats["compute_infer"]["ns"]
 
 
 def test_answers_of_an_ensemble_are_cached(server: RunningServer) -> None:
