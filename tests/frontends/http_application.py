@@ -127,7 +127,8 @@ class Peer:
 
     def __init__(self, application: Application) -> None:
         self.transport = Transport()
-        self.connection = HttpConnection(HttpService(application, HttpLimits()))
+        self._service = HttpService(application, HttpLimits())
+        self.connection = HttpConnection(self._service)
         self.connection.connection_made(self.transport)
 
     async def ask(self, method: str, target: str, body: bytes = b"", headers: Mapping[str, object] = {}) -> Answer:
@@ -162,9 +163,9 @@ class Peer:
             data = data[taken:]
 
     def close(self) -> None:
-        """The peer goes away."""
+        """The peer goes away, and what was begun for it."""
         self.connection.connection_lost(None)
-        self.connection.json_work.close()
+        self._service.json_work.close()
 
 
 def _answer(raw: bytes) -> Answer | None:
