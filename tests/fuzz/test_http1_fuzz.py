@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hypothesis import given, settings
@@ -66,6 +66,8 @@ class Peer:
     def __init__(self, held: bool = False, shared_buffer: bool = True) -> None:
         service = HttpService(self.application, LIMITS)
         service.shared_buffer = shared_buffer
+        self.soon: list[Callable[[], object]] = []
+        service.call_soon = self.soon.append
         self.held = held
         self.waiting: list[tuple[Exchange, bytes]] = []
         self.requests: list[tuple[str, str, bytes]] = []
@@ -102,6 +104,8 @@ class Peer:
             target[:taken] = data[:taken]
             target.release()
             self.connection.buffer_updated(taken)
+            while self.soon:
+                self.soon.pop(0)()
             data = data[taken:]
 
     def finish(self) -> bytes:

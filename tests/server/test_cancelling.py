@@ -117,7 +117,7 @@ def test_each_reason_is_counted_for_itself(client: Client, notes: Callable[[str]
     client.server.wait_pending("works", 0)
 
     with pytest.raises(InferenceServerException, match="Deadline Exceeded"):
-        client.infer("works", 30, client_timeout=1.0)
+        client.infer("works", 30, client_timeout=0.5)
     client.server.wait_pending("works", 0)
 
     with client.server.connect() as peer:

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 CONGESTED_BYTES: Final = 1 << 18
 DRAINED_BYTES: Final = 1 << 16
+# A caller's own deadline may be earlier by so much: on its way it is rounded up.
+_ROUNDED_S: Final = 0.02
 
 
 class GrpcioCall:
@@ -219,7 +221,7 @@ class GrpcioCall:
         if owner is not None:
             # grpcio does not tell a caller that cancels from one that is gone.
             left_s = self._context.time_remaining()
-            if left_s is not None and left_s <= 0:
+            if left_s is not None and left_s <= _ROUNDED_S:
                 self._cancelled.deadline += 1
             else:
                 self._cancelled.client_cancel += 1

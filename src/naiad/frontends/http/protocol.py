@@ -445,9 +445,12 @@ class HttpConnection(Answering):
         ):
             self._yields = True
             self._transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._read_on)
+            self._service.call_soon(self.read_on)
 
-    def _read_on(self) -> None:
+    def read_on(self) -> None:
+        """The others had their turn."""
+        if not self._yields:
+            return
         self._yields = False
         if not (self._paused or self.lost or self._transport.is_closing()):
             self._transport.resume_reading()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,9 +15,6 @@ from naiad.wire.chunked import too_large
 from naiad.wire.http1 import HeadMemo, HttpError, RequestHead
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
     from naiad.frontends.http.exchange import Application
     from naiad.frontends.http.protocol import HttpConnection
 
@@ -73,6 +72,7 @@ class HttpService:
         budget: how much the server takes at a time.
         arriving_bytes: of bodies that have begun and are not whole yet.
         take_http2: who takes connections that begin as HTTP/2; None: they are refused.
+        call_soon: has something done in the next turn of the loop.
     """
 
     __slots__ = (
@@ -80,6 +80,7 @@ class HttpService:
         "arriving_bytes",
         "budget",
         "buffer",
+        "call_soon",
         "connections",
         "draining",
         "gathers_writes",
@@ -112,6 +113,7 @@ class HttpService:
         self.connections: set[HttpConnection] = set()
         self.draining = False
         self.on_empty: Callable[[], None] | None = None
+        self.call_soon: Callable[[Callable[[], object]], object] = _call_soon
         self.take_http2 = take_http2
 
     def receive_buffer(self) -> bytearray:
@@ -188,3 +190,7 @@ class HttpService:
         self.connections.discard(connection)
         if not self.connections and self.on_empty is not None:
             self.on_empty()
+
+
+def _call_soon(callback: Callable[[], object]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
