@@ -198,16 +198,22 @@ def test_a_queue_delay_holds_nobody_else_up() -> None:
     run(test())
 
 
+def one_waits_for_two(meter: Meter) -> contextlib.AbstractContextManager[list[LoadedModel]]:
+    """Models that need 3, 4 and 2 of 6; the second one runs two requests together, however long it takes."""
+    return limited(
+        RateLimits([ResourceLimit("r", 6)]),
+        (needing(ResourceSpec("R", 3)), meter.backend("held")),
+        (needing(ResourceSpec("R", 4), batching=BatchingSpec((2,), 3_600_000_000_000)), meter.backend("slow")),
+        (needing(ResourceSpec("R", 2)), meter.backend("small")),
+    )
+
+
 def test_a_batch_that_is_not_due_yet_keeps_nothing_from_others() -> None:
     """An instance waits for its turn when it has something to run, not while its batch waits for more requests."""
 
     async def test() -> None:
         meter = Meter()
-        limits = RateLimits([ResourceLimit("r", 6)])
-        held = (needing(ResourceSpec("R", 3)), meter.backend("held"))
-        slow = needing(ResourceSpec("R", 4), batching=BatchingSpec((2,), 3_600_000_000_000))
-        small = (needing(ResourceSpec("R", 2)), meter.backend("small"))
-        with limited(limits, held, (slow, meter.backend("slow")), small) as (first, second, third):
+        with one_waits_for_two(meter) as (first, second, third):
             callers = submit(first, 1)
             await until(lambda: meter.running == 1)
             callers += submit(second, 1)
@@ -234,11 +240,7 @@ def test_a_batch_that_is_not_due_yet_keeps_nothing_from_others() -> None:
 def test_a_batch_that_is_whole_no_more_waits_no_more_for_its_turn() -> None:
     async def test() -> None:
         meter = Meter()
-        limits = RateLimits([ResourceLimit("r", 6)])
-        held = (needing(ResourceSpec("R", 3)), meter.backend("held"))
-        slow = needing(ResourceSpec("R", 4), batching=BatchingSpec((2,), 3_600_000_000_000))
-        small = (needing(ResourceSpec("R", 2)), meter.backend("small"))
-        with limited(limits, held, (slow, meter.backend("slow")), small) as (first, second, third):
+        with one_waits_for_two(meter) as (first, second, third):
             callers = submit(first, 1)
             await until(lambda: meter.running == 1)
             stays, given_up = submit(second, 2)

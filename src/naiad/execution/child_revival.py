@@ -26,11 +26,11 @@ class Revival:
         loop: the event loop.
         spawn: starts a child and waits until it is ready; called in a thread.
         ended: called with a child that has ended, and how.
-        came: called with a child that is ready or, for None, with what is wrong.
+        came: called with a child that is ready or, for None, with what is wrong; not when none is wanted any more.
 
     Attributes:
         back_off: how long it waits before it starts one.
-        is_over: it starts none any more; may be set in any thread.
+        is_over: the instance stops, and no child is started any more; may be set in any thread.
     """
 
     def __init__(
@@ -104,14 +104,17 @@ class Revival:
             self._loop.call_soon_threadsafe(self._tell_start, spawned, failure)
         except RuntimeError:
             # The loop is closed, and with it the server.
-            give_up(spawned)
+            _give_up(spawned)
 
     def _tell_start(self, spawned: Spawned | None, failure: str) -> None:
         self._thread = None
-        self._came(spawned, failure)
+        if self.is_over:
+            threading.Thread(target=_give_up, args=[spawned], daemon=True).start()
+        else:
+            self._came(spawned, failure)
 
 
-def give_up(spawned: Spawned | None) -> None:
+def _give_up(spawned: Spawned | None) -> None:
     """End a child that came too late; that may take seconds."""
     if spawned is not None:
         spawned.process.end()

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import subprocess
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -71,7 +70,7 @@ from naiad.execution.child_overtime import Overtime
 from naiad.execution.child_process import END_S, ChildProcess, is_first, log_line
 from naiad.execution.child_readiness import ChildReadiness
 from naiad.execution.child_requests import ChildRequests
-from naiad.execution.child_revival import Revival, Spawned, give_up
+from naiad.execution.child_revival import Revival, Spawned
 from naiad.execution.child_steps import writer_for
 from naiad.request import Array, InferRequest, request_label
 from naiad.telemetry.custom_metrics import CustomMetrics
@@ -125,7 +124,6 @@ class ProcessInstance:
         self._starting: ChildProcess | None = None
         self._last_number = 0
         self._requests = ChildRequests()
-        self._stopping = False
         self._revival = Revival(name, loop, self._spawn, self._bury, self._revived)
         self._born_s = 0.0
         self._number_at_birth = 0
@@ -163,7 +161,7 @@ class ProcessInstance:
         """A child that is ready."""
         process = self._starting = self._open()
         try:
-            if self._stopping:
+            if self._revival.is_over:
                 process.abort()
             _, content = process.begin(self._ask_from_thread)
         except BaseException:
@@ -188,7 +186,7 @@ class ProcessInstance:
     def _attach(self, is_asked: bool) -> None:
         """Listen to a child that is ready."""
         process = self._process
-        if process is None or self._stopping:
+        if process is None or self._revival.is_over:
             return
         self._channel = ChildChannel(self.name, process.connection, self._loop, self._take, self._died)
         self._channel.on_drained = self._calls.drained
@@ -224,9 +222,8 @@ class ProcessInstance:
 
     def detach(self) -> None:
         """Stop listening and give back what is left; the last call on the loop."""
-        self._stopping = True
-        self._unlisten()
         self._revival.stop()
+        self._unlisten()
         self._calls.close()
         self._asks.close()
         if self._process is not None:
@@ -256,7 +253,7 @@ class ProcessInstance:
 
     def stop(self) -> None:
         """Ask the child to finish and to end; called in a thread, when nothing is in flight."""
-        self._stopping = self._revival.is_over = True
+        self._revival.is_over = True
         if (starting := self._starting) is not None:
             starting.abort()
         # The loop may notice its end meanwhile.
@@ -513,7 +510,7 @@ class ProcessInstance:
         """The child is gone, or will be: nothing more is to be heard from it."""
         process, channel = self._process, self._channel
         self._unlisten()
-        if process is None or self._stopping:
+        if process is None or self._revival.is_over:
             return
         if channel is not None:
             self._verdict = self._verdict or channel.problem
@@ -539,7 +536,7 @@ class ProcessInstance:
         asks.close()
         error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
         self._fail_open(error, late, overtime)
-        if not self._stopping:
+        if not self._revival.is_over:
             self._revive_later(self._revival.back_off.is_long)
 
     def _fail_open(self, error: NaiadError, late: Batch | None, overtime: NaiadError) -> None:
@@ -564,9 +561,6 @@ class ProcessInstance:
         self._revival.start_later()
 
     def _revived(self, spawned: Spawned | None, failure: str) -> None:
-        if self._stopping:
-            threading.Thread(target=give_up, args=[spawned], daemon=True).start()
-            return
         if spawned is None:
             self.problem = failure
             # It may have made metrics before it failed.

@@ -5,6 +5,7 @@ Source: the two strategies of ``sequence_batching`` in the model configuration.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
@@ -81,8 +82,7 @@ class DirectBatcher:
         return
 
     def due(self, instance: int, now_ns: int) -> tuple[int, int]:
-        row = self.sequences.row(instance)
-        ready = [s.waiting[0] for s in row if s is not None and s.waiting and s.running is None]
+        ready = _ready(self.sequences.row(instance))
         if ready and self._delay_ns and (wake_ns := self._wake_ns(ready, now_ns)):
             return 0, wake_ns
         return len(ready), 0
@@ -90,8 +90,7 @@ class DirectBatcher:
     def waits_for_more(self, instance: int, answered: int) -> bool:
         # A row without a request costs nearly as much as one with: most of them would be without. As many as were
         # answered are enough, then two groups of callers take turns, and the instance is never idle.
-        row = self.sequences.row(instance)
-        return 0 < sum([1 for s in row if s is not None and s.running is None and s.waiting]) < answered
+        return 0 < len(_ready(self.sequences.row(instance))) < answered
 
     def drain(self) -> list[InferRequest]:
         return self.sequences.drain()
@@ -99,7 +98,7 @@ class DirectBatcher:
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
         row = self.sequences.row(instance)
         taken = [s for s in row if s is not None]
-        ready = [s.waiting[0] for s in taken if s.waiting and s.running is None]
+        ready = _ready(taken)
         if not ready:
             return NOTHING
         if self._delay_ns and (wake_ns := self._wake_ns(ready, now_ns)):
@@ -124,6 +123,11 @@ class DirectBatcher:
             return 0
         late_ns = min(map(_queued_ns, ready)) + self._delay_ns
         return late_ns if now_ns < late_ns else 0
+
+
+def _ready(row: Iterable[Sequence | None]) -> list[InferRequest]:
+    """The next request of each sequence in slots that has one, and none that runs."""
+    return [s.waiting[0] for s in row if s is not None and s.waiting and s.running is None]
 
 
 class OldestBatcher:

@@ -6,6 +6,7 @@ What is read, and when, is decided in ``protocol.py``, which goes on from here.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
@@ -30,7 +31,7 @@ REFUSED_HEAD: Final = RequestHead("", "", "", (1, 1), {"connection": "close"})
 _INTERIM_HEAD: Final = RequestHead("", "", "", (1, 1), {})
 
 
-class Answering(asyncio.BufferedProtocol):
+class Answering(asyncio.BufferedProtocol, ABC):
     """What leaves a connection, and how it ends.
 
     Attributes:
@@ -58,25 +59,25 @@ class Answering(asyncio.BufferedProtocol):
 
     # What the reading half decides.
 
+    @abstractmethod
     def drain(self) -> None:
         """Take no further request; close when the requests under way are answered, at once when there are none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _is_over(self) -> bool:
         """No request is read any more, and all are answered."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read_no_more(self) -> None:
         """From now on input is only looked at for its end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _resume(self) -> None:
         """Take up again what waited for answers to leave."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _patience(self) -> int:
         """After how many quiet seconds ``check_time`` is to look at this connection."""
-        raise NotImplementedError
 
     def _wait(self, seconds: int) -> None:
         self.quiet = 0
