@@ -1,0 +1,122 @@
+"""Tests marked ``serial`` run alone, also where pytest-xdist runs tests side by side."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from room import Room
+from server.running import until
+from source_tree import ROOT
+
+WITHIN_S = 10
+# Each file meets its neighbour, unless its test is alone.
+SIDE_BY_SIDE = """
+import os, time
+from pathlib import Path
+import pytest
+
+HERE = Path({folder!r})
+
+def seen(name, within_s):
+    deadline = time.monotonic() + within_s
+    while not (HERE / name).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return (HERE / name).exists()
+
+def test_beside():
+    (HERE / "{own}").touch()
+    assert seen("{other}", 20)
+
+@pytest.mark.serial
+def test_alone():
+    with open(HERE / "alone", "x"):
+        time.sleep(0.1)
+    os.unlink(HERE / "alone")
+"""
+
+
+def test_many_are_in_a_room_at_once(tmp_path: Path) -> None:
+    one, other = Room(tmp_path), Room(tmp_path)
+    with one.entered(alone=False), other.entered(alone=False):
+        pass
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_one_alone_has_no_other_beside_it(tmp_path: Path, alone: bool) -> None:
+    rooms = [Room(tmp_path) for _ in range(3)]
+    order: list[str] = []
+
+    def enter(room: Room, name: str, alone: bool) -> None:
+        with room.entered(alone=alone):
+            order.append(name)
+
+    with rooms[0].entered(alone=not alone):
+        first = threading.Thread(target=enter, args=(rooms[1], "second", alone))
+        first.start()
+        first.join(0.1)
+        assert order == []
+        order.append("first")
+    first.join(WITHIN_S)
+    assert order == ["first", "second"]
+    for room in rooms:
+        room.close()
+
+
+def test_one_that_waits_to_be_alone_goes_before_those_who_come_later(tmp_path: Path) -> None:
+    rooms = [Room(tmp_path) for _ in range(3)]
+    order: list[str] = []
+    waiting = threading.Event()
+
+    def enter(room: Room, name: str, alone: bool) -> None:
+        waiting.set()
+        with room.entered(alone=alone):
+            order.append(name)
+
+    with rooms[0].entered(alone=False):
+        alone = threading.Thread(target=enter, args=(rooms[1], "alone", True))
+        alone.start()
+        waiting.wait(WITHIN_S)
+        until(lambda: is_locked(tmp_path / "door"), WITHIN_S, "it waits behind the door")
+        late = threading.Thread(target=enter, args=(rooms[2], "late", False))
+        late.start()
+        late.join(0.1)
+        assert order == []
+    alone.join(WITHIN_S)
+    late.join(WITHIN_S)
+    assert order == ["alone", "late"]
+    for room in rooms:
+        room.close()
+
+
+def is_locked(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def test_serial_tests_of_two_processes(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    for own, other in (("one", "two"), ("two", "one")):
+        text = SIDE_BY_SIDE.format(folder=str(tmp_path), own=own, other=other)
+        (tmp_path / f"test_{own}.py").write_text(text)
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (tmp_path / "pytest.ini").write_text(
+        f"[pytest]\npythonpath = {ROOT / 'tests'}\nmarkers = serial: alone\naddopts = -p no:cacheprovider\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", str(tmp_path)]
+    bare = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=bare, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
