@@ -74,6 +74,8 @@ def test_the_delay_grows_with_the_index_of_the_instance(tmp_path: Path, index: i
     assert elapsed(text, index, tmp_path) >= 0.01 * factor
 
 
+# The time is measured.
+@pytest.mark.serial
 def test_every_instance_has_the_same_delay_without_a_multiplier(tmp_path: Path) -> None:
     # With one it would be half a second.
     assert 0.1 <= elapsed(one(parameters(execute_delay_ms="100")), 5, tmp_path) < 0.5

@@ -339,6 +339,8 @@ def test_each_instance_has_its_share_of_threads(tmp_path: Path) -> None:
 # The model of the tutorials
 
 
+# The first requests are measured.
+@pytest.mark.serial
 @pytest.mark.slow
 def test_a_thousand_layers_are_optimised_before_the_first_request(tmp_path: Path) -> None:
     layers = torch.nn.Sequential(*[torch.nn.Linear(1, 1) for _ in range(1000)])

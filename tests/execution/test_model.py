@@ -167,6 +167,8 @@ def test_requests_with_other_shapes_are_kept_apart() -> None:
     assert shapes == [(1, 1), (2, 2), (1, 1)]
 
 
+# Milliseconds are measured.
+@pytest.mark.serial
 @loops
 @pytest.mark.parametrize("delay_ms", [0.3, 5, 20])
 def test_a_lone_request_waits_for_the_delay_and_no_longer(loop: str, delay_ms: float) -> None:
@@ -480,6 +482,8 @@ def test_cancelling_the_last_request_drains() -> None:
     run(test())
 
 
+# The time is measured.
+@pytest.mark.serial
 def test_closing_with_stuck_instances_takes_the_time_limit_once() -> None:
     gate = Gate()
 

@@ -276,6 +276,8 @@ def test_a_response_to_a_call_that_cannot_be_written_is_an_error(tmp_path: Path)
 # Questions while a model loads
 
 
+# The longest turn of the loop is measured.
+@pytest.mark.serial
 def test_a_model_that_does_not_read_its_answers_does_not_hold_up_the_loop(tmp_path: Path) -> None:
     methods = """
     def initialize(self, args):

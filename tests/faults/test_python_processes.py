@@ -127,6 +127,8 @@ def test_a_fork_that_returns_twice_answers_once(client: Client) -> None:
     assert client.infer("acts", 5)[0, 0] == 5
 
 
+# The slowest of many requests is measured.
+@pytest.mark.serial
 @pytest.mark.slow
 @pytest.mark.usefixtures("others_go_on")
 def test_a_flood_of_output_costs_others_little(client: Client) -> None:

@@ -89,6 +89,8 @@ class GrpcSide(threading.Thread):
             self.statuses[200 if code is grpc.StatusCode.OK else 503] += 1
 
 
+# The throughput is measured.
+@pytest.mark.serial
 @pytest.mark.slow
 def test_twice_the_load(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "slow", identity(delay_ms=DELAY_MS))

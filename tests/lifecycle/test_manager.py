@@ -107,6 +107,8 @@ def test_one_version_that_fails_leaves_the_others(tmp_path: Path) -> None:
     run(test())
 
 
+# The time is measured.
+@pytest.mark.serial
 def test_models_load_side_by_side(tmp_path: Path) -> None:
     for i in range(4):
         write_model(tmp_path, f"m{i}", slow(0.6, creation=True))
@@ -208,6 +210,8 @@ def test_what_was_accepted_is_answered_before_the_end(tmp_path: Path) -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("naiad-m_")]
 
 
+# The time is measured.
+@pytest.mark.serial
 @pytest.mark.parametrize("timeout", [0.0, 0.1])
 def test_a_stuck_model_does_not_hold_the_end_up(tmp_path: Path, timeout: float) -> None:
     write_model(tmp_path, "stuck", slow(1.4))

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
+import pytest
 from tritonclient.utils import InferenceServerException
 
 from backends.python_models import DOUBLES, Client, client_of, write_python_model
@@ -59,6 +60,8 @@ def running_worker(model: Path) -> psutil.Process:
     return found
 
 
+# It is measured how soon readiness says no and yes.
+@pytest.mark.serial
 def test_a_worker_that_is_killed_during_a_request(tmp_path: Path) -> None:
     model = write_python_model(tmp_path / "models", "runs", RUNS)
     write_python_model(tmp_path / "models", "doubles", DOUBLES)

@@ -39,6 +39,8 @@ def ask(client: Client, count: int) -> None:
             assert found[0, -1] == 2
 
 
+# What the whole machine has in /dev/shm is compared.
+@pytest.mark.serial
 @pytest.mark.slow
 def test_nothing_survives_a_server_that_is_killed(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"

@@ -19,6 +19,8 @@ ROWS = 1 << 22
 """Of 64 bytes each: 256 MiB."""
 
 
+# It is counted what is answered during a load.
+@pytest.mark.serial
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["thread", "process"])
 def test_the_other_model_goes_on(tmp_path: Path, way: str) -> None:

@@ -79,6 +79,8 @@ def counted(client: Client) -> int:
     return int(client.server.statistics("works")["inference_stats"]["fail"]["count"])
 
 
+# Milliseconds are measured.
+@pytest.mark.serial
 @pytest.mark.parametrize("leave", [close, reset])
 def test_the_queue_is_free_at_once(client: Client, version: Path, leave: object) -> None:
     assert callable(leave)
@@ -110,6 +112,8 @@ def failed_now(watcher: socket.socket) -> int:
     return int(found["inference_stats"]["fail"]["count"])
 
 
+# Milliseconds are measured.
+@pytest.mark.serial
 @pytest.mark.parametrize("leave", [close, reset])
 def test_the_model_that_runs_is_told(client: Client, version: Path, leave: object) -> None:
     assert callable(leave)

@@ -12,6 +12,7 @@ from queue import Queue
 from typing import Any
 
 import numpy as np
+import pytest
 import tritonclient.grpc
 
 from backends.python_models import DOUBLES, Client, client_of, write_python_model
@@ -85,6 +86,8 @@ def ask_over_a_stream(client: Client, pool: ThreadPoolExecutor) -> list[float]:
     return [float(result.as_numpy("Y")[0, 0]) for result, _ in found]
 
 
+# What a hundred callers take is measured.
+@pytest.mark.serial
 def test_the_queue_builds_on_the_slow_model_only(tmp_path: Path) -> None:
     models = tmp_path / "models"
     batching = "dynamic_batching { }"

@@ -81,6 +81,8 @@ def test_classes_over_grpc(server: RunningServer) -> None:
     assert answer.tolist() == [[b"3.000000:1:dog"], [b"0.500000:0:cat"]]
 
 
+# The waits of small requests are measured.
+@pytest.mark.serial
 def test_large_compressed_bodies_do_not_hold_others_up(server: RunningServer) -> None:
     module = tritonclient.http
     size = MEGABYTES << 20

@@ -134,6 +134,8 @@ def test_its_process_may_die(server: RunningServer) -> None:
         assert ask(server, "FP32", request).status == 200
 
 
+# The slowest of many requests is measured.
+@pytest.mark.serial
 def test_nobody_else_waits(server: RunningServer) -> None:
     """While seconds of JSON are read, small requests are answered."""
     import threading

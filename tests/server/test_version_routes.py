@@ -456,6 +456,8 @@ class TritonPythonModel:
         assert server.post("/v2/models/slow/routes", {"split": {"1": 1, "2": 1}, "shadow": None}).status == 200
 
 
+# One has to leave before the other is done.
+@pytest.mark.serial
 def test_a_caller_that_leaves_takes_its_request_from_the_queue_with_a_shadow_too(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "slow", identity(delay_ms=1500, extra=ALL), versions=(1, 2))
     with serving(tmp_path / "log", tmp_path / "models") as server:
