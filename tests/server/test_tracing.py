@@ -48,18 +48,27 @@ def is_written(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-@pytest.fixture
-def models(tmp_path: Path) -> Path:
-    write_model(tmp_path / "models", "inline", identity())
-    write_model(tmp_path / "models", "batched", identity(max_batch_size=4, extra="dynamic_batching { }"))
-    write_model(tmp_path / "models", "look_up", "max_batch_size: 4", graph=LOOK_UP)
-    return tmp_path / "models"
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    write_model(folder, "inline", identity())
+    write_model(folder, "batched", identity(max_batch_size=4, extra="dynamic_batching { }"))
+    write_model(folder, "look_up", "max_batch_size: 4", graph=LOOK_UP)
+    return folder
 
 
 @pytest.fixture
 def traced(tmp_path: Path, models: Path) -> Iterator[RunningServer]:
     """A server that could trace, and traces nothing yet."""
     with serving(tmp_path / "log", models, f"--trace-config=triton,file={tmp_path / 'trace'}") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[RunningServer]:
+    """Such a server, for tests that change nothing."""
+    folder = tmp_path_factory.mktemp("unchanged")
+    with serving(folder / "log", models, f"--trace-config=triton,file={folder / 'trace'}") as running:
         yield running
 
 
@@ -343,13 +352,13 @@ def test_a_file_that_cannot_be_written_costs_no_answer(traced: RunningServer, tm
     ],
 )
 def test_a_refused_change_changes_nothing(
-    traced: RunningServer, settings: dict[str, object], status: int, text: str
+    unchanged: RunningServer, settings: dict[str, object], status: int, text: str
 ) -> None:
-    before = traced.get("/v2/trace/setting").json()
-    answer = traced.post("/v2/trace/setting", {"log_frequency": "7", **settings})
+    before = unchanged.get("/v2/trace/setting").json()
+    answer = unchanged.post("/v2/trace/setting", {"log_frequency": "7", **settings})
     assert answer.status == status
     assert text in answer.error
-    assert traced.get("/v2/trace/setting").json() == before
+    assert unchanged.get("/v2/trace/setting").json() == before
 
 
 def test_a_level_needs_a_file(tmp_path: Path, models: Path) -> None:
