@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-START_S = 10.0
+START_S = 30.0
 needs_redis = pytest.mark.skipif(
     shutil.which("redis-server") is None, reason="there is no redis-server here: apt-get install redis-server"
 )

@@ -23,7 +23,7 @@ from naiad.request import InferRequest, RequestTerms
 from naiad.scheduling.budget import RequestBudget
 from naiad.tensor.dtypes import BY_WIRE
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
     "asyncio": asyncio.SelectorEventLoop,

@@ -22,7 +22,7 @@ from naiad.lifecycle.manager import ModelManager
 from naiad.repository.discover import discover
 from naiad.request import InferRequest, RequestTerms
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 HEAD = "import os, signal, sys, time\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n"
 ECHO = """
     def execute(self, requests):

@@ -5,6 +5,7 @@ For each: what the caller hears, that another model goes on, that the model come
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from faults.python_acts import ACTS, SPIN_IN_C, act
 from server.running import until
 
 READY_S = 15.0
-OVERFLOW = "sys.setrecursionlimit(10**9)\nx = []\nfor _ in range(10**6): x = [x]\nrepr(x)"
+OVERFLOW = "sys.setrecursionlimit(10**9)\nx = []\nfor _ in range(3 * 10**5): x = [x]\nrepr(x)"
 CONNECTION = "next(o for o in __import__('gc').get_objects() if type(o).__name__ == 'socket')"
 # Of a frame that is to have 4 GB.
 BEGINNING = "b'%\\0\\0\\0' + b'\\xff' * 12"
@@ -31,7 +32,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     folder = tmp_path_factory.mktemp("faults")
     write_python_model(folder / "models", "acts", ACTS)
     write_python_model(folder / "models", "doubles", DOUBLES)
-    with client_of(folder / "models", folder / "log", "--backend-config=python,stub-timeout-seconds=3") as found:
+    with client_of(folder / "models", folder / "log", "--backend-config=python,stub-timeout-seconds=5") as found:
         yield found
 
 
@@ -66,8 +67,9 @@ def settled(client: Client) -> None:
     [
         ("os.abort()", "killed by SIGABRT"),
         (OVERFLOW, "killed by SIGSEGV"),
-        ("os.closerange(3, 10_000); time.sleep(60)", "it closed its connection"),
-        ("os.closerange(0, 10_000); time.sleep(60)", "it closed its connection"),
+        # It ends soon after that, which a busy server may see first.
+        ("os.closerange(3, 10_000); time.sleep(60)", "it closed its connection|exit code 1"),
+        ("os.closerange(0, 10_000); time.sleep(60)", "it closed its connection|exit code 1"),
         (f"{CONNECTION}.sendall(b'hello, is there anybody?'); time.sleep(60)", "cannot be understood"),
         (
             f"{CONNECTION}.sendall(b'\\x25\\0\\0\\0' + b'\\xff' * 12 + b'x' * 100_000); time.sleep(60)",
@@ -82,7 +84,7 @@ def test_the_end_of_a_process_is_told_and_costs_one_request(client: Client, do: 
     text = act(client, do)
     assert "UNAVAILABLE" in text
     assert "Stub process 'acts_0_0' is not healthy." in text
-    assert how in text, text
+    assert re.search(how, text), text
 
 
 @pytest.mark.usefixtures("others_go_on")
@@ -91,9 +93,9 @@ def test_a_process_that_was_stopped_is_replaced(client: Client) -> None:
         asked = pool.submit(act, client, "os.kill(os.getpid(), signal.SIGSTOP)")
         until(lambda: any(p.status() == "stopped" for p in client.children()), READY_S, "it is stopped")
         assert client.infer("doubles", 2)[0, 0] == 4
-        text = asked.result(10)
+        text = asked.result(READY_S)
     assert "UNAVAILABLE" in text
-    assert "it gave no sign of life for 3 s (--backend-config=python,stub-timeout-seconds=N)" in text
+    assert "it gave no sign of life for 5 s (--backend-config=python,stub-timeout-seconds=N)" in text
 
 
 # What is not the end
@@ -167,7 +169,7 @@ def test_a_process_that_does_nothing_but_one_call_of_native_code_is_replaced(cli
     """No thread of it gets to run: not even a sign of life comes."""
     text = act(client, SPIN_IN_C)
     assert "UNAVAILABLE" in text
-    assert "it gave no sign of life for 3 s" in text
+    assert "it gave no sign of life for 5 s" in text
 
 
 # Deaths in a row

@@ -8,7 +8,7 @@ from typing import Any
 
 from naiad.frontends.grpc.call import Buffer, Owner
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class RecordedCall:

@@ -27,7 +27,7 @@ from naiad.repository.discover import discover
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.tensor.strings import decode_bytes
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 JSON = "application/json"
 TEXT = "text/plain"
 BINARY = "application/octet-stream"

@@ -16,7 +16,7 @@ from naiad.frontends.http.listener import HttpListener
 from naiad.frontends.http.service import HttpLimits
 from naiad.wire.http1 import RequestHead, encode_head
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
     "asyncio": asyncio.SelectorEventLoop,

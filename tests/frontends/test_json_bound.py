@@ -20,7 +20,7 @@ from naiad.tensor.dtypes import BY_WIRE
 from naiad.wire.infer_header import parse_infer_header
 from server.models import identity, write_model
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 BODY = json.dumps({"inputs": [{"name": "a", "datatype": "INT32", "shape": [2], "data": [1, 2]}]}).encode()
 
 

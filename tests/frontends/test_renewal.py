@@ -12,7 +12,7 @@ import pytest
 from naiad.errors import OptionError
 from naiad.frontends.renewal import Renewal
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Reader:
