@@ -96,7 +96,7 @@ def test_requests_beside_the_late_batch_are_told_why_their_process_ended(tmp_pat
             submit(model, second)
             found = []
             for caller in (first, second):
-                await asyncio.wait_for(caller.done.wait(), 5)
+                await asyncio.wait_for(caller.done.wait(), 30)
                 found.append(caller.parts[-1][1])
             assert [type(error) for error in found] == [UnavailableError, ExecutionTimeoutError]
             assert all("execute-timeout-seconds" in str(error) for error in found)

@@ -123,7 +123,7 @@ def test_garbage_from_the_child(tmp_path: Path) -> None:
 def test_rescheduled_when_decoupled(tmp_path: Path) -> None:
     async def test(engine: Any, model: Any) -> None:
         submit(model, caller := Caller(2))
-        await asyncio.wait_for(caller.done.wait(), 5)
+        await asyncio.wait_for(caller.done.wait(), 30)
         assert [p[0]["y"].tolist() for p in caller.parts if p[0] is not None] == [[[2]]]
 
     methods = """
@@ -215,7 +215,7 @@ def test_unsent_descriptors_are_closed(tmp_path: Path) -> None:
         for caller in callers[:1]:
             assert isinstance(await caller.error(), UnavailableError)
         for caller in (*callers, *small):
-            await asyncio.wait_for(caller.done.wait(), 5)
+            await asyncio.wait_for(caller.done.wait(), 30)
         await until(lambda: engine.is_model_ready("m", ""))
         assert len(open_files()) <= before + 8, open_files()
 

@@ -61,6 +61,6 @@ def test_nothing_holds_a_model_after_its_end(tmp_path: Path, ask: Callable[[Serv
                 await until(lambda: manager.entries["floats"].unloading == 0)
                 gc.collect()
                 assert model() is None
-        assert await manager.unload_all(5)
+        assert await manager.unload_all(20)
 
     run(test())

@@ -82,7 +82,7 @@ async def house(tmp_path: Path, **more: Any) -> AsyncIterator[House]:
     try:
         yield found
     finally:
-        assert await found.manager.unload_all(5)
+        assert await found.manager.unload_all(20)
 
 
 def play(tmp_path: Path, scenario: Callable[[House], Coroutine[Any, Any, None]], **more: Any) -> None:

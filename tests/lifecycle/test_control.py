@@ -485,7 +485,7 @@ def test_the_end_waits_for_what_loads(tmp_path: Path) -> None:
             found.write(name, LATE)
         loading = [asyncio.ensure_future(found.manager.load_model(name)) for name in "ab"]
         await until(lambda: "LOADING" in str(found.index()))
-        assert await found.manager.unload_all(5)
+        assert await found.manager.unload_all(20)
         results = await asyncio.gather(*loading, return_exceptions=True)
         # Whichever of them came first.
         (loaded,) = [name for name, result in zip("ab", results, strict=True) if result is None]

@@ -200,7 +200,7 @@ class Sequences(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         async def end() -> None:
-            assert await self.manager.unload_all(10)
+            assert await self.manager.unload_all(20)
 
         self.run(end())
         self.runner.close()

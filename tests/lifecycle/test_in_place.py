@@ -217,6 +217,8 @@ def test_a_process_that_ended_while_others_came_serves_when_it_is_warm_again(tmp
         async with python_model(tmp_path, GATED.replace("FOLDER", repr(str(tmp_path))), sample(), 1) as (found, model):
             loading = asyncio.ensure_future(again(found, sample(), 3))
             await until((tmp_path / "m_0_2_waits").exists)
+            # The two start side by side, and either may be first.
+            await until((tmp_path / "m_0_1").exists)
             process_models.process_of(model, 1).kill()
             await until((tmp_path / "m_0_1_waits").exists)
             (tmp_path / "m_0_2_goes").touch()

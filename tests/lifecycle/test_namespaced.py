@@ -53,7 +53,7 @@ def play(tmp_path: Path, scenario: Callable[[NamespacedHouse], Coroutine[Any, An
         try:
             await scenario(found)
         finally:
-            assert await found.manager.unload_all(5)
+            assert await found.manager.unload_all(20)
 
     run(test())
 

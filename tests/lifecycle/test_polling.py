@@ -77,7 +77,7 @@ async def polled(
         yield found
     finally:
         await found.polling.stop()
-        assert await found.manager.unload_all(5)
+        assert await found.manager.unload_all(20)
 
 
 def test_models_come_change_and_go(tmp_path: Path) -> None:

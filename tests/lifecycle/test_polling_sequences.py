@@ -145,7 +145,7 @@ class Sequences(RuleBasedStateMachine):
     def teardown(self) -> None:
         async def end() -> None:
             await self.house.polling.wait()
-            assert await self.house.manager.unload_all(10)
+            assert await self.house.manager.unload_all(20)
 
         self.run(end())
         self.runner.close()

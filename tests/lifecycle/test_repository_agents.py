@@ -122,7 +122,7 @@ async def house(tmp_path: Path, agent: str = JOURNAL) -> AsyncIterator[AgentHous
     try:
         yield found
     finally:
-        assert await found.manager.unload_all(5)
+        assert await found.manager.unload_all(20)
 
 
 def test_an_agent_is_told_of_a_life(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_models_of_the_start_have_agents_too(tmp_path: Path) -> None:
             serving = manager.entries["m"].serving
             assert serving is not None
             assert serving.spec.max_batch_size == 7
-            assert await manager.unload_all(5)
+            assert await manager.unload_all(20)
 
     run(test())
 

@@ -58,7 +58,7 @@ async def serving(repository: Path, **settings: Any) -> AsyncIterator[Engine]:
     try:
         yield engine
     finally:
-        assert await manager.unload_all(10)
+        assert await manager.unload_all(20)
         assert children() == []
 
 
@@ -436,7 +436,7 @@ def test_the_end_of_the_server_cancels_a_warm_up(tmp_path: Path) -> None:
     async def test() -> None:
         async with house(tmp_path) as found:
             loading = await warming_up(found)
-            assert await found.manager.unload_all(10)
+            assert await found.manager.unload_all(20)
             with pytest.raises(Exception, match="the warm-up was cancelled: the server is stopping"):
                 await loading
             assert children() == []

@@ -45,7 +45,7 @@ def infer(client: triton.InferenceServerClient, model: str = "same", count: int 
 def is_refused(client: triton.InferenceServerClient) -> bool:
     """Whether the server cannot be reached in this way."""
     try:
-        client.is_server_live(client_timeout=5)
+        client.is_server_live(client_timeout=20)
     except InferenceServerException as error:
         assert error.status() in ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED"), error
         return True

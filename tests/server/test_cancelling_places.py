@@ -113,7 +113,7 @@ def is_late(client: Client, model: str, there: Callable[[], None]) -> None:
     given = tritonclient.grpc.InferInput("X", (1, 1), "FP32")
     given.set_data_from_numpy(np.full((1, 1), 30, np.float32))
     errors: list[InferenceServerException] = []
-    client.grpc.async_infer(model, [given], lambda result, error: errors.append(error), client_timeout=1.5)
+    client.grpc.async_infer(model, [given], lambda result, error: errors.append(error), client_timeout=2.5)
     there()
     until(lambda: errors, 10, "the caller has its error")
     assert "Deadline Exceeded" in str(errors[0])

@@ -165,5 +165,5 @@ def test_its_processes_end_with_the_server(tmp_path: Path) -> None:
         assert ask(running, "FP32", {"inputs": [tensor("FP32", values("FP32", 400_000))]}).status == 200
         left = helpers(running)
         assert left
-    _, alive = psutil.wait_procs(left, 5)
+    _, alive = psutil.wait_procs(left, 20)
     assert not alive

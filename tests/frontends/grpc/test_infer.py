@@ -613,7 +613,7 @@ def test_a_model_that_was_unloaded_is_no_longer_found(tmp_path: Path) -> None:
         for _ in range(2):
             await services.answer(raw)
             await services.answer(strings)
-        assert await services.house.manager.unload_all(10)
+        assert await services.house.manager.unload_all(20)
         assert (await services.error(raw))[0] in (NOT_FOUND, UNAVAILABLE)
         assert (await services.error(strings))[0] in (NOT_FOUND, UNAVAILABLE)
 
