@@ -352,6 +352,7 @@ def offline(model: Path) -> Path:
 WISH = {"environment": "requirements.txt"}
 
 
+@pytest.mark.slow
 def test_an_environment_is_made_once(model: Path, offline: Path, tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     cache = tmp_path / "cache"
@@ -399,6 +400,7 @@ def test_what_an_environment_is_made_from_decides_which_it_is(model: Path, tmp_p
         seen = names
 
 
+@pytest.mark.slow
 def test_requirements_that_cannot_be_met(model: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (model / "requirements.txt").write_text("--no-index\nno-such-package==9\n")

@@ -71,9 +71,10 @@ def settled(client: Client) -> None:
         ("os.closerange(3, 10_000); time.sleep(60)", "it closed its connection|exit code 1"),
         ("os.closerange(0, 10_000); time.sleep(60)", "it closed its connection|exit code 1"),
         (f"{CONNECTION}.sendall(b'hello, is there anybody?'); time.sleep(60)", "cannot be understood"),
-        (
+        pytest.param(
             f"{CONNECTION}.sendall(b'\\x25\\0\\0\\0' + b'\\xff' * 12 + b'x' * 100_000); time.sleep(60)",
             "no sign of life",
+            marks=pytest.mark.slow,
         ),
         (f"{CONNECTION}.sendall(bytes(10_000_000))", "cannot be understood"),
     ],
@@ -164,6 +165,7 @@ def test_endless_work_is_no_matter_for_a_caller_with_a_deadline(client: Client) 
     settled(client)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("others_go_on")
 def test_a_process_that_does_nothing_but_one_call_of_native_code_is_replaced(client: Client) -> None:
     """No thread of it gets to run: not even a sign of life comes."""
