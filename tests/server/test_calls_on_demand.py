@@ -31,14 +31,26 @@ class TritonPythonModel:
         return answers
 """
 
+# Calls only when both of the callers run.
+MEETS = (
+    CALLS.replace(
+        "answers = []", "open(os.path.join(FOLDER, str(os.getpid())), 'w').close(); self.meet(); answers = []", 1
+    )
+    + """
+    def meet(self):
+        while len(os.listdir(FOLDER)) < 2:
+            time.sleep(0.01)
+"""
+)
+
 
 def taking(size: int) -> str:
     """It takes so many GB."""
     return parameter("memory.bytes", size << 30)
 
 
-def calling(repository: Path, name: str, called: str, more: str = "") -> None:
-    write_python(repository, name, 1, CALLS.replace("MODEL", called), more)
+def calling(repository: Path, name: str, called: str, more: str = "", source: str = CALLS) -> None:
+    write_python(repository, name, 1, source.replace("MODEL", called), more)
 
 
 def request(values: int) -> dict[str, Any]:
@@ -117,9 +129,10 @@ def test_a_model_that_somebody_unloaded_is_not_called(tmp_path: Path) -> None:
 
 
 def test_of_two_callers_that_have_each_others_room_one_is_refused_at_once(tmp_path: Path) -> None:
-    models = tmp_path / "models"
+    models, met = tmp_path / "models", tmp_path / "met"
+    met.mkdir()
     for caller, called in (("left", "one"), ("right", "two")):
-        calling(models, caller, called, taking(40))
+        calling(models, caller, called, taking(40), MEETS.replace("FOLDER", repr(str(met))))
         write_python(models, called, 1, more=taking(50))
     with (
         server_of(
