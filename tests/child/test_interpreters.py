@@ -75,6 +75,15 @@ def test_a_model_runs(tmp_path: Path, version: str) -> None:
         assert child.said() == "finalized\n"
 
 
+def test_a_file_of_the_same_size_and_second_is_compiled_anew(tmp_path: Path) -> None:
+    source = MODEL.replace("boom", "{}")
+    for word in ("once", "more"):
+        model = write_model(tmp_path, source.replace("{}", word))
+        os.utime(model, (1_000_000_000, 1_000_000_000))
+        with child_of(model, env={"PYTHONDONTWRITEBYTECODE": ""}) as child:
+            assert f"RuntimeError: {word}" in child.run_failing([Request({"A": np.ones(1)}, id="fail")])
+
+
 @pytest.mark.parametrize("path", sorted(MAIN.parent.glob("*.py")), ids=lambda path: path.name)
 def test_the_source_is_understood_by_the_oldest(path: Path) -> None:
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))

@@ -64,6 +64,8 @@ def test_a_request_that_is_refused_is_no_inference_of_its_model(server: RunningS
     assert failures(server, "same") == {"OTHER": 0, "REJECTED": 0, "CANCELED": 0, "BACKEND": 0}
 
 
+# It has to be given up while the other one runs.
+@pytest.mark.serial
 def test_a_request_that_is_given_up_in_the_queue_counts_once(server: RunningServer, client: Any) -> None:
     done: list[object] = []
     client.async_infer("slow", [tensor([1, 1])], lambda result, error: done.append(error))

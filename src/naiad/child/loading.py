@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from types import ModuleType
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType
 from typing import Any, Sequence
 
 from .errors import TritonModelException
@@ -44,8 +45,21 @@ def _module_name(folder: str, stem: str, version: str) -> str:
     return f"{version}.{stem}"
 
 
+class _FreshLoader(SourceFileLoader):
+    """Compiles the file as it is now.
+
+    Python takes bytecode that it has kept when a file has the same size and was changed within the same second. A model
+    that is edited and loaded again at once would run its earlier code.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
 def _import(path: str, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_FreshLoader(name, path))
     if spec is None or spec.loader is None:
         raise TritonModelException(f"Python model file '{path}' cannot be imported")
     module = importlib.util.module_from_spec(spec)
