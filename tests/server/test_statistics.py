@@ -21,6 +21,7 @@ DELAY_S = 0.3
 def server(tmp_path: Path) -> Iterator[RunningServer]:
     write_model(tmp_path / "models", "same", identity(max_batch_size=4))
     write_model(tmp_path / "models", "slow", identity(max_batch_size=4, delay_ms=DELAY_S * 1000))
+    write_model(tmp_path / "models", "slower", identity(max_batch_size=4, delay_ms=2000))
     with serving(tmp_path / "log", tmp_path / "models") as running:
         yield running
 
@@ -64,21 +65,19 @@ def test_a_request_that_is_refused_is_no_inference_of_its_model(server: RunningS
     assert failures(server, "same") == {"OTHER": 0, "REJECTED": 0, "CANCELED": 0, "BACKEND": 0}
 
 
-# It has to be given up while the other one runs.
-@pytest.mark.serial
 def test_a_request_that_is_given_up_in_the_queue_counts_once(server: RunningServer, client: Any) -> None:
     done: list[object] = []
-    client.async_infer("slow", [tensor([1, 1])], lambda result, error: done.append(error))
+    client.async_infer("slower", [tensor([1, 1])], lambda result, error: done.append(error))
     until(lambda: server.get("/v2/health/live").status == 200, 5, "the server answers")
-    waiting = client.async_infer("slow", [tensor([2, 1])], lambda result, error: done.append(error))
-    server.wait_pending("slow", 1)
+    waiting = client.async_infer("slower", [tensor([2, 1])], lambda result, error: done.append(error))
+    server.wait_pending("slower", 1)
     waiting.cancel()
     until(lambda: len(done) == 2, 10, "both answers")
-    found = server.statistics("slow")
+    found = server.statistics("slower")
     stats = found["inference_stats"]
     assert (stats["success"]["count"], stats["fail"]["count"], stats["queue"]["count"]) == (1, 1, 1)
     assert [b["batch_size"] for b in found["batch_stats"]] == [1]
-    assert failures(server, "slow") == {"OTHER": 0, "REJECTED": 0, "CANCELED": 1, "BACKEND": 0}
+    assert failures(server, "slower") == {"OTHER": 0, "REJECTED": 0, "CANCELED": 1, "BACKEND": 0}
 
 
 def test_waiting_is_queue_time_and_running_is_not(server: RunningServer, client: Any) -> None:
