@@ -65,6 +65,8 @@ more processor time in switches for the same tail as 0.5 ms (0.60 ms).
 OTHER_FILES = 800
 """Open files beside the connections: the log, the listeners, TLS handshakes, what the frameworks and loading need."""
 
+SAME_SIGNAL_S = 1.0
+"""A signal that comes so soon after the first repeats it: ``timeout`` and shells signal a process and its group."""
 
 TRACE_FILE_S = 5.0
 """How long the end of the server waits for traces that are not written yet."""
@@ -135,6 +137,7 @@ class Server:
         self._listeners: list[Frontend] = []
         renew_keys(self._renewal, options, self._gates.keys, self._listeners)
         self._stop = asyncio.Event()
+        self._told_to_stop_s = 0.0
 
     async def run(self) -> int:
         """Serve until SIGINT or SIGTERM.
@@ -198,6 +201,8 @@ class Server:
 
     def _on_signal(self, name: str) -> None:
         if self._stop.is_set():
+            if monotonic() - self._told_to_stop_s < SAME_SIGNAL_S:
+                return
             logger.error("%s again: exiting at once, requests in flight are lost", name)
             _exit_now(1)
         logger.info("%s: Waiting for in-flight requests to complete, up to %d s", name, self._options.exit_timeout_secs)
@@ -205,6 +210,7 @@ class Server:
             self._engine.leaving = True
         else:
             self._engine.exiting = True
+        self._told_to_stop_s = monotonic()
         self._stop.set()
 
     async def _leave(self) -> None:
