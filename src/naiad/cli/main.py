@@ -15,6 +15,11 @@ COMMANDS = {
 }
 
 _INTERRUPTED = 130
+_QUIET = {"ORT_DISABLE_TELEMETRY": "1"}
+"""Read by ONNX Runtime when it is imported: without it the framework writes into the user's cache and looks names up.
+
+Processes of models inherit it. Whoever wants telemetry sets the variable to 0.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     _fill_standard_descriptors()
+    for variable, value in _QUIET.items():
+        os.environ.setdefault(variable, value)
     try:
         code = _run(words)
         if sys.stdout is not None:  # it is None when the process was started with it closed
