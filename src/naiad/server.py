@@ -18,6 +18,7 @@ from naiad.cache.redis import RedisCache
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError, QueueFullError, TooManyRequestsError
+from naiad.execution.process_group import kill_all
 from naiad.execution.rate_limits import RateLimits
 from naiad.frontends.access.settings import gates
 from naiad.frontends.forwarding import HeaderForwarding
@@ -348,8 +349,9 @@ class Server:
         stopping.cancel()
         if not loading.done():
             # Told to stop while loading: threads that load cannot be interrupted, so nothing waits for them. Models
-            # that were ready before may have requests in flight.
-            _exit_now(0 if await self._drain_listeners() else 1)
+            # that were ready before may have requests in flight. Their processes notice the end of the server and
+            # take their last steps; the warden ends what hangs.
+            _leave_threads(0 if await self._drain_listeners() else 1)
         loading.result()
         rows = [(row["name"], row.get("version", ""), _status(row)) for row in self._engine.index(ready_only=False)]
         table_log(logger, logging.INFO, "models", format_table(("Model", "Version", "Status"), rows))
@@ -468,6 +470,12 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 def _exit_now(code: int) -> None:
+    """End the process and those of models, which may hang, at once."""
+    kill_all()
+    _leave_threads(code)
+
+
+def _leave_threads(code: int) -> None:
     """End the process without waiting for threads, which may be inside a model."""
     logging.shutdown()
     sys.stdout.flush()

@@ -24,6 +24,7 @@ from naiad.child.protocol import ANSWER, ASK, CONFIG, FAILED, FINALIZE, FRAME, I
 from naiad.errors import ModelLoadError, NaiadError, error_of_name
 from naiad.execution.child_codec import frame
 from naiad.execution.giving_way import GivingWay
+from naiad.execution.process_group import GroupedProcess
 
 logger = logging.getLogger("naiad")
 
@@ -95,13 +96,12 @@ class ChildProcess:
             theirs.close()
             raise _cannot_start(name, spec, error) from error
         try:
-            self.process: Running = subprocess.Popen(
+            self.process: Running = GroupedProcess(
                 [str(spec.python), "-u", str(spec.program or MAIN), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
                 stdout=write_end,
                 stderr=write_end,
-                env=dict(spec.env),
+                env=spec.env,
             )
         except OSError as error:
             self.connection.close()
