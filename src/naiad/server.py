@@ -232,6 +232,12 @@ class Server:
             if not problem.fatal:
                 logger.warning("%s", problem.located())
         models = outline.models
+        if not outline.names and options.model_control_mode != "explicit":
+            places = ", ".join(f"'{place}'" for place in (*options.model_repository, *options.paths))
+            logger.warning(
+                "no model is served: found none in %s, expected a folder for each model, such as double/1/model.onnx",
+                places,
+            )
         self._manager.names.known = outline.names
         wanted = options.wanted_models(outline.names)
         for name in sorted(wanted - models.keys()):

@@ -113,6 +113,21 @@ def test_paths_that_are_none(name: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert f"error: '{tmp_path / name}'" in capsys.readouterr().out
 
 
+def test_a_wrong_configuration_without_a_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model(tmp_path, "m", IDENTITY.replace("size: 4", "size: -1")) / "1").rmdir()
+    assert check(tmp_path) == 1
+    shown = capsys.readouterr().out
+    assert "m: 2 problems" in shown
+    assert f"{tmp_path}/m/config.pbtxt:2: 'max_batch_size'" in shown
+    assert "found no version folder, expected a folder '1'" in shown
+
+
+def test_a_folder_that_is_no_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx_model(model(tmp_path, "m", "") / "1" / "model.onnx")
+    assert check(tmp_path / "m" / "1") == 1
+    assert "looks like version 1 of model 'm'" in capsys.readouterr().out
+
+
 def test_an_empty_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(tmp_path) == 1
     assert f"no models found in '{tmp_path}', expected a folder for each model" in capsys.readouterr().out

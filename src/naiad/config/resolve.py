@@ -6,6 +6,7 @@ read_config -> choose_versions -> prepare (per version) -> Backend.complete -> f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from naiad.config.complete import complete_fields
@@ -15,13 +16,11 @@ from naiad.config.problems import ConfigProblemsError, Origin
 from naiad.config.read import ReadConfig, read_config
 from naiad.config.unsupported import unsupported
 from naiad.config.validate import validate
+from naiad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from naiad.config.source import ModelSource
     from naiad.config.spec import ModelSpec
-    from naiad.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +93,22 @@ def problems(prepared: PreparedConfig, *, gpu_count: int = 0) -> list[ConfigErro
         gpu_count=gpu_count,
     )
     return found + unsupported(prepared.config, prepared.origin)
+
+
+def problems_without_version(source: ModelSource, read: ReadConfig) -> list[ConfigError]:
+    """What is wrong with a configuration as written, of a model that has no version folder to look into."""
+    config = type(read.config)()
+    config.CopyFrom(read.config)
+    folder = source.directory or Path()
+    try:
+        complete_fields(config, source, None)
+    except ConfigError:
+        # A model file would tell which backend runs it.
+        return []
+    if config.max_batch_size == 0:
+        # The backend might still set the size that these are compared with.
+        config.dynamic_batching.ClearField("preferred_batch_size")
+    return problems(PreparedConfig(config, read.origin, source, 0, folder, folder))
 
 
 def finish(prepared: PreparedConfig, *, gpu_count: int = 0) -> ModelSpec:

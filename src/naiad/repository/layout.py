@@ -18,6 +18,7 @@ from naiad.config.read import config_files
 from naiad.config.source import ModelSource
 from naiad.config.suggest import did_you_mean
 from naiad.errors import InvalidArgumentError, ModelLoadError, OptionError
+from naiad.repository.likeness import hint_for_repository, version_number
 
 __all__ = [
     "LayoutProblem",
@@ -205,6 +206,8 @@ def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | No
             f"if this is one model's folder, give the folder above it ('{repository.absolute().parent}')"
         )
         problems.append(LayoutProblem("", repository, message, fatal=False))
+    elif hint := hint_for_repository(repository, paths):
+        problems.append(LayoutProblem("", repository, hint, fatal=False))
     return [path for path in paths if _can_be_told(path, problems) and _is_folder(path, path.name, problems)]
 
 
@@ -272,13 +275,6 @@ def _versions(
             problems.append(LayoutProblem(model, child, _CYCLE.format(child)))
         else:
             yield version, child
-
-
-def version_number(name: str) -> int | None:
-    """The version that a folder called ``name`` holds: digits that do not begin with 0; None for any other name."""
-    is_number = name.isascii() and name.isdigit() and not name.startswith("0")
-    # Python refuses to read numbers of more than 4300 digits; file names end well before.
-    return int(name) if is_number else None
 
 
 def duplicate(name: str, sources: Sequence[ModelSource]) -> LayoutProblem:
