@@ -34,6 +34,7 @@ from naiad.execution.warmup import Warmup
 from naiad.lifecycle.batch_strategy import load_strategy
 from naiad.lifecycle.candidate import Finder
 from naiad.lifecycle.measuring import LoadMeter, files_bytes, process_bytes
+from naiad.lifecycle.readable import check_readable, unreadable
 from naiad.lifecycle.warmup import samples_of
 from naiad.repository.agents import AgentDirectory
 from naiad.repository.identity import identity_of
@@ -182,7 +183,11 @@ def start_backend(
     Raises:
         NaiadError: the configuration is wrong or does not fit the model, or the model cannot be loaded.
     """
-    prepared = prepare(source, version, read=read)
+    try:
+        prepared = prepare(source, version, read=read)
+    except PermissionError as error:
+        raise unreadable(source.name, Path(error.filename or source.versions[version]), error) from error
+    check_readable(source.name, prepared.model_path)
     context = BackendContext(
         model=source.name,
         version=version,
