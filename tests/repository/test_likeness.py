@@ -45,7 +45,9 @@ def test_a_folder_of_files_as_repository(tmp_path: Path) -> None:
     assert f"move it to '{tmp_path}/resnet/1/resnet.onnx', or serve the file alone: naiad serve" in said
 
 
-@pytest.mark.parametrize("files", [(), ("m/1/model.onnx",), ("export.py", "README.md", "m/1/model.py")])
+@pytest.mark.parametrize(
+    "files", [(), ("m/1/model.onnx",), ("export.py", "README.md", "m/1/model.py"), ("1/1/model.onnx",)]
+)
 def test_a_repository_is_left_in_peace(tmp_path: Path, files: tuple[str, ...]) -> None:
     put(*(tmp_path / file for file in files))
     assert said_of(tmp_path) == []

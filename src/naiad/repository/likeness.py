@@ -31,7 +31,7 @@ def hint_for_repository(repository: Path, children: Sequence[Path]) -> str:
         children: what lies in it, hidden files left out.
     """
     shown = repository.absolute()
-    folders = [child for child in children if child.is_dir()]
+    folders = [child for child in children if os.path.isdir(child)]
     file = _model_file(children)
     if file is not None and version_number(shown.name) is not None:
         return (
@@ -43,7 +43,7 @@ def hint_for_repository(repository: Path, children: Sequence[Path]) -> str:
             f"found {file.name} in the repository itself, expected it in a version folder of a model: move it to "
             f"'{shown / file.stem / '1' / file.name}', or serve the file alone: naiad serve {shown / file.name}"
         )
-    if folders and all(version_number(child.name) is not None for child in folders):
+    if folders and all(version_number(child.name) is not None and not _is_model(child) for child in folders):
         return (
             f"found no folders but {_quoted(folders)}, which look like the versions of one model: give the folder "
             f"above it ('{shown.parent}')"
@@ -57,7 +57,7 @@ def hint_for_model(directory: Path) -> str:
         children = sorted(child for child in directory.iterdir() if not child.name.startswith("."))
     except OSError:
         return ""
-    folders = [child for child in children if child.is_dir()]
+    folders = [child for child in children if os.path.isdir(child)]
     for folder in folders:
         if found := _NEARLY_VERSION.fullmatch(folder.name):
             return f"; the name of '{folder}' is no version, rename it to '{found[1]}'"
@@ -82,7 +82,7 @@ def with_version_of_ensemble(source: ModelSource, config: Any) -> ModelSource:
 def _model_file(children: Sequence[Path]) -> Path | None:
     named = [child for child in children if child.name in _MODEL_NAMES]
     # Files in Python and XML are also found where no models are.
-    others = [child for child in children if _has_suffix_of_model(child) and child.is_file()]
+    others = [child for child in children if _has_suffix_of_model(child) and os.path.isfile(child)]
     return next(iter([*named, *others]), None)
 
 
