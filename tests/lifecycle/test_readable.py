@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import ModelLoadError
-from naiad.lifecycle.loading import LoadSettings, start_backend
-from naiad.repository.layout import scan
+from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
+from naiad.repository.local.layout import scan
 
 NOBODY = 65534
 

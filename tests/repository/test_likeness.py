@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import NaiadError
-from naiad.lifecycle.candidate import Candidate, Finder, NoVersionError
-from naiad.repository.layout import scan
+from naiad.lifecycle.loading.candidate import Candidate, Finder, NoVersionError
+from naiad.repository.local.layout import scan
 
 ENSEMBLE = """platform: "ensemble" input { name: "A" data_type: TYPE_FP32 dims: 1 }
 output { name: "B" data_type: TYPE_FP32 dims: 1 } ensemble_scheduling { step { model_name: "m" model_version: -1

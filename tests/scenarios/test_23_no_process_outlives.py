@@ -15,8 +15,8 @@ import pytest
 
 from backends.python_models import DOUBLES, Client, client_of, write_python_model
 from faults.python_acts import ACTS, SPIN_IN_C, act
-from naiad.execution import warden
-from naiad.execution.warden_program import GRACE_S
+from naiad.execution.worker import reaper as warden
+from naiad.execution.worker.reaper_program import GRACE_S
 from server.running import until
 
 # The warden's grace, and a busy machine.
