@@ -19,17 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from naiad.backends.base import Arrays, Backend, BackendContext, Instance
-from naiad.config.spec import (
-    BatchingSpec,
-    InstanceGroupSpec,
-    ModelSpec,
-    QueuePolicySpec,
-    QueueSpec,
-    TensorSpec,
-)
+from naiad.backend_api.backend import Arrays, Backend, BackendContext, Instance
+from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueuePolicySpec, QueueSpec, TensorSpec
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
+from naiad.execution.model.loaded_model import LoadedModel
 from naiad.request import Array, InferRequest, RequestTerms
 from naiad.tensor.dtypes import BY_WIRE
 

@@ -12,11 +12,11 @@ from time import monotonic_ns, perf_counter
 import numpy as np
 
 from naiad.config.read import read_config
-from naiad.execution.batch import Batch
-from naiad.execution.child_codec import Response
-from naiad.execution.process import ProcessInstance
-from naiad.lifecycle.loading import LoadSettings, start_backend
-from naiad.repository.discover import discover
+from naiad.execution.batching.batch import Batch
+from naiad.execution.worker.codec.writer import Response
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
+from naiad.repository.local.discover import discover
 from naiad.request import Array, InferRequest, RequestTerms
 
 from .figures import CaseError

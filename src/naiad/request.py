@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from naiad.errors import InternalError, NaiadError
-from naiad.tensor.packed_strings import PACKED
+from naiad.tensor.packed_bytes import PACKED
 
 if TYPE_CHECKING:
-    from naiad.regions.tensor import RegionUse
-    from naiad.regions.terms import RegionTerms
+    from naiad.shared_memory.spec import RegionTerms
+    from naiad.shared_memory.tensor_ref import RegionUse
 
 Array = np.ndarray[Any, Any]
 ParameterValue = bool | int | float | str

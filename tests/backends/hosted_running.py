@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from naiad.backends.base import Arrays, BackendContext
-from naiad.backends.hosted.backend import HostedBackend
-from naiad.backends.hosted.choice import Execution
+from naiad.backend_api.backend import Arrays, BackendContext
+from naiad.backends.out_of_process.backend import HostedBackend
+from naiad.backends.placement import Execution
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
-from naiad.execution.shared_process import SharedProcesses
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.shared_process import SharedProcesses
 from naiad.request import InferRequest, RequestTerms
 
 WAIT_S = 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from naiad.backends.limits import ChildLimits, read_limits
+from naiad.backends.shared.worker_limits import ChildLimits, read_limits
 from naiad.errors import ModelLoadError
 
 TIME, MEMORY = "execute-timeout-seconds", "memory-limit-mb"

@@ -16,7 +16,7 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from backends.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_of, write_python_model
-from naiad.execution.child_readiness import LIMIT_S, ChildReadiness
+from naiad.execution.worker.readiness import LIMIT_S, ChildReadiness
 from server.running import until
 
 READY_S = 15.0

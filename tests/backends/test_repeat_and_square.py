@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from backends.contract import context, group, spec, started
-from naiad.backends.decoupled import DecoupledBackend, Step, Wait
+from naiad.backend_api.decoupled import DecoupledBackend, Step, Wait
 from naiad.errors import CancelledError, InvalidArgumentError, ModelLoadError, UnknownError
 
 DECOUPLED = " model_transaction_policy { decoupled: true }"

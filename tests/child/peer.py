@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from naiad.child import protocol as p
+from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import BY_WIRE
-from naiad.tensor.strings import decode_bytes, encode_bytes
+from naiad.worker.ipc import frames as p
 
 Array = np.ndarray[Any, Any]
 MAIN = Path(p.__file__).with_name("main.py")

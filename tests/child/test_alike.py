@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from child.peer import Request, child_of, write_execute
-from naiad.child import protocol as p
+from naiad.worker.ipc import frames as p
 
 TWICE = """
 found = []

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from child.peer import Child, Request, child_of, write_execute, write_model
-from naiad.child import protocol as p
+from naiad.worker.ipc import frames as p
 
 ONE = Request({"IN": np.array([1], np.int32)})
 DONE = "return [pb_utils.InferenceResponse([])]"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from child.peer import Request, child_of, write_model
-from naiad.child import protocol as p
+from naiad.worker.ipc import frames as p
 
 FAILED = "Failed to process the request(s) for model 'm_0_0', message: "
 FINAL = "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"

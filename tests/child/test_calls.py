@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from child.peer import Child, Request, child_of, write_execute, write_model
-from naiad.child import protocol as p
+from naiad.worker.ipc import frames as p
 
 FINAL = "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
 CALL = """

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from child.peer import Request, child_of, write_execute, write_model
-from naiad.child import protocol as p
 from naiad.tensor.dtypes import BY_WIRE
+from naiad.worker.ipc import frames as p
 
 IDENTITY = """
 return [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from child.peer import WAIT_S, Child, Request, child_of, write_execute
-from naiad.child import protocol as p
+from naiad.worker.ipc import frames as p
 
 FINAL = "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
 # Sends until it is told to stop, with a pause so that the test can keep up.

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from child.peer import MAIN, Request, child_of, write_model
-from naiad.child import protocol as p
+from naiad.worker.ipc import frames as p
 
 VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 MODEL = """

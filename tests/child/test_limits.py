@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from child.peer import Child, Frame, Request, bare_child, write_execute
-from naiad.child import protocol as p
+from naiad.worker.ipc import frames as p
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 MEGABYTE = 1 << 20

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from naiad.child import memory as module
-from naiad.child.memory import LOOKED_AT, POOL_BYTES, Memory
+from naiad.worker.ipc import buffer_pool as module
+from naiad.worker.ipc.buffer_pool import LOOKED_AT, POOL_BYTES, Memory
 
 SIZE = 100_000
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from child.peer import Request, bare_child, child_of, write_execute, write_model
-from naiad.child import pb_utils
-from naiad.child import protocol as p
+from naiad.worker.api import pb_utils
+from naiad.worker.ipc import frames as p
 
 NONE = inspect.Parameter.empty
 CPU, GPU = pb_utils.TRITONSERVER_MEMORY_CPU, pb_utils.TRITONSERVER_MEMORY_GPU

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from child.peer import Child, Request, child_of, eventually, write_execute, write_model
-from naiad.child import protocol as p
-from naiad.child import segments
-from naiad.child.segments import SegmentPool, anonymous_file, size_class
+from naiad.worker.ipc import frames as p
+from naiad.worker.ipc import segments
+from naiad.worker.ipc.segments import SegmentPool, anonymous_file, size_class
 
 IDENTITY = """
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
@@ -156,10 +156,10 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
 
 def test_without_shared_memory_large_tensors_travel_in_frames(tmp_path: Path) -> None:
     source = """
-    import naiad_child.segments
+    import naiad_worker.ipc.segments
     def fails(size):
         raise OSError("none left")
-    naiad_child.segments.anonymous_file = fails
+    naiad_worker.ipc.segments.anonymous_file = fails
     class TritonPythonModel:
         def execute(self, requests):
             return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]

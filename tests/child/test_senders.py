@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from child.peer import Child, Request, Response, child_of, write_execute, write_model
-from naiad.child import protocol as p
+from naiad.worker.ipc import frames as p
 
 FAILED = "Failed to process the request(s) for model 'm_0_0', message: "
 FINAL = "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"

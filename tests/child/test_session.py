@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from child.peer import Child, Request, bare_child, child_of, eventually, write_execute, write_model
-from naiad.child import protocol as p
+from naiad.worker.ipc import frames as p
 
 ONE = Request({"IN": np.array([1], np.int32)})
 DONE = "return [pb_utils.InferenceResponse([])]"
@@ -240,7 +240,7 @@ def test_readiness_beside_execute_and_one_check_at_a_time(tmp_path: Path) -> Non
 
 
 def test_a_check_that_takes_too_long(tmp_path: Path) -> None:
-    source = "import naiad_child.readiness\nnaiad_child.readiness.LIMIT_S = 0.05\n"
+    source = "import naiad_worker.runtime.readiness\nnaiad_worker.runtime.readiness.LIMIT_S = 0.05\n"
     model = write_model(tmp_path, source + READY.format(kind="", body="time.sleep(60)"))
     with child_of(model) as child:
         child.send(p.CHECK_READY, 1)

@@ -15,7 +15,7 @@ WAYS = ("process", "shared")
 SOURCE = """
 import ctypes, logging, os, signal, sys, time
 import numpy as np
-from naiad.backends.base import Backend, Instance
+from naiad.backend_api.backend import Backend, Instance
 from naiad.errors import BackendError, ModelLoadError
 
 class RowdyInstance(Instance):

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import uvloop
 
+from naiad.backend_api.backend import Arrays, Backend, BackendContext, Instance
 from naiad.backends import registry
-from naiad.backends.base import Arrays, Backend, BackendContext, Instance
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueueSpec, TensorSpec
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
+from naiad.execution.model.loaded_model import LoadedModel
 from naiad.request import InferRequest, RequestTerms
-from naiad.scheduling.budget import RequestBudget
+from naiad.scheduling.admission import RequestBudget
 from naiad.tensor.dtypes import BY_WIRE
 
 WAIT_S = 10.0

@@ -15,11 +15,11 @@ import psutil
 
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
-from naiad.execution.process import ProcessInstance
-from naiad.lifecycle.loading import LoadSettings
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
-from naiad.repository.discover import discover
+from naiad.repository.local.discover import discover
 from naiad.request import InferRequest, RequestTerms
 
 WAIT_S = 10.0

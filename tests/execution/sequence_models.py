@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from execution.models import WAIT_S, Execute, FunctionBackend, spec, tensor
-from naiad.backends.base import Arrays
+from naiad.backend_api.backend import Arrays
 from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
 from naiad.errors import NaiadError
-from naiad.execution.sequence_model import SequenceModel
+from naiad.execution.sequence.model import SequenceModel
 from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, Recipient, RequestTerms
 
 MS = 1_000_000

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from execution.models import spec, tensor
-from naiad.backends.base import Instance
+from naiad.backend_api.backend import Instance
 from naiad.config.assembly import BatchAssembly, BatchInputSpec, PadSpec, UnpadSpec
 from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError
-from naiad.execution.assembly import MAKERS, as_one, assemble, assembled_bytes, mask, padded, take_apart
-from naiad.execution.batch import Batch
-from naiad.execution.run import run_batch
+from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.ragged import MAKERS, as_one, assemble, assembled_bytes, mask, padded, take_apart
+from naiad.execution.instances.runner import run_batch
 from naiad.request import Array, InferRequest, RequestTerms
 from naiad.tensor.dtypes import BY_WIRE
 

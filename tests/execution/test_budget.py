@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from execution.models import WAIT_S, Caller, loaded, negate, run, spec, until
-from naiad.backends.base import Arrays
+from naiad.backend_api.backend import Arrays
 from naiad.config.spec import BatchingSpec
 from naiad.errors import NaiadError, QueueFullError
 from naiad.request import OBJECT_BYTES, InferRequest, RequestTerms, memory_of
-from naiad.scheduling.budget import RequestBudget
+from naiad.scheduling.admission import RequestBudget
 
 POISON = 666.0
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from naiad.errors import InvalidArgumentError, NaiadError, UnavailableError, UnsupportedError
-from naiad.execution import child_metrics
-from naiad.execution.child_metrics import ChildMetrics
-from naiad.telemetry.custom_metrics import CustomMetrics
+from naiad.execution.worker import metrics as child_metrics
+from naiad.execution.worker.metrics import ChildMetrics
+from naiad.telemetry.metrics.custom import CustomMetrics
 
 
 def ask(metrics: ChildMetrics, what: str, **more: Any) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from execution.models import Caller
-from naiad.execution.batch import Batch
-from naiad.execution.child_requests import ChildRequests
+from naiad.execution.batching.batch import Batch
+from naiad.execution.worker.in_flight import ChildRequests
 
 
 def running(count: int) -> tuple[ChildRequests, list[Caller]]:

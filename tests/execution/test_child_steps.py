@@ -16,14 +16,14 @@ import pytest
 from execution.models import run, tensor
 from execution.process_models import WAIT_S, serving, write_model
 from execution.sequence_models import CONTROLS, Caller, model_spec, send, sequences
-from naiad.child import protocol
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ControlSpec, StateSpec
-from naiad.execution.child_codec import Piece
-from naiad.execution.child_steps import writer_for
-from naiad.execution.steps import Step, StepMaker
+from naiad.execution.sequence.step import Step, StepMaker
+from naiad.execution.worker.codec.uniform_steps import writer_for
+from naiad.execution.worker.codec.writer import Piece
 from naiad.request import RequestTerms
-from naiad.scheduling.sequences import Sequence
+from naiad.scheduling.sequence.slots import Sequence
+from naiad.worker.ipc import frames as protocol
 
 SECTION = """
 sequence_batching {{ {} control_input [

@@ -16,9 +16,9 @@ import pytest
 from backends.python_models import HEAD
 from execution.models import Caller, until
 from lifecycle.explicit_house import House, play
-from naiad.execution.ensemble import EnsembleModel
-from naiad.execution.ensemble_lane_run import LaneRun
-from naiad.execution.ensemble_run import EnsembleRun
+from naiad.execution.ensemble.fast_run import LaneRun
+from naiad.execution.ensemble.model import EnsembleModel
+from naiad.execution.ensemble.run import EnsembleRun
 from naiad.request import Outputs, RequestTerms
 from server.ensembles import step
 from server.models import tensor

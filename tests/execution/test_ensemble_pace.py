@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from execution.models import Caller
 from naiad.errors import NaiadError
-from naiad.execution.ensemble_pace import Pace
-from naiad.execution.ensemble_step import StepRequest
+from naiad.execution.ensemble.inflight_limit import Pace
+from naiad.execution.ensemble.step_request import StepRequest
 from naiad.request import Array, InferRequest, RequestTerms
-from naiad.scheduling.ensemble_graph import Step
-from naiad.scheduling.ensemble_progress import Frame, Task
+from naiad.scheduling.ensemble.graph import Step
+from naiad.scheduling.ensemble.progress import Frame, Task
 
 
 class Steps:

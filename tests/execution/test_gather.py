@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from execution.models import spec, tensor
 from naiad.errors import BackendError
-from naiad.execution.batch import Batch
-from naiad.execution.gather import check_results, gather, is_small
+from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.gather import check_results, gather, is_small
 from naiad.request import InferRequest, RequestTerms
 from naiad.tensor.dtypes import DATATYPES
 

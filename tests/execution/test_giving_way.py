@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from naiad.execution.giving_way import BY, GivingWay, can_give_way
+from naiad.execution.worker.cpu_priority import BY, GivingWay, can_give_way
 from server.running import start, until
 from server.versioned import ONNX, write_onnx
 

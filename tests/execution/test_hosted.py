@@ -17,13 +17,13 @@ from execution.hosted_models import CONFIG, WAYS, install, memory_of, parameter,
 from execution.models import run
 from execution.process_models import WAIT_S, Caller, children, open_files, process_of, submit, until
 from naiad.errors import BackendError, NaiadError, UnavailableError
-from naiad.execution.giving_way import can_give_way
-from naiad.execution.hosted import HostedInstance
-from naiad.execution.model import LoadedModel
-from naiad.lifecycle.loading import LoadSettings
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.cpu_priority import can_give_way
+from naiad.execution.worker.framework_instance import HostedInstance
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
-from naiad.lifecycle.states import ModelState
-from naiad.repository.discover import discover
+from naiad.lifecycle.state.states import ModelState
+from naiad.repository.local.discover import discover
 
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
 CRASH, FAIL, SLEEP, EXIT, ABORT, NO_MEMORY, LAST_WORD, NOT_UTF8 = 101, 102, 103, 104, 105, 106, 107, 108

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from execution.models import Caller, FunctionBackend, loaded, negate, run, spec
-from naiad.backends.base import Arrays, Instance
+from naiad.backend_api.backend import Arrays, Instance
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec
 from naiad.errors import BackendError, InternalError, ModelLoadError
-from naiad.execution.batch import Batch
-from naiad.execution.inline import InlineInstance
-from naiad.execution.model import LoadedModel
+from naiad.execution.batching.batch import Batch
+from naiad.execution.instances.inline import InlineInstance
+from naiad.execution.model.loaded_model import LoadedModel
 from naiad.request import RequestTerms
 
 POISON = 666.0

@@ -26,10 +26,10 @@ from execution.models import (
     tensor,
     until,
 )
-from naiad.backends.base import Arrays, Instance
+from naiad.backend_api.backend import Arrays, Instance
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec
 from naiad.errors import BackendError, CancelledError, InternalError, ModelLoadError, NaiadError, ServerStoppingError
-from naiad.execution.model import LoadedModel
+from naiad.execution.model.loaded_model import LoadedModel
 from naiad.request import RequestTerms
 
 MS = 1_000_000

@@ -9,7 +9,7 @@ from time import monotonic, monotonic_ns
 from execution.models import run
 from execution.process_models import Caller, process_of, serving, submit, until, write_model
 from naiad.errors import ExecutionTimeoutError, UnavailableError
-from naiad.execution.child_overtime import Overtime
+from naiad.execution.worker.watchdog import Overtime
 
 SLEEPS = """
 def execute(self, requests):

@@ -26,9 +26,9 @@ from execution.process_models import (
     until,
     write_model,
 )
-from naiad.child import segments
 from naiad.errors import NaiadError, UnavailableError
 from naiad.request import RequestTerms
+from naiad.worker.ipc import segments
 
 PLAIN_ECHO = textwrap.dedent(ECHO)
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 20000 }"
@@ -234,7 +234,7 @@ def test_large_frames_are_not_quadratic(tmp_path: Path) -> None:
     def execute(self, requests):
         def fail(size):
             raise OSError(28, "no")
-        from naiad_child import segments
+        from naiad_worker.ipc import segments
         segments.anonymous_file = fail
         y = pb_utils.Tensor("y", np.zeros((1, 25_000_000), np.float32))
         return [pb_utils.InferenceResponse([y])]

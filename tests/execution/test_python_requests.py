@@ -13,9 +13,9 @@ import pytest
 from execution.models import run
 from execution.process_models import Caller, serving, submit, until, write_model
 from naiad.errors import BackendError, CancelledError, NotFoundError, UnavailableError
-from naiad.execution.child_calls import CalledRequest, ChildCalls
-from naiad.execution.child_codec import BatchWriter, Piece
-from naiad.execution.process import ProcessInstance
+from naiad.execution.worker.bls import CalledRequest, ChildCalls
+from naiad.execution.worker.codec.writer import BatchWriter, Piece
+from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import RequestTerms
 
 BATCHING = "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 2000000 }"
@@ -31,7 +31,7 @@ NO_MEMORY = """
 def execute(self, requests):
     if not hasattr(self, "failed"):
         self.failed = True
-        module = sys.modules["naiad_child.outbound"]
+        module = sys.modules["naiad_worker.runtime.writer"]
         kept = module.{name}
         def fails(*_):
             module.{name} = kept
@@ -279,7 +279,7 @@ def test_a_response_to_a_call_that_cannot_be_written_is_an_error(tmp_path: Path)
 def test_a_model_that_does_not_read_its_answers_does_not_hold_up_the_loop(tmp_path: Path) -> None:
     methods = """
     def initialize(self, args):
-        from naiad_child import active, protocol
+        from naiad_worker.api import current as active; from naiad_worker.ipc import frames as protocol
         session = active.running()
         session.channel._reading.acquire()
         for number in range(50_000):
@@ -347,7 +347,7 @@ def test_nonsense_while_it_starts_is_an_error_and_no_process_is_left(
 ) -> None:
     methods = """
     def initialize(self, args):
-        from naiad_child import active
+        from naiad_worker.api import current as active
         active.running().out._connection.sendall(bytes([44, 0, 0, 0, 4, 0, 0, 0]) + bytes(8) + b"what")
         time.sleep(60)
     def execute(self, requests):

@@ -9,7 +9,7 @@ from time import monotonic_ns
 import pytest
 
 from execution.models import LOOPS, WAIT_S, Caller, loaded, negate, run, spec, until
-from naiad.backends.base import Arrays
+from naiad.backend_api.backend import Arrays
 from naiad.config.spec import BatchingSpec, QueuePolicySpec, QueueSpec
 from naiad.errors import QueueFullError, RequestTimeoutError
 from naiad.request import RequestTerms

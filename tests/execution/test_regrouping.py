@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from naiad.config.spec import InstanceGroupSpec
-from naiad.execution.regrouping import Place, regroup
+from naiad.execution.model.group_change import Place, regroup
 
 CPU = InstanceGroupSpec("m_0", "KIND_CPU", 2)
 

@@ -13,7 +13,7 @@ import pytest
 from execution.models import run
 from execution.process_models import ECHO, Caller, children, open_files, serving, submit, until, write_model
 from naiad.errors import ModelLoadError
-from naiad.execution.starting import LEAST_AT_ONCE, start_one_by_one, start_together
+from naiad.execution.model.startup import LEAST_AT_ONCE, start_one_by_one, start_together
 
 WAIT_S = 10.0
 FOUR = "instance_group { count: 4 kind: KIND_CPU }"

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from execution.models import CONTEXT, LOOPS, WAIT_S, loaded, run, spec
-from naiad.backends.base import Arrays
-from naiad.backends.decoupled import Asker, DecoupledBackend, DecoupledInstance, Step, Wait
+from naiad.backend_api.backend import Arrays
+from naiad.backend_api.decoupled import Asker, DecoupledBackend, DecoupledInstance, Step, Wait
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import BackendError, InvalidArgumentError, ModelLoadError, NaiadError
-from naiad.execution.model import LoadedModel
-from naiad.execution.stepped import MAX_STEPS
-from naiad.execution.warmup import Sample, Warmup
+from naiad.execution.instances.decoupled import MAX_STEPS
+from naiad.execution.instances.warmup import Sample, Warmup
+from naiad.execution.model.loaded_model import LoadedModel
 from naiad.request import InferRequest, RequestTerms
 
 Steps = Callable[[Arrays, Asker], Iterator[Step]]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from execution.models import WAIT_S, Execute, FunctionInstance, negate, spec
-from naiad.backends.base import Arrays, Instance
+from naiad.backend_api.backend import Arrays, Instance
 from naiad.errors import BackendError, BackendUnavailableError, ModelLoadError, NaiadError
-from naiad.execution.batch import Batch
-from naiad.execution.thread import InstanceThread
+from naiad.execution.batching.batch import Batch
+from naiad.execution.instances.thread import InstanceThread
 from naiad.request import InferRequest, RequestTerms
 
 

@@ -10,9 +10,9 @@ from contextlib import closing
 from weakref import ref
 
 from execution.models import run
-from naiad.child.protocol import DONE, FRAME, PONG
-from naiad.execution.child_channel import ChildChannel
-from naiad.execution.turn_end import turn_end_of
+from naiad.eventloop.end_of_turn import turn_end_of
+from naiad.execution.worker.channel import ChildChannel
+from naiad.worker.ipc.frames import DONE, FRAME, PONG
 
 Take = Callable[[int, int, bytearray], object]
 

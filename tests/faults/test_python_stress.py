@@ -25,9 +25,9 @@ from execution.models import run
 from execution.process_models import children, open_files, until
 from naiad.engine.engine import Engine
 from naiad.errors import BackendError, CancelledError, NaiadError, ServerStoppingError, UnavailableError
-from naiad.execution.model import LoadedModel
-from naiad.execution.process import ProcessInstance
-from naiad.lifecycle.loading import LoadSettings
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
 from naiad.request import InferRequest, Outputs, RequestTerms

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from naiad.frontends.grpc.call import Buffer, Owner
+from naiad.frontends.grpc.rpc.call import Buffer, Owner
 
 WAIT_S = 10.0
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from frontends.h2_frames import numbered
-from naiad.frontends.grpc.call import Body, Call, Methods, Receiver, Streaming, Unary
+from naiad.frontends.grpc.rpc.call import Body, Call, Methods, Receiver, Streaming, Unary
 from naiad.wire.grpc.status import STOPPING, Status
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from execution.models import WAIT_S, Caller, loaded, negate, run, spec, until
 from naiad.errors import CancelledError, QueueFullError, ServerStoppingError
-from naiad.execution.model import LoadedModel
-from naiad.frontends.in_regions import open_regions
-from naiad.frontends.late_inputs import QUICK_BYTES, Late, submit_when_read
-from naiad.regions.region import RegionPart, RegionRef
-from naiad.regions.registry import RegionRegistry
-from naiad.regions.terms import RegionInput, RegionTerms
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.frontends.inference.deferred_inputs import QUICK_BYTES, Late, submit_when_read
+from naiad.frontends.inference.shared_memory_io import open_regions
 from naiad.request import RequestTerms
-from naiad.scheduling.budget import RequestBudget
+from naiad.scheduling.admission import RequestBudget
+from naiad.shared_memory.region import RegionPart, RegionRef
+from naiad.shared_memory.registry import RegionRegistry
+from naiad.shared_memory.spec import RegionInput, RegionTerms
 from naiad.tensor.dtypes import BY_WIRE
 
 FP32 = BY_WIRE["FP32"]

@@ -25,8 +25,8 @@ from frontends.http_application import (
 )
 from frontends.played_model import PlayedModel
 from naiad.request import InferRequest, Outputs
+from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import DATATYPES, DataType
-from naiad.tensor.strings import encode_bytes
 
 BATCHED = "max_batch_size: 8 dynamic_batching { }"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import OptionError
-from naiad.frontends.renewal import Renewal
+from naiad.frontends.net.file_watcher import Renewal
 
 WAIT_S = 10.0
 

@@ -8,8 +8,8 @@ import pytest
 
 from frontends.http_application import Peer
 from frontends.http_peer import LOOPS, Client, Server, post, run, serving
-from naiad.frontends.http.exchange import Exchange
-from naiad.frontends.http.streamed import BEHIND_BYTES, MAX_WAITING_BYTES, StreamedAnswer
+from naiad.frontends.http.server.exchange import Exchange
+from naiad.frontends.http.server.streaming_response import BEHIND_BYTES, MAX_WAITING_BYTES, StreamedAnswer
 
 TYPE = "text/event-stream"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -12,9 +12,9 @@ from typing import Any
 from execution.models import Caller, until
 from frontends.http_application import identity_config, run, write_model
 from naiad.engine.engine import Engine
-from naiad.lifecycle.loading import LoadSettings
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import NO_LIMITS, ModelManager
-from naiad.lifecycle.memory import MemorySettings
+from naiad.lifecycle.memory.budget import MemorySettings
 from naiad.repository.catalog import Catalog
 from naiad.request import RequestTerms
 

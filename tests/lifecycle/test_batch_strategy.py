@@ -13,8 +13,8 @@ from naiad.config.freeze import freeze
 from naiad.config.messages import ModelConfig
 from naiad.config.normalize import normalize
 from naiad.errors import ModelLoadError
-from naiad.execution.batch_strategy import CustomBatching
-from naiad.lifecycle.batch_strategy import load_strategy
+from naiad.execution.model.custom_batching import CustomBatching
+from naiad.lifecycle.loading.custom_batching_file import load_strategy
 from naiad.request import InferRequest, RequestTerms
 
 CONFIG = """

@@ -27,11 +27,11 @@ from execution.models import Caller, until
 from frontends.http_application import identity_config
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
-from naiad.execution.process import ProcessInstance
-from naiad.lifecycle.loading import LoadSettings
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
-from naiad.repository.overrides import NO_OVERRIDES, Overrides
+from naiad.repository.local.overrides import NO_OVERRIDES, Overrides
 from naiad.request import RequestTerms
 
 NAMES = ("a", "b")

@@ -11,8 +11,8 @@ from execution.models import until
 from lifecycle.explicit_house import CONFIG, SLOW, House, answered, caller, play
 from naiad.cache.local import LocalCache
 from naiad.errors import QueueFullError
-from naiad.execution.ensemble import EnsembleModel
-from naiad.scheduling.budget import RequestBudget
+from naiad.execution.ensemble.model import EnsembleModel
+from naiad.scheduling.admission import RequestBudget
 from server.ensembles import step
 from server.models import tensor
 

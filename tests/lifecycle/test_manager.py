@@ -14,12 +14,12 @@ import pytest
 from execution.models import Caller, until
 from frontends.http_application import identity_config, load_repository, run, serving, write_look_up, write_model
 from lifecycle.explicit_house import House, play
+from naiad.backend_api.backend import Instance
 from naiad.backends import registry
-from naiad.backends.base import Instance
 from naiad.backends.builtin.identity import IdentityBackend
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import ModelLoadError
-from naiad.lifecycle.loading import LoadSettings
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.request import RequestTerms
 

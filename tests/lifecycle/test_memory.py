@@ -13,8 +13,8 @@ import pytest
 from execution.models import WAIT_S, run, until
 from lifecycle.explicit_house import CONFIG, House, answered, caller, house, parameter
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
-from naiad.lifecycle.demand import Demand, ModelNotLoadedError
-from naiad.lifecycle.memory import MemorySettings, entry_bytes
+from naiad.lifecycle.memory.budget import MemorySettings, entry_bytes
+from naiad.lifecycle.memory.load_on_demand import Demand, ModelNotLoadedError
 from naiad.repository.catalog import Catalog
 
 GB = 1 << 30

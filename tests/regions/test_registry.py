@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import NotFoundError
-from naiad.regions.region import RegionRef
-from naiad.regions.registry import MAX_KEPT, LookedUp, RegionRegistry
-from naiad.regions.terms import RegionTerms
+from naiad.shared_memory.region import RegionRef
+from naiad.shared_memory.registry import MAX_KEPT, LookedUp, RegionRegistry
+from naiad.shared_memory.spec import RegionTerms
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from naiad.errors import OptionError
 from naiad.options.remote_uri import RemoteUri, is_remote, redacted
-from naiad.repository.remote.cloud import Place, place_of
-from naiad.repository.remote.credentials import (
+from naiad.repository.remote.stores.cloud import Place, place_of
+from naiad.repository.remote.stores.credentials import (
     AzureCredentials,
     S3Credentials,
     azure_credentials,

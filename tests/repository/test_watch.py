@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from naiad.config.source import ModelSource
-from naiad.repository import contents, fingerprint
 from naiad.repository.catalog import Catalog
-from naiad.repository.contents import Contents, look_at, unchanged_versions
-from naiad.repository.watch import RESTS, Findings, Outcome, Watch
+from naiad.repository.changes import contents, fingerprint
+from naiad.repository.changes.contents import Contents, look_at, unchanged_versions
+from naiad.repository.changes.watch import RESTS, Findings, Outcome, Watch
 
 
 def model(repository: Path, name: str, text: str = "a", versions: tuple[int, ...] = (1,)) -> Path:

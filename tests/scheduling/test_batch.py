@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from naiad.config.spec import BatchingSpec
 from naiad.request import InferRequest
-from naiad.scheduling.batch import DynamicBatcher, SingleBatcher
+from naiad.scheduling.batcher.dynamic import DynamicBatcher, SingleBatcher
 from scheduling.requests import request
 
 US = 1000

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from naiad.config.ensemble import EnsembleSpec, StepSpec
 from naiad.config.spec import ModelSpec, TensorSpec
-from naiad.scheduling.ensemble_graph import EnsembleError, Graph, build
-from naiad.scheduling.ensemble_plan import Plan
-from naiad.scheduling.ensemble_progress import MISSING, NOT_GIVEN, SKIPPED, Progress, Task
+from naiad.scheduling.ensemble.graph import EnsembleError, Graph, build
+from naiad.scheduling.ensemble.plan import Plan
+from naiad.scheduling.ensemble.progress import MISSING, NOT_GIVEN, SKIPPED, Progress, Task
 from naiad.tensor.dtypes import BY_WIRE
 
 

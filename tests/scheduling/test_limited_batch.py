@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from naiad.config.assembly import PadSpec
 from naiad.config.spec import BatchingSpec
 from naiad.request import InferRequest, RequestTerms
-from naiad.scheduling.batch import DynamicBatcher
-from naiad.scheduling.limited_batch import ByteLimit, LimitedBatcher
+from naiad.scheduling.batcher.dynamic import DynamicBatcher
+from naiad.scheduling.batcher.limited import ByteLimit, LimitedBatcher
 
 MS = 1_000_000
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from naiad.config.spec import BatchingSpec, QueuePolicySpec, QueueSpec
 from naiad.errors import QueueFullError
 from naiad.request import InferRequest, RequestTerms
-from naiad.scheduling.batch import DynamicBatcher, SingleBatcher
-from naiad.scheduling.policy_queue import NEVER, PolicyQueue
+from naiad.scheduling.batcher.dynamic import DynamicBatcher, SingleBatcher
+from naiad.scheduling.queue.policy import NEVER, PolicyQueue
 
 US = 1000
 REJECT = QueuePolicySpec(timeout_ns=100 * US)

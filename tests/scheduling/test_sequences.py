@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from naiad.config.spec import SequenceSpec
 from naiad.errors import InvalidArgumentError
 from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, RequestTerms
-from naiad.scheduling import sequences as sequences_of_a_model
-from naiad.scheduling.sequence_batch import Row, SequenceBatcher, make_sequence_batcher
-from naiad.scheduling.sequences import NEVER
+from naiad.scheduling.sequence import slots as sequences_of_a_model
+from naiad.scheduling.sequence.slots import NEVER
+from naiad.scheduling.sequence.strategies import Row, SequenceBatcher, make_sequence_batcher
 
 US = 1000
 IDLE_US = 1000

@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from naiad.clock import ManualClock
 from naiad.errors import AlreadyExistsError, InvalidArgumentError, NaiadError, UnsupportedError
-from naiad.telemetry import metrics as page_of_metrics
-from naiad.telemetry.custom_metrics import (
+from naiad.telemetry.metrics import page as page_of_metrics
+from naiad.telemetry.metrics.custom import (
     MAX_BUCKETS,
     MAX_DESCRIPTION,
     MAX_LABELS,
@@ -22,10 +22,10 @@ from naiad.telemetry.custom_metrics import (
     Metric,
     MetricKind,
 )
-from naiad.telemetry.exposition import number_text
-from naiad.telemetry.host import MachineFigures
-from naiad.telemetry.metrics import ModelSeries
-from naiad.telemetry.statistics import ModelStatistics
+from naiad.telemetry.metrics.exposition import number_text
+from naiad.telemetry.metrics.host import MachineFigures
+from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.metrics.page import ModelSeries
 
 COUNTER, GAUGE, HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 

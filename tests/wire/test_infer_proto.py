@@ -14,13 +14,13 @@ from hypothesis.extra import numpy as hnp
 
 from naiad.config.messages import message_class
 from naiad.errors import InvalidArgumentError
-from naiad.regions.region import RegionRef
-from naiad.regions.terms import RegionTerms
 from naiad.request import NO_PARAMETERS, Outputs
+from naiad.shared_memory.region import RegionRef
+from naiad.shared_memory.spec import RegionTerms
+from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
-from naiad.tensor.strings import encode_bytes
-from naiad.wire.infer_plan import MAX_HEADS
-from naiad.wire.infer_proto import MAX_SCANNED_FIELDS, AnswerHead, ProtoPlan, raw_offsets, scan
+from naiad.wire.v2.plan import MAX_HEADS
+from naiad.wire.v2.proto import MAX_SCANNED_FIELDS, AnswerHead, ProtoPlan, raw_offsets, scan
 from wire.infer_requests import requests, spoil
 
 Request = message_class("ModelInferRequest")

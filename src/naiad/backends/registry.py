@@ -15,7 +15,7 @@ from naiad.errors import BackendUnavailableError, first_line
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from naiad.backends.base import Backend, BackendContext
+    from naiad.backend_api.backend import Backend, BackendContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ BACKENDS = {
     "identity": Entry("naiad.backends.builtin.identity:IdentityBackend"),
     "implicit_state": Entry("naiad.backends.builtin.implicit_state:ImplicitStateBackend"),
     "iterative_sequence": Entry("naiad.backends.builtin.iterative:IterativeSequenceBackend"),
-    "onnxruntime": Entry("naiad.backends.onnxruntime:OnnxRuntimeBackend", "onnxruntime", "onnx"),
+    "onnxruntime": Entry("naiad.backends.onnx.backend:OnnxRuntimeBackend", "onnxruntime", "onnx"),
     PYTHON: Entry("naiad.backends.python.backend:PythonBackend"),
     "repeat": Entry("naiad.backends.builtin.repeat:RepeatBackend", stays=True),
     "square": Entry("naiad.backends.builtin.square:SquareBackend", stays=True),
-    "pytorch": Entry("naiad.backends.pytorch:PyTorchBackend", "torch", "torch"),
+    "pytorch": Entry("naiad.backends.torch.backend:PyTorchBackend", "torch", "torch"),
     "sequence": Entry("naiad.backends.builtin.sequence:SequenceBackend"),
 }
 

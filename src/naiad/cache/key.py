@@ -12,8 +12,8 @@ from typing import Final
 
 from naiad.config.spec import ModelSpec
 from naiad.request import OBJECT_BYTES, Array, InferRequest, RequestTerms, memory_of
-from naiad.tensor.packed_strings import serialised
-from naiad.tensor.strings import Raw
+from naiad.tensor.bytes_codec import Raw
+from naiad.tensor.packed_bytes import serialised
 
 MOST_INPUT_BYTES: Final = 1 << 20
 """Requests with larger inputs are not looked up: to read them takes the event loop as long as many small requests.

@@ -17,9 +17,9 @@ import orjson
 from naiad.config.spec import ModelSpec
 from naiad.errors import InvalidArgumentError
 from naiad.request import NO_PARAMETERS, Array, Outputs, RequestTerms
+from naiad.tensor.bytes_codec import Raw, decode_bytes
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, BYTES, DataType
-from naiad.tensor.packed_strings import PackedStrings, as_strings, serialised, stays_packed
-from naiad.tensor.strings import Raw, decode_bytes
+from naiad.tensor.packed_bytes import PackedStrings, as_strings, serialised, stays_packed
 
 FORM: Final = b"naiad\0\0\1"
 MAX_VALUE: Final = 16 << 20

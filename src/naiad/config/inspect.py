@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from google.protobuf import text_encoding
 from google.protobuf.descriptor import FieldDescriptor
 
-from naiad.config.entries import Entry, Form
 from naiad.config.messages import is_repeated
-from naiad.config.suggest import did_you_mean, nearest
+from naiad.config.parsing.entries import Entry, Form
+from naiad.config.parsing.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, StoreError, UnavailableError
-from naiad.lifecycle.asking import Asker, Done
-from naiad.lifecycle.brought import BroughtContent
-from naiad.lifecycle.candidate import Candidate
-from naiad.lifecycle.demand import Demand
-from naiad.lifecycle.ensembles import Ensembles, MissingMemberError
-from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry, note
-from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
-from naiad.lifecycle.in_place import InPlace, only_groups_differ
-from naiad.lifecycle.kept_versions import kept_versions
-from naiad.lifecycle.keys import Keys
-from naiad.lifecycle.loading import LoadSettings
-from naiad.lifecycle.memory import MemorySettings, ModelMemory, TooLargeError
-from naiad.lifecycle.names import Names
-from naiad.lifecycle.namespaces import NamespacedEntries, ambiguous
-from naiad.lifecycle.operations import Operation, Operations
-from naiad.lifecycle.retiring import Retirements
-from naiad.lifecycle.states import ModelState
-from naiad.lifecycle.staying import Staying
-from naiad.lifecycle.strays import Strays
-from naiad.lifecycle.threads import LoadPermits, in_thread
-from naiad.lifecycle.version_loads import VersionLoads
-from naiad.lifecycle.versions import Versions
+from naiad.lifecycle.ensembles.dependencies import Ensembles, MissingMemberError
+from naiad.lifecycle.loading.candidate import Candidate
+from naiad.lifecycle.loading.instance_group_update import InPlace, only_groups_differ
+from naiad.lifecycle.loading.load_version import LoadSettings
+from naiad.lifecycle.loading.unchanged_versions import kept_versions
+from naiad.lifecycle.loading.version_loader import VersionLoads
+from naiad.lifecycle.loading.version_swap import Versions
+from naiad.lifecycle.memory.budget import MemorySettings, ModelMemory, TooLargeError
+from naiad.lifecycle.memory.load_on_demand import Demand
+from naiad.lifecycle.memory.pinning import Staying
+from naiad.lifecycle.naming.keys import Keys
+from naiad.lifecycle.naming.namespaces import NamespacedEntries, ambiguous
+from naiad.lifecycle.naming.repository_names import Names
+from naiad.lifecycle.state.draining import Retirements
+from naiad.lifecycle.state.load_errors import as_load_error, load_failed, located, not_found, not_reloaded
+from naiad.lifecycle.state.load_threads import LoadPermits, in_thread
+from naiad.lifecycle.state.model_requests import Asker, Done
+from naiad.lifecycle.state.model_table import UNLOADED, ModelEntry, VersionEntry, note
+from naiad.lifecycle.state.operations import Operation, Operations
+from naiad.lifecycle.state.states import ModelState
+from naiad.lifecycle.state.unknown_names import Strays
+from naiad.lifecycle.state.upload_quota import BroughtContent
 from naiad.repository.catalog import Catalog
-from naiad.repository.fingerprint import Fingerprint
-from naiad.repository.overrides import NO_OVERRIDES, Overrides
-from naiad.repository.stillness import wait_until_still
-from naiad.telemetry.custom_metrics import CustomMetrics
+from naiad.repository.changes.fingerprint import Fingerprint
+from naiad.repository.changes.settle import wait_until_still
+from naiad.repository.local.overrides import NO_OVERRIDES, Overrides
+from naiad.telemetry.metrics.custom import CustomMetrics
 
 if TYPE_CHECKING:
     from naiad.repository.remote.repository import RemoteModel

@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from naiad.errors import ModelLoadError, NaiadError, ServerStoppingError, StoreError, UnavailableError
-from naiad.lifecycle.threads import in_thread
-from naiad.repository.watch import Findings, Outcome, Watch
+from naiad.lifecycle.state.load_threads import in_thread
+from naiad.repository.changes.watch import Findings, Outcome, Watch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from naiad.config.source import ModelSource
-    from naiad.lifecycle.names import Names
+    from naiad.lifecycle.naming.repository_names import Names
     from naiad.options.remote_uri import RemoteUri
     from naiad.repository.remote.repository import RemoteModel
 

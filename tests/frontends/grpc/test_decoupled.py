@@ -13,8 +13,8 @@ from frontends.grpc.test_stream import Caller, failed
 from frontends.grpc_infer import Request, Response, Services, Streamed, floats, play
 from frontends.played_model import PlayedModel
 from naiad.errors import BackendError, CancelledError, ServerStoppingError
-from naiad.frontends.grpc import backlog
-from naiad.frontends.grpc.stream import MAX_DECOUPLED, StreamService
+from naiad.frontends.grpc.v2 import response_backlog as backlog
+from naiad.frontends.grpc.v2.stream import MAX_DECOUPLED, StreamService
 from naiad.request import Outputs
 
 FINAL = "triton_final_response"

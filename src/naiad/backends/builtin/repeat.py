@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from naiad.backend_api.decoupled import DecoupledBackend, DecoupledInstance, Wait
 from naiad.backends.builtin.signature_check import Expected, check_signature
-from naiad.backends.decoupled import DecoupledBackend, DecoupledInstance, Wait
-from naiad.backends.signature import shape_text
+from naiad.backends.shared.signature import shape_text
 from naiad.errors import InvalidArgumentError, ModelLoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from naiad.backends.base import Arrays
-    from naiad.backends.decoupled import Asker, Step
+    from naiad.backend_api.backend import Arrays
+    from naiad.backend_api.decoupled import Asker, Step
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
 
 _INPUTS = (Expected("IN", "INT32", None), Expected("DELAY", "UINT32", None), Expected("WAIT", "UINT32", (1,)))

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from naiad.backend_api.decoupled import DecoupledBackend, DecoupledInstance, Wait
 from naiad.backends.builtin.signature_check import Expected, check_signature
-from naiad.backends.decoupled import DecoupledBackend, DecoupledInstance, Wait
-from naiad.backends.parameters import ParameterReader
+from naiad.backends.shared.parameters import ParameterReader
 from naiad.errors import CancelledError, InvalidArgumentError, UnknownError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from naiad.backends.base import Arrays
-    from naiad.backends.decoupled import Asker, Step
+    from naiad.backend_api.backend import Arrays
+    from naiad.backend_api.decoupled import Asker, Step
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
 
 _NS_PER_S = 1_000_000_000

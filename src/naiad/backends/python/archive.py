@@ -18,7 +18,7 @@ from pathlib import Path
 
 from naiad.backends.python.commands import run_command
 from naiad.errors import ModelLoadError
-from naiad.held_folder import HeldFolder, abandoned_folders
+from naiad.folder_lease import HeldFolder, abandoned_folders
 
 logger = logging.getLogger("naiad")
 

@@ -1,6 +1,6 @@
 """The backend ``python``: ``model.py`` files, each instance in a process of its own.
 
-Source: the reference's Python backend. What runs in the process is in ``naiad.child``.
+Source: the reference's Python backend. What runs in the process is in ``naiad.worker``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from google.protobuf.json_format import ParseDict, ParseError
 
-from naiad.backends.base import Backend, BackendContext, ChildSpec, Instance
-from naiad.backends.limits import ChildLimits, read_limits
+from naiad.backend_api.backend import Backend, BackendContext, ChildSpec, Instance
 from naiad.backends.python.environment import Environment, resolve
 from naiad.backends.python.source import Source, own_source, shared_source
-from naiad.child.protocol import CONFIG, VERSION
+from naiad.backends.shared.worker_limits import ChildLimits, read_limits
 from naiad.config.export import config_json
 from naiad.errors import InternalError, ModelLoadError
-from naiad.execution.child_process import ChildProcess
+from naiad.execution.worker.process import ChildProcess
+from naiad.worker.ipc.frames import CONFIG, VERSION
 
 if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
@@ -39,9 +39,9 @@ class PythonBackend(Backend):
     """One version of a Python model.
 
     ``--backend-config=python,...``: ``stub-timeout-seconds`` is how long an instance may give no sign of life (30 by
-    default), and how long it may take to start (an hour by default: ``initialize`` may load much). ``limits.py`` has
-    those about a batch's time and a process's memory. The settings about the size of shared memory are taken, and have
-    no effect: it is as large as the tensors are.
+    default), and how long it may take to start (an hour by default: ``initialize`` may load much).
+    ``worker_limits.py`` has those about a batch's time and a process's memory. The settings about the size of shared
+    memory are taken, and have no effect: it is as large as the tensors are.
 
     Args:
         backend_py: the file of the Python-based backend that runs the model, None for a model with code of its own.

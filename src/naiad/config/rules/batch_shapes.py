@@ -18,8 +18,8 @@ from naiad.config.batch_shapes import (
 from naiad.config.complete import is_ensemble
 from naiad.config.messages import enum_name
 from naiad.config.pad_terms import KEEP, PREFIX, PadTermsError, read_pad, read_unpad
+from naiad.config.parsing.suggest import did_you_mean
 from naiad.config.problems import Violation
-from naiad.config.suggest import did_you_mean
 from naiad.tensor.dtypes import BY_CONFIG
 
 

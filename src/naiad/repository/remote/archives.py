@@ -11,13 +11,13 @@ from typing import Final
 
 from naiad.errors import StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
-from naiad.repository.layout import is_model_directory
-from naiad.repository.remote.mirror import Mirror
+from naiad.repository.local.layout import is_model_directory
+from naiad.repository.remote.mirror.mirror import Mirror
+from naiad.repository.remote.mirror.views import View
 from naiad.repository.remote.repository import RemoteModel, listed
-from naiad.repository.remote.store import Entry, digest
+from naiad.repository.remote.stores.store import Entry, digest
+from naiad.repository.remote.stores.web import UNKNOWN, WebFile
 from naiad.repository.remote.unpacking import unpack
-from naiad.repository.remote.views import View
-from naiad.repository.remote.web import UNKNOWN, WebFile
 
 logger = logging.getLogger("naiad")
 

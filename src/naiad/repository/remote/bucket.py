@@ -10,10 +10,10 @@ from typing import Final
 from naiad.config.read import ConfigFormat
 from naiad.errors import StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
-from naiad.repository.remote.mirror import Mirror, leaves
+from naiad.repository.remote.mirror.mirror import Mirror, leaves
+from naiad.repository.remote.mirror.views import View
 from naiad.repository.remote.repository import RemoteModel, listed
-from naiad.repository.remote.store import Entry, Level, ObjectChangedError, Store, digest
-from naiad.repository.remote.views import View
+from naiad.repository.remote.stores.store import Entry, Level, ObjectChangedError, Store, digest
 
 logger = logging.getLogger("naiad")
 

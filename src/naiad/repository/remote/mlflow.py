@@ -18,11 +18,19 @@ import yaml
 
 from naiad.errors import OptionError, StoreError, StoreUnreachableError
 from naiad.options.remote_uri import CLOUD, RemoteUri
-from naiad.repository.remote.mirror import Mirror
+from naiad.repository.remote.mirror.mirror import Mirror
+from naiad.repository.remote.mirror.views import View
 from naiad.repository.remote.repository import RemoteModel
-from naiad.repository.remote.store import MAX_ENTRIES, Entry, Level, ObjectChangedError, Store, checked_path, digest
-from naiad.repository.remote.views import View
-from naiad.repository.remote.web import UNKNOWN, Web, basic
+from naiad.repository.remote.stores.store import (
+    MAX_ENTRIES,
+    Entry,
+    Level,
+    ObjectChangedError,
+    Store,
+    checked_path,
+    digest,
+)
+from naiad.repository.remote.stores.web import UNKNOWN, Web, basic
 
 logger = logging.getLogger("naiad")
 
@@ -167,7 +175,7 @@ class MlflowRepository:
             return ArtifactStore(self._base, found["path"].strip("/"), self._web)
         scheme = artifact.uri.partition(":")[0]
         if scheme in CLOUD:
-            from naiad.repository.remote.cloud import open_cloud, place_of
+            from naiad.repository.remote.stores.cloud import open_cloud, place_of
 
             place = RemoteUri(artifact.uri)
             return open_cloud(place, place_of(place))

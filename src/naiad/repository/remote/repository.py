@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from naiad.options.remote_uri import RemoteUri
-from naiad.repository.remote.store import Entry
-from naiad.repository.remote.views import View
+from naiad.repository.remote.mirror.views import View
+from naiad.repository.remote.stores.store import Entry
 
 Listed = Mapping[str, tuple[int, str]]
 """Of each file of a model its size and its version, by its path."""
