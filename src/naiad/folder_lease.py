@@ -15,7 +15,7 @@ from typing import Final
 _LOCK: Final = ".in-use"
 
 
-class HeldFolder:
+class FolderLease:
     """A new folder with a locked file in it, held for as long as this process lives or until it is let go.
 
     Args:

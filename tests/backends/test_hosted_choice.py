@@ -12,7 +12,7 @@ from backends.contract import config, context
 from naiad.backend_api.backend import Backend
 from naiad.backends import placement as choice
 from naiad.backends.builtin.identity import IdentityBackend
-from naiad.backends.out_of_process.backend import HostedBackend
+from naiad.backends.out_of_process.backend import OutOfProcessBackend
 from naiad.backends.python.backend import PythonBackend
 from naiad.errors import BackendUnavailableError, ModelLoadError
 from naiad.execution.worker.shared_process import SharedProcesses
@@ -28,7 +28,7 @@ def parameter(value: str) -> str:
 
 
 def execution(backend: Backend) -> Any:
-    assert isinstance(backend, HostedBackend)
+    assert isinstance(backend, OutOfProcessBackend)
     return backend._execution
 
 

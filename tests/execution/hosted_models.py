@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from naiad.backends.registry import BACKENDS, Entry
+from naiad.backends.registry import BACKENDS, BackendEntry
 
 NAME = "rowdy"
 WAYS = ("process", "shared")
@@ -81,11 +81,11 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "rowdy.py").write_text(SOURCE)
     (folder / "sitecustomize.py").write_text(
-        f'from naiad.backends.registry import BACKENDS, Entry\nBACKENDS["{NAME}"] = Entry("rowdy:Rowdy")\n'
+        f'from naiad.backends.registry import BACKENDS, BackendEntry\nBACKENDS["{NAME}"] = BackendEntry("rowdy:Rowdy")\n'
     )
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setitem(BACKENDS, NAME, Entry("rowdy:Rowdy"))
+    monkeypatch.setitem(BACKENDS, NAME, BackendEntry("rowdy:Rowdy"))
 
 
 def parameter(key: str, value: object) -> str:

@@ -21,7 +21,7 @@ from naiad.errors import BackendError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.ragged import MAKERS, as_one, assemble, assembled_bytes, mask, padded, take_apart
 from naiad.execution.instances.runner import run_batch
-from naiad.request import Array, InferRequest, RequestTerms
+from naiad.request import Array, InferRequest, RequestOptions
 from naiad.tensor.dtypes import BY_WIRE
 
 FP32, INT32, INT64 = BY_WIRE["FP32"], BY_WIRE["INT32"], BY_WIRE["INT64"]
@@ -29,7 +29,7 @@ FP32, INT32, INT64 = BY_WIRE["FP32"], BY_WIRE["INT32"], BY_WIRE["INT64"]
 
 def request(outputs: Sequence[str] = ("y",), **inputs: Any) -> InferRequest:
     arrays = {name: np.asarray(value, np.float32) for name, value in inputs.items()}
-    return InferRequest(RequestTerms(tuple(outputs), len(next(iter(arrays.values())))), arrays)
+    return InferRequest(RequestOptions(tuple(outputs), len(next(iter(arrays.values())))), arrays)
 
 
 def model(found: BatchAssembly, dims: Sequence[int] = (-1,), out: Sequence[int] = (-1,)) -> ModelSpec:

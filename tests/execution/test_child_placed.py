@@ -13,11 +13,11 @@ import orjson
 import pytest
 
 from execution.models import spec, tensor
-from naiad.execution.worker.codec.uniform_shm import PlacedForm
+from naiad.execution.worker.codec.uniform_shm import UniformShmSchema
 from naiad.execution.worker.codec.writer import BatchWriter, Piece, ResponseReader
-from naiad.request import InferRequest, Outputs, RequestTerms
+from naiad.request import InferRequest, Outputs, RequestOptions
 from naiad.shared_memory.region import RegionPart, RegionRef, SystemRegion
-from naiad.shared_memory.spec import RegionTerms
+from naiad.shared_memory.spec import RegionOptions
 from naiad.shared_memory.tensor_ref import PlacedOutput, RegionTensor, RegionUse, as_array
 from naiad.worker.ipc.frames import (
     ALIGNMENT,
@@ -34,8 +34,8 @@ from naiad.worker.ipc.frames import (
     RESPONSE_HEAD,
 )
 
-PLACES = RegionTerms((), (("y", RegionRef("r", 0, 4)),))
-TERMS = RequestTerms(("y",), 1, ("regions", 1), regions=PLACES)
+PLACES = RegionOptions((), (("y", RegionRef("r", 0, 4)),))
+TERMS = RequestOptions(("y",), 1, ("regions", 1), regions=PLACES)
 FP32 = np.dtype(np.float32)
 
 
@@ -106,7 +106,7 @@ def test_a_batch_is_written_as_the_protocol_says(region: SystemRegion, ids: list
     before, frame = written(writer, requests)
     assert [FRAME.unpack_from(data)[0] for data in before] == [FORM, REGION]
     assert orjson.loads(before[0][FRAME.size :])["placed"] == ["y"]
-    assert isinstance(writer._alike[TERMS], PlacedForm)
+    assert isinstance(writer._alike[TERMS], UniformShmSchema)
     # The region begins at 64 in its file.
     expected = [
         Read(8 + n, 1, request_id, [(1, IN_REGION, 64 + 4 * n, 4), (1, IN_REGION, 1088 + 4 * n, 4)])

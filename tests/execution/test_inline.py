@@ -16,7 +16,7 @@ from naiad.errors import BackendError, InternalError, ModelLoadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.inline import InlineInstance
 from naiad.execution.model.loaded_model import LoadedModel
-from naiad.request import RequestTerms
+from naiad.request import RequestOptions
 
 POISON = 666.0
 
@@ -72,7 +72,7 @@ def test_large_requests_are_not_put_together() -> None:
 
     async def test() -> None:
         with loaded(spec(batching=BatchingSpec((8,))), inline(notes)) as model:
-            callers = [Caller(i, terms=RequestTerms(("y",), 1, "wide")) for i in range(3)]
+            callers = [Caller(i, options=RequestOptions(("y",), 1, "wide")) for i in range(3)]
             for i, caller in enumerate(callers):
                 caller.inputs = {"x": np.full((1, 30_000), i, np.float32)}
                 model.submit(caller)

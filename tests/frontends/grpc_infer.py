@@ -11,7 +11,7 @@ import numpy as np
 from frontends.grpc_calls import RecordedCall
 from frontends.http_application import House, identity_config, run, serving, write_look_up, write_model
 from naiad.config.messages import message_class
-from naiad.frontends.grpc.v2.infer import InferHandler
+from naiad.frontends.grpc.v2.infer import GrpcInferHandler
 from naiad.frontends.grpc.v2.infer_reader import RequestDecoder
 from naiad.frontends.grpc.v2.stream import StreamService
 from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
@@ -82,7 +82,7 @@ class Services:
 
     def __init__(self, house: House) -> None:
         self.house = house
-        self.infer = InferHandler(RequestDecoder(house.engine, serves_decoupled=False))
+        self.infer = GrpcInferHandler(RequestDecoder(house.engine, serves_decoupled=False))
         self.streams = StreamService(house.engine)
 
     def ask(self, message: Any) -> RecordedCall:

@@ -15,7 +15,7 @@ from lifecycle.explicit_house import AS_JSON, CONFIG, House, answered, caller, p
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
 from naiad.lifecycle.manager import MAX_UNLOADING
 from naiad.lifecycle.memory.budget import MemorySettings
-from naiad.lifecycle.naming.repository_names import Names
+from naiad.lifecycle.naming.repository_names import RepositoryNames
 from naiad.lifecycle.state import unknown_names as strays
 from naiad.lifecycle.state import upload_quota as brought
 from naiad.lifecycle.state.model_table import MAX_GONE
@@ -108,7 +108,7 @@ def test_any_number_of_listings_takes_one_thread(tmp_path: Path) -> None:
 
     async def test() -> None:
         (tmp_path / "early").mkdir()
-        names, told = Names(Slow((tmp_path,))), list[NaiadError | None]()
+        names, told = RepositoryNames(Slow((tmp_path,))), list[NaiadError | None]()
         names.refresh(told.append)
         await until(reading.is_set)
         for _ in range(500):

@@ -90,7 +90,7 @@ def test_what_a_sequence_of_requests_gets_is_never_kept(tmp_path: Path) -> None:
         model = await loaded(found, "id", CONFIG, ensemble("id", more=CACHED))
         for identity in (0, 0, 7, 7, "a", "a"):
             one = caller(5)
-            one.terms.correlation_id = identity
+            one.options.correlation_id = identity
             model.submit(one)
             await until(lambda asked=one: bool(asked.answers))
             assert np.array_equal(one.answers[0][0]["OUTPUT0"], [[5]])

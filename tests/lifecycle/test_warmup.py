@@ -516,12 +516,12 @@ def test_a_process_that_only_ever_warms_up_is_given_up_in_time(tmp_path: Path) -
                 engine.find("m", None).submit(caller)
                 with pytest.raises(NaiadError, match="killed by SIGKILL"):
                     await caller.outputs()
-                pauses.append(instance_of(engine)._revival.back_off._next_s)
+                pauses.append(instance_of(engine)._supervisor.back_off._next_s)
             assert pauses == [0.2, 0.4, 0.8]
             caller = Caller([1.0])
             engine.find("m", None).submit(caller)
             with pytest.raises(NaiadError, match="killed by SIGKILL"):
                 await caller.outputs()
-            assert instance_of(engine)._revival.back_off._next_s > 0.8, "its warm-up is no work"
+            assert instance_of(engine)._supervisor.back_off._next_s > 0.8, "its warm-up is no work"
 
     run(test())

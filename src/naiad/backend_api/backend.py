@@ -38,7 +38,7 @@ class BackendContext:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildSpec:
+class WorkerSpec:
     """What a child is started with.
 
     Attributes:
@@ -152,7 +152,7 @@ class Backend(ABC):
         """
         self.config = config
 
-    def child(self, group: InstanceGroupSpec, index: int) -> ChildSpec | None:
+    def child(self, group: InstanceGroupSpec, index: int) -> WorkerSpec | None:
         """How the process of an instance is started, for a backend whose instances run in processes of their own."""
         return None
 

@@ -17,7 +17,7 @@ from naiad.errors import InternalError, NaiadError
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Delay:
     """Nothing happens for so many seconds.
 
     ``writes``: the outputs of the next response are being made from here on, which statistics tell apart.
@@ -29,12 +29,12 @@ class Wait:
     can_be_cut: bool = True
 
 
-Step = Arrays | NaiadError | Wait | None
+Step = Arrays | NaiadError | Delay | None
 """A response (arrays by output name), an error in its place, a wait, or None: a response that is empty, which is
 counted and not sent."""
 
 
-class Asker(Protocol):
+class Requester(Protocol):
     """Who asked, as an instance sees it."""
 
     @property
@@ -46,7 +46,7 @@ class DecoupledInstance(ABC):
     """One executable copy of a model. It is used on the event loop: a step takes microseconds and never blocks."""
 
     @abstractmethod
-    def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Asker) -> Iterator[Step]:
+    def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Requester) -> Iterator[Step]:
         """What is done for one request, asked for step by step. The end of the steps is the end of its responses.
 
         Args:

@@ -64,9 +64,9 @@ def create(backend: str, context: BackendContext, config: Any, shared: SharedPro
     if chosen.way == THREAD:
         return registry.create(backend, context)
     # Imported here: a server whose models all run in threads does not pay for it.
-    from naiad.backends.out_of_process.backend import HostedBackend
+    from naiad.backends.out_of_process.backend import OutOfProcessBackend
 
-    return HostedBackend(backend, context, chosen, shared)
+    return OutOfProcessBackend(backend, context, chosen, shared)
 
 
 def execution_of(context: BackendContext, given: dict[str, str]) -> Execution:

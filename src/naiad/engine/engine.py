@@ -53,7 +53,7 @@ EXTENSIONS = (
 _MAX_VERSION = 2**63 - 1
 
 
-class Follower(Protocol):
+class ModelObserver(Protocol):
     """Who remembers something of loaded models."""
 
     def forget(self, model: ServingModel) -> None:
@@ -96,7 +96,7 @@ class Engine:
         self._entries = manager.entries
         self._server_id = server_id
         self._strict_readiness = strict_readiness
-        self._followers: WeakSet[Follower] = WeakSet()
+        self._followers: WeakSet[ModelObserver] = WeakSet()
         self.exiting = False
         self.failure = ""
         self.budget = manager.budget
@@ -110,7 +110,7 @@ class Engine:
         self._tracing = tracing or Tracing()
         self._tracing.when_changed = self._trace_all
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: ModelObserver) -> None:
         """Tell ``follower`` of each model that is unloaded from now on, for as long as somebody else holds it."""
         self._followers.add(follower)
 

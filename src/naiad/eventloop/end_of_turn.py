@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 Callback = Callable[[], object]
 
 
-class TurnEnd:
+class EndOfTurnQueue:
     """Takes calls that are due behind what is being taken in. Used on one event loop only."""
 
     __slots__ = ("_due",)
@@ -53,9 +53,9 @@ class TurnEnd:
                 loop.call_exception_handler({"message": f"Exception in callback {callback}", "exception": error})
 
 
-_ENDS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, TurnEnd]] = WeakKeyDictionary()
+_ENDS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, EndOfTurnQueue]] = WeakKeyDictionary()
 
 
-def turn_end_of(loop: asyncio.AbstractEventLoop) -> TurnEnd:
+def end_of_turn_queue(loop: asyncio.AbstractEventLoop) -> EndOfTurnQueue:
     """The one of a loop; may be called in any thread."""
-    return _ENDS.setdefault(loop, TurnEnd())
+    return _ENDS.setdefault(loop, EndOfTurnQueue())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from naiad.frontends.access.keys import KeyRing
     from naiad.frontends.grpc.grpcio.transport import GrpcioTransport
-    from naiad.frontends.net.file_watcher import Apply, Renewal
+    from naiad.frontends.net.file_watcher import Apply, FileReloader
     from naiad.frontends.net.listener import Listener
     from naiad.options import ServerOptions
 
@@ -34,7 +34,7 @@ def renewed_paths(options: ServerOptions) -> tuple[str, ...]:
 
 
 def renew_keys(
-    renewal: Renewal, options: ServerOptions, ring: KeyRing | None, listeners: Sequence[RemembersHeads]
+    renewal: FileReloader, options: ServerOptions, ring: KeyRing | None, listeners: Sequence[RemembersHeads]
 ) -> None:
     """Have ``ring`` know the keys that stand in the file, whatever it said before."""
     if ring is None or not options.api_key_file:
@@ -53,13 +53,13 @@ def renew_keys(
     renewal.add("the API keys", (options.api_key_file,), read)
 
 
-def renew_http_tls(renewal: Renewal, options: ServerOptions, listener: Listener) -> None:
+def renew_http_tls(renewal: FileReloader, options: ServerOptions, listener: Listener) -> None:
     """Begin new connections to the HTTP port with the certificate that lies there."""
     if options.http_uses_tls:
         renewal.add("the TLS files of the HTTP port", _http_files(options), _reading(http_tls, options, listener))
 
 
-def renew_grpc_tls(renewal: Renewal, options: ServerOptions, listener: Listener | GrpcioTransport) -> None:
+def renew_grpc_tls(renewal: FileReloader, options: ServerOptions, listener: Listener | GrpcioTransport) -> None:
     """Begin new connections to the gRPC port with the certificate that lies there."""
     # Imported here: a server without gRPC does not pay for it.
     from naiad.frontends.grpc.grpcio.transport import GrpcioTransport

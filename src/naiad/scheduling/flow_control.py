@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-PATIENCE_MS: Final = 500
+BACKPRESSURE_TIMEOUT_MS: Final = 500
 """Threads of a model that other requests need, too, wait no longer for one caller, until it has taken what waits."""

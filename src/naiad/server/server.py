@@ -28,7 +28,7 @@ from naiad.frontends.http.server.settings import http_tls, surrounded
 from naiad.frontends.http.v2.router import Router
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.frontends.inference.offload import use_one_thread
-from naiad.frontends.net.file_watcher import Renewal
+from naiad.frontends.net.file_watcher import FileReloader
 from naiad.frontends.reload import renew_grpc_tls, renew_http_tls, renew_keys, renewed_paths
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
@@ -129,7 +129,7 @@ class Server:
         self._watch = Watch(self._catalog) if options.polls else None
         self._regions = RegionRegistry(options.allow_client_shm)
         self._engine = Engine(self._manager, options.id, options.strict_readiness, log, self._tracing, self._regions)
-        self._renewal = Renewal(renewed_paths(options))
+        self._renewal = FileReloader(renewed_paths(options))
         self._gates = gates(options)
         self._outline: Outline | None = None
         self._listeners: list[Frontend] = []

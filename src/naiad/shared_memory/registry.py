@@ -10,7 +10,7 @@ from naiad.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from naiad.request import Array
 from naiad.shared_memory.cuda import CudaRegion, stop_driver
 from naiad.shared_memory.region import Region, RegionPart, RegionRef, SystemRegion
-from naiad.shared_memory.spec import RegionTerms
+from naiad.shared_memory.spec import RegionOptions
 
 MAX_REGIONS: Final = 4096
 """How many regions may be open, counting those that lost their name and are still used. Each is an open file."""
@@ -31,7 +31,7 @@ class LookedUp(NamedTuple):
         outputs: where outputs are wanted.
     """
 
-    terms: RegionTerms
+    options: RegionOptions
     regions_from: int
     inputs: Mapping[str, Array]
     outputs: Mapping[str, RegionPart]
@@ -157,11 +157,11 @@ class RegionRegistry:
         """Keep what was found for some terms, until a name comes or goes: then it may stand for other memory."""
         if len(self._kept) >= MAX_KEPT:
             self._kept.clear()
-        self._kept[id(found.terms)] = found
+        self._kept[id(found.options)] = found
 
-    def recall(self, terms: RegionTerms, regions_from: int) -> LookedUp | None:
+    def recall(self, options: RegionOptions, regions_from: int) -> LookedUp | None:
         """What was kept for these terms and a model like that."""
-        found = self._kept.get(id(terms))
+        found = self._kept.get(id(options))
         return found if found is not None and found.regions_from == regions_from else None
 
     def close(self) -> None:

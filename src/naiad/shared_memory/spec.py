@@ -21,7 +21,7 @@ class RegionInput(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RegionTerms:
+class RegionOptions:
     """The inputs that lie in regions, and by name where outputs are wanted."""
 
     inputs: tuple[RegionInput, ...]

@@ -14,7 +14,7 @@ from h2.settings import SettingCodes
 from frontends.h2_application import Application
 from frontends.h2_frames import data_frame, message, numbered
 from frontends.h2_peer import ENDINGS, HOUR, Peer, RawPeer, run
-from naiad.frontends.grpc.rpc.call import Call
+from naiad.frontends.grpc.rpc.call import RpcCall
 from naiad.frontends.grpc.server.state import GrpcLimits
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES
 
@@ -189,7 +189,7 @@ class PackedTalk(Application):
         return {**super().methods(), "/PackedListen": Streaming(self.listen, compressed=True)}
 
 
-def listening_packed(peer: Peer) -> tuple[int, Call]:
+def listening_packed(peer: Peer) -> tuple[int, RpcCall]:
     stream_id = peer.call("/PackedListen", ("grpc-accept-encoding", "gzip"))
     return stream_id, peer.application.conversations[-1].call
 

@@ -11,15 +11,15 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from naiad.backend_api.backend import Backend, BackendContext, ChildSpec, Instance
+from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
 from naiad.backends.out_of_process import program
-from naiad.backends.out_of_process.orders import Orders, pack
+from naiad.backends.out_of_process.orders import LoadCommand, pack
 from naiad.backends.placement import SHARED, Execution
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.errors import InternalError
-from naiad.execution.worker.framework_instance import HostedSpec
-from naiad.execution.worker.process import ChildProcess
-from naiad.execution.worker.shared_process import Seat
+from naiad.execution.worker.framework_instance import FrameworkSpec
+from naiad.execution.worker.process import WorkerProcess
+from naiad.execution.worker.shared_process import SharedProcessSlot
 
 if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
@@ -33,7 +33,7 @@ _LOAD_S: Final = 3600
 _keys = count(1)
 
 
-class HostedBackend(Backend):
+class OutOfProcessBackend(Backend):
     """One model version whose instances are processes, or threads of a shared one.
 
     The process that completes and checks the configuration goes on as the one of the first instance, so that nothing
@@ -51,14 +51,14 @@ class HostedBackend(Backend):
         self._key = str(next(_keys))
         self._spec: ModelSpec | None = None
         self._lock = threading.Lock()
-        self._begun: ChildProcess | None = None
+        self._begun: WorkerProcess | None = None
         reader = ParameterReader(context.model, context.backend_config, "backend config setting")
         self._silence_s = reader.integer(SETTING, _SILENCE_S, 1)
         self._load_s = reader.integer(SETTING, _LOAD_S, 1)
 
     def complete(self, config: Any) -> None:
         """Let the framework's process fill the configuration in."""
-        orders = Orders("complete", self._key, self._backend, self.context, config.SerializeToString())
+        orders = LoadCommand("complete", self._key, self._backend, self.context, config.SerializeToString())
         content = self._obey(orders)
         config.ParseFromString(base64.b64decode(content["config"]))
 
@@ -76,7 +76,7 @@ class HostedBackend(Backend):
         """Not called: every instance is in a process."""
         raise InternalError(f"instances of model '{self.context.model}' are not in this process")
 
-    def child(self, group: InstanceGroupSpec, index: int) -> HostedSpec:
+    def child(self, group: InstanceGroupSpec, index: int) -> FrameworkSpec:
         """How the process of an instance is started, or its part of a shared one."""
         if self._spec is None:
             raise InternalError(f"model '{self.context.model}': start() comes before child()")
@@ -91,11 +91,11 @@ class HostedBackend(Backend):
             process.end()
             process.close()
 
-    def _obey(self, orders: Orders) -> Any:
+    def _obey(self, orders: LoadCommand) -> Any:
         """Let the first process do something; what it answers."""
         spec = self._child(orders)
         process = self._open(f"{self.context.model}_{self.context.version}", spec)
-        if type(process) is ChildProcess:
+        if type(process) is WorkerProcess:
             process.give_way()
         try:
             _, content = process.begin()
@@ -105,12 +105,12 @@ class HostedBackend(Backend):
         self._begun = process
         return content
 
-    def _orders(self, step: str, spec: ModelSpec) -> Orders:
+    def _orders(self, step: str, spec: ModelSpec) -> LoadCommand:
         config = b"" if self.config is None else self.config.SerializeToString()
-        return Orders(step, self._key, self._backend, self.context, config, spec)
+        return LoadCommand(step, self._key, self._backend, self.context, config, spec)
 
-    def _child(self, orders: Orders) -> HostedSpec:
-        return HostedSpec(
+    def _child(self, orders: LoadCommand) -> FrameworkSpec:
+        return FrameworkSpec(
             python=Path(sys.executable),
             env=dict(os.environ),
             orders=pack(orders),
@@ -121,7 +121,7 @@ class HostedBackend(Backend):
             open=self._open,
         )
 
-    def _open(self, name: str, spec: ChildSpec) -> ChildProcess:
+    def _open(self, name: str, spec: WorkerSpec) -> WorkerProcess:
         """The process that was begun, or a new one."""
         with self._lock:
             process, self._begun = self._begun, None
@@ -129,5 +129,5 @@ class HostedBackend(Backend):
             process.name, process.spec = name, spec
             return process
         if self._execution.way == SHARED:
-            return Seat(self._shared, self._execution.group, name, spec)
-        return ChildProcess(name, spec)
+            return SharedProcessSlot(self._shared, self._execution.group, name, spec)
+        return WorkerProcess(name, spec)

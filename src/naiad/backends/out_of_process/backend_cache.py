@@ -8,7 +8,7 @@ from typing import Any
 
 from naiad.backend_api.backend import Backend, Instance
 from naiad.backends import registry
-from naiad.backends.out_of_process.orders import Orders
+from naiad.backends.out_of_process.orders import LoadCommand
 from naiad.config.messages import ModelConfig
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import NaiadError
@@ -17,7 +17,7 @@ from naiad.execution.instances.runner import failed_to_start
 logger = logging.getLogger("naiad")
 
 
-class KeptBackend:
+class CachedBackend:
     """One backend, made and started by whichever instance comes first."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class KeptBackend:
         self._backend: Backend | None = None
         self._is_started = False
 
-    def complete(self, orders: Orders) -> bytes:
+    def complete(self, orders: LoadCommand) -> bytes:
         """The completed configuration, serialised.
 
         Raises:
@@ -37,7 +37,7 @@ class KeptBackend:
             self._made(orders).complete(config)
             return bytes(config.SerializeToString())
 
-    def start(self, orders: Orders, spec: ModelSpec) -> None:
+    def start(self, orders: LoadCommand, spec: ModelSpec) -> None:
         """Start the backend, unless that was done.
 
         Raises:
@@ -50,7 +50,7 @@ class KeptBackend:
                 backend.start(spec)
                 self._is_started = True
 
-    def instance(self, orders: Orders, group: InstanceGroupSpec) -> Instance:
+    def instance(self, orders: LoadCommand, group: InstanceGroupSpec) -> Instance:
         """An instance for the calling thread, of a backend that was started. One after another, as in the server.
 
         Raises:
@@ -74,23 +74,23 @@ class KeptBackend:
         except Exception:
             logger.exception("a backend failed to close")
 
-    def _made(self, orders: Orders) -> Backend:
+    def _made(self, orders: LoadCommand) -> Backend:
         if self._backend is None:
             self._backend = registry.create(orders.backend, orders.context)
         return self._backend
 
 
-class KeptBackends:
+class BackendCache:
     """All backends of this process, by the key of their orders."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[str, KeptBackend] = {}
+        self._kept: dict[str, CachedBackend] = {}
 
-    def take(self, key: str) -> KeptBackend:
+    def take(self, key: str) -> CachedBackend:
         """The backend with this key, for one more instance."""
         with self._lock:
-            kept = self._kept.setdefault(key, KeptBackend())
+            kept = self._kept.setdefault(key, CachedBackend())
             kept.users += 1
             return kept
 
@@ -105,5 +105,5 @@ class KeptBackends:
         kept.close()
 
 
-def _config(orders: Orders) -> Any:
+def _config(orders: LoadCommand) -> Any:
     return ModelConfig.FromString(orders.config)

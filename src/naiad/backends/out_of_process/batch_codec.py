@@ -12,13 +12,13 @@ import numpy as np
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError
 from naiad.execution.batching.batch import Batch
-from naiad.request import Array, InferRequest, RequestTerms
+from naiad.request import Array, InferRequest, RequestOptions
 from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import DataType
 from naiad.worker.ipc.frames import COUNT, FLAG_ERROR, FLAG_FINAL, REQUEST, RESPONSE_HEAD, RESPONSES
-from naiad.worker.ipc.schemas import Form, Forms, aligned
+from naiad.worker.ipc.schemas import Forms, Schema, aligned
 from naiad.worker.ipc.types import Place
-from naiad.worker.runtime.writer import Body, Outbound
+from naiad.worker.runtime.writer import FrameBody, FrameWriter
 
 Locate = Callable[[bytearray, tuple[int, ...], int], tuple[Place, ...]]
 
@@ -33,10 +33,10 @@ def read_whole(payload: bytearray, forms: Forms, locate: Locate, spec: ModelSpec
         name: _array(place, spec.inputs[name].dtype, shape, f"input '{name}' of model '{spec.name}'")
         for (name, _, shape), place in zip(form.tensors, places, strict=True)
     }
-    return Batch([InferRequest(RequestTerms(form.outputs, _rows(form, spec)), inputs)])
+    return Batch([InferRequest(RequestOptions(form.outputs, _rows(form, spec)), inputs)])
 
 
-def _rows(form: Form, spec: ModelSpec) -> int:
+def _rows(form: Schema, spec: ModelSpec) -> int:
     if not spec.max_batch_size or not form.tensors:
         return 1
     _, _, shape = form.tensors[0]
@@ -52,7 +52,7 @@ def _array(place: Place, dtype: DataType, shape: tuple[int, ...], what: str) -> 
     return found
 
 
-class Answers(Outbound):
+class BatchResponseWriter(FrameWriter):
     """Writes frames, with the answers of whole batches among them."""
 
     def answer(self, number: int, batch: Batch, spec: ModelSpec) -> None:
@@ -84,7 +84,7 @@ class Answers(Outbound):
         if form is None:
             outputs = [[name, spec.outputs[name].dtype.wire, shape] for name, shape in key]
             form = self._new_form(key, lambda: {"outputs": outputs, "parameters": {}})
-        body = Body(COUNT.pack(1, 0), RESPONSE_HEAD.pack(number, form, FLAG_FINAL, 0, 0))
+        body = FrameBody(COUNT.pack(1, 0), RESPONSE_HEAD.pack(number, form, FLAG_FINAL, 0, 0))
         self._place(body, payloads)
         return body.frame(RESPONSES, number)
 
@@ -93,7 +93,7 @@ class Answers(Outbound):
         said = json.dumps({"message": str(error), "code": error.grpc_code}, ensure_ascii=False)
         text = said.encode("utf-8", "replace")
         head = RESPONSE_HEAD.pack(number, 0, FLAG_FINAL | FLAG_ERROR, len(text), 0)
-        return Body(COUNT.pack(1, 0), head, text).frame(RESPONSES, number)
+        return FrameBody(COUNT.pack(1, 0), head, text).frame(RESPONSES, number)
 
 
 def _payload(array: Array, dtype: DataType) -> tuple[Any, int]:

@@ -14,7 +14,7 @@ from naiad.worker.ipc.frames import VERSION
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class LoadCommand:
     """One step of loading a model. Each step includes those before it that were not done yet, but for ``complete``.
 
     Attributes:
@@ -36,14 +36,14 @@ class Orders:
     name: str = ""
 
 
-def pack(orders: Orders) -> dict[str, Any]:
+def pack(orders: LoadCommand) -> dict[str, Any]:
     """The content of an ``INIT`` frame."""
     return {"version": VERSION, "orders": base64.b64encode(pickle.dumps(orders)).decode()}
 
 
-def unpack(content: Mapping[str, Any]) -> Orders:
+def unpack(content: Mapping[str, Any]) -> LoadCommand:
     """The orders that an ``INIT`` frame holds. It comes from the process that started this one."""
     found = pickle.loads(base64.b64decode(content["orders"]))
-    if not isinstance(found, Orders):
+    if not isinstance(found, LoadCommand):
         raise TypeError(f"an INIT frame of a framework's process holds {type(found).__name__}, expected Orders")
     return found

@@ -11,19 +11,19 @@ from collections.abc import Callable
 from typing import Any
 
 from naiad.backend_api.backend import Instance
-from naiad.backends.out_of_process.backend_cache import KeptBackend, KeptBackends
-from naiad.backends.out_of_process.batch_codec import Answers, read_whole
-from naiad.backends.out_of_process.orders import Orders, unpack
+from naiad.backends.out_of_process.backend_cache import BackendCache, CachedBackend
+from naiad.backends.out_of_process.batch_codec import BatchResponseWriter, read_whole
+from naiad.backends.out_of_process.orders import LoadCommand, unpack
 from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, ModelLoadError, NaiadError
 from naiad.execution.instances.runner import close_instance, run_once
 from naiad.worker.ipc.errors import ServerGoneError
 from naiad.worker.ipc.frames import CONFIG, EXECUTE, FAILED, INIT, LOG, OPEN, READY
 from naiad.worker.ipc.reader import Channel, Waiter
-from naiad.worker.runtime.inbox import Arrivals, Work
+from naiad.worker.runtime.inbox import Inbox, Work
 
 
-class Session:
+class FrameworkSession:
     """Does what the server says over one connection, in the thread that calls ``serve``.
 
     Args:
@@ -32,17 +32,17 @@ class Session:
     """
 
     def __init__(
-        self, connection: socket.socket, backends: KeptBackends, opened: Callable[[int], object] | None = None
+        self, connection: socket.socket, backends: BackendCache, opened: Callable[[int], object] | None = None
     ) -> None:
         self._channel = Channel(connection, self._handle)
-        self._out = Answers(connection, self._poll)
+        self._out = BatchResponseWriter(connection, self._poll)
         self._main = Waiter()
-        self._arrivals = Arrivals(self._channel, self._out, self._main.wake, lambda number: None)
+        self._arrivals = Inbox(self._channel, self._out, self._main.wake, lambda number: None)
         self._inbox = self._arrivals.inbox
         self._backends = backends
         self._opened = opened
         self._key = ""
-        self._kept: KeptBackend | None = None
+        self._kept: CachedBackend | None = None
         self._instance: Instance | None = None
         self._spec: ModelSpec | None = None
         self._name = ""
@@ -108,7 +108,7 @@ class Session:
 
     # Loading
 
-    def _obey(self, orders: Orders) -> bool:
+    def _obey(self, orders: LoadCommand) -> bool:
         """One step of loading; False when it failed, which the server has been told."""
         try:
             kind, content = self._step(orders)
@@ -120,7 +120,7 @@ class Session:
         self._out.post_json(kind, 0, content)
         return True
 
-    def _step(self, orders: Orders) -> tuple[int, dict[str, Any]]:
+    def _step(self, orders: LoadCommand) -> tuple[int, dict[str, Any]]:
         if self._kept is None:
             self._key = orders.key
             self._kept = self._backends.take(orders.key)

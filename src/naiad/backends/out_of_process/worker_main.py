@@ -10,8 +10,8 @@ import sys
 import threading
 from typing import Final
 
-from naiad.backends.out_of_process.backend_cache import KeptBackends
-from naiad.backends.out_of_process.session import Session
+from naiad.backends.out_of_process.backend_cache import BackendCache
+from naiad.backends.out_of_process.session import FrameworkSession
 from naiad.worker.ipc.errors import ServerGoneError
 from naiad.worker.ipc.segments import notice
 
@@ -24,15 +24,15 @@ _SWITCH_INTERVAL_S: Final = 5e-4
 _LEVELS: Final = ((logging.ERROR, "ERROR"), (logging.WARNING, "WARNING"), (logging.INFO, "INFO"))
 
 
-class Hall:
+class FrameworkWorker:
     """All sessions of this process."""
 
     def __init__(self, descriptor: int) -> None:
-        self._backends = KeptBackends()
-        self._sessions: dict[Session, None] = {}
+        self._backends = BackendCache()
+        self._sessions: dict[FrameworkSession, None] = {}
         self._is_shared = False
         self._own = threading.local()
-        self._first = Session(_connection(descriptor), self._backends, self._open)
+        self._first = FrameworkSession(_connection(descriptor), self._backends, self._open)
         self._sessions[self._first] = None
 
     def serve(self) -> int:
@@ -46,7 +46,7 @@ class Hall:
         # The server ends a shared process by closing its connection.
         return 0 if self._is_shared else code
 
-    def speaker(self) -> Session | None:
+    def speaker(self) -> FrameworkSession | None:
         """The session of the calling thread, or another for a thread that serves none; None when there is none."""
         own = getattr(self._own, "session", None)
         # Nobody listens to what a shared process says over its first connection.
@@ -58,11 +58,11 @@ class Hall:
         if not self._is_shared:
             self._is_shared = True
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        session = Session(_connection(descriptor), self._backends)
+        session = FrameworkSession(_connection(descriptor), self._backends)
         self._sessions[session] = None
         threading.Thread(target=self._run, args=[session], name="naiad-instance", daemon=True).start()
 
-    def _run(self, session: Session) -> int:
+    def _run(self, session: FrameworkSession) -> int:
         self._own.session = session
         try:
             return session.serve()
@@ -80,7 +80,7 @@ class Hall:
             if speaker is not None and (text := notice.take()):
                 speaker.log("WARNING", text, once="memory")
 
-    def _look(self, session: Session) -> None:
+    def _look(self, session: FrameworkSession) -> None:
         try:
             session.look()
         except ServerGoneError:
@@ -93,14 +93,14 @@ class Hall:
 class _ToServer(logging.Handler):
     """Writes what backends log into the server's log."""
 
-    def __init__(self, hall: Hall) -> None:
+    def __init__(self, hall: FrameworkWorker) -> None:
         super().__init__()
-        self._hall = hall
+        self._worker = hall
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record."""
         level = next((name for number, name in _LEVELS if record.levelno >= number), "VERBOSE")
-        speaker = self._hall.speaker()
+        speaker = self._worker.speaker()
         if speaker is not None:
             speaker.log(level, self.format(record))
         else:
@@ -109,7 +109,7 @@ class _ToServer(logging.Handler):
 
 def serve(descriptor: int) -> int:
     """Serve the connection with that descriptor, and those that come over it; the exit code."""
-    return Hall(descriptor).serve()
+    return FrameworkWorker(descriptor).serve()
 
 
 def _connection(descriptor: int) -> socket.socket:

@@ -21,7 +21,7 @@ _LONGEST_S: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class ChildLimits:
+class WorkerLimits:
     """Limits of one process. 0 is no limit.
 
     Attributes:
@@ -33,7 +33,7 @@ class ChildLimits:
     memory_bytes: int = 0
 
 
-def read_limits(backend: str, model: str, parameters: Mapping[str, str], settings: Mapping[str, str]) -> ChildLimits:
+def read_limits(backend: str, model: str, parameters: Mapping[str, str], settings: Mapping[str, str]) -> WorkerLimits:
     """The limits that a model has.
 
     Args:
@@ -44,7 +44,7 @@ def read_limits(backend: str, model: str, parameters: Mapping[str, str], setting
     Raises:
         ModelLoadError: a value is no such limit.
     """
-    return ChildLimits(
+    return WorkerLimits(
         _seconds(*_found(EXECUTE, backend, model, parameters, settings)),
         _megabytes(*_found(MEMORY, backend, model, parameters, settings)) * _MEGABYTE,
     )

@@ -12,7 +12,7 @@ MAX_DEPTH = 64
 MAX_ENTRIES = 100_000
 
 
-class Form(Enum):
+class ValueForm(Enum):
     """How a value is written: a message, a bare word or a quoted text of the text format, a value of JSON or YAML.
 
     ``EMPTY`` is the ``null`` and the empty list of JSON and YAML, which leave their field as it is.
@@ -36,7 +36,7 @@ class Entry:
     name: str
     line: int
     column: int
-    form: Form
+    form: ValueForm
     value: object = None
     entries: tuple[Entry, ...] = ()
     listed: bool = False

@@ -10,7 +10,7 @@ import bisect
 import json
 import re
 
-from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, Form
+from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueForm
 
 _TOKEN = re.compile(r'[ \t\r\n]*("(?:[^"\\]|\\.)*"|[-+]?[A-Za-z0-9.][A-Za-z0-9.+-]*|[{}\[\]:,])', re.DOTALL)
 
@@ -23,13 +23,13 @@ def read_json_entries(text: str) -> tuple[Entry, ...]:
     """
     if not text.strip():
         return ()
-    reader = _Reader(text)
+    reader = _JsonReader(text)
     try:
         top = reader.value("", 0, listed=False)
     except (ValueError, RecursionError) as error:
         raise _syntax_error(text, error) from None
     reader.expect_end()
-    if len(top) != 1 or top[0].form is not Form.MESSAGE:
+    if len(top) != 1 or top[0].form is not ValueForm.MESSAGE:
         raise EntrySyntaxError("expected a JSON object: { ... }", 1, 1)
     return top[0].entries
 
@@ -43,7 +43,7 @@ def _syntax_error(text: str, found: Exception) -> EntrySyntaxError:
     return EntrySyntaxError(str(found), 1, 1)
 
 
-class _Reader:
+class _JsonReader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._offset = 0
@@ -55,13 +55,13 @@ class _Reader:
         token, line, column = self._take()
         self._budget.take(depth, line, column)
         if token == "{":
-            return [Entry(name, line, column, Form.MESSAGE, None, self._members(depth), listed)]
+            return [Entry(name, line, column, ValueForm.MESSAGE, None, self._members(depth), listed)]
         if token == "[":
             if listed:
                 raise EntrySyntaxError("found a list inside a list, expected one list", line, column)
-            return self._elements(name, depth) or [Entry(name, line, column, Form.EMPTY)]
+            return self._elements(name, depth) or [Entry(name, line, column, ValueForm.EMPTY)]
         value = json.loads(token)
-        form = Form.EMPTY if value is None else Form.DATA
+        form = ValueForm.EMPTY if value is None else ValueForm.DATA
         return [Entry(name, line, column, form, value, (), listed)]
 
     def expect_end(self) -> None:

@@ -10,7 +10,7 @@ import bisect
 import re
 from typing import NamedTuple
 
-from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, Form
+from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueForm
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n\f\v]+|\#[^\n]*)
@@ -34,10 +34,10 @@ def read_text_entries(text: str) -> tuple[Entry, ...]:
     Raises:
         EntrySyntaxError: the text is not in the text format.
     """
-    return _Reader(text).fields("")
+    return _TextReader(text).fields("")
 
 
-class _Reader:
+class _TextReader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = self._scan()
@@ -84,10 +84,10 @@ class _Reader:
         if token.kind == "mark" and token.text in _CLOSING:
             self._next += 1
             entries = self.fields(_CLOSING[token.text], depth)
-            return Entry(name, line, column, Form.MESSAGE, None, entries, listed)
+            return Entry(name, line, column, ValueForm.MESSAGE, None, entries, listed)
         if token.kind == "text":
-            return Entry(name, line, column, Form.TEXT, self._joined_text(), (), listed)
-        return Entry(name, line, column, Form.TOKEN, self._take("word").text, (), listed)
+            return Entry(name, line, column, ValueForm.TEXT, self._joined_text(), (), listed)
+        return Entry(name, line, column, ValueForm.TOKEN, self._take("word").text, (), listed)
 
     def _joined_text(self) -> str:
         parts = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, Form
+from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueForm
 
 if TYPE_CHECKING:
     import yaml
@@ -28,7 +28,7 @@ def read_yaml_entries(text: str) -> tuple[tuple[Entry, ...], dict[str, Any]]:
             return (), {}
         if not isinstance(node, yaml.MappingNode):
             raise EntrySyntaxError("expected fields: 'name: value'", *_place(node))
-        reader = _Reader(loader)
+        reader = _YamlReader(loader)
         return reader.members(node, 0), reader.data(node)
     except RecursionError:
         raise EntrySyntaxError("nested too deep", 1, 1) from None
@@ -47,7 +47,7 @@ def _place(node: yaml.Node) -> tuple[int, int]:
     return node.start_mark.line + 1, node.start_mark.column + 1
 
 
-class _Reader:
+class _YamlReader:
     def __init__(self, loader: yaml.SafeLoader) -> None:
         self._loader = loader
         self._budget = Budget()
@@ -82,12 +82,12 @@ class _Reader:
         line, column = _place(node)
         self._budget.take(depth, line, column)
         if isinstance(node, yaml.MappingNode):
-            return [Entry(name, line, column, Form.MESSAGE, None, self.members(node, depth), listed)]
+            return [Entry(name, line, column, ValueForm.MESSAGE, None, self.members(node, depth), listed)]
         if isinstance(node, yaml.SequenceNode):
             if listed:
                 raise EntrySyntaxError("found a list inside a list, expected one list", line, column)
             lists = [self._entries(name, element, depth + 1, listed=True) for element in node.value]
-            return [entry for entries in lists for entry in entries] or [Entry(name, line, column, Form.EMPTY)]
+            return [entry for entries in lists for entry in entries] or [Entry(name, line, column, ValueForm.EMPTY)]
         value = self._loader.construct_object(node, deep=True)
-        form = Form.EMPTY if value is None else Form.DATA
+        form = ValueForm.EMPTY if value is None else ValueForm.DATA
         return [Entry(name, line, column, form, value, (), listed)]

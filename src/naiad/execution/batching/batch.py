@@ -43,14 +43,14 @@ class Batch:
 
     def __init__(self, requests: list[InferRequest]) -> None:
         self.requests = requests
-        first = requests[0].terms
+        first = requests[0].options
         rows = 0
         outputs = first.outputs
         for request in requests:
-            terms = request.terms
-            rows += terms.rows
-            if terms is not first and terms.outputs != outputs:
-                outputs = _union(outputs, terms.outputs)
+            options = request.options
+            rows += options.rows
+            if options is not first and options.outputs != outputs:
+                outputs = _union(outputs, options.outputs)
         self.rows = rows
         self.outputs: Sequence[str] = outputs
         self.inputs: Mapping[str, Array] | None = None

@@ -22,7 +22,7 @@ def is_small(batch: Batch) -> bool:
     """Whether gathering the batch costs less than waking a thread for it does."""
     first = batch.requests[0]
     size = sum([array.nbytes for array in first.inputs.values()])
-    return size * batch.rows <= SMALL_BYTES * first.terms.rows
+    return size * batch.rows <= SMALL_BYTES * first.options.rows
 
 
 def gather(batch: Batch, spec: ModelSpec, names: Collection[str] | None = None) -> dict[str, Array]:

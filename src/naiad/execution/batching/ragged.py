@@ -19,7 +19,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.gather import SMALL_BYTES, aligned, check_datatype, check_results, gather
-from naiad.request import Array, InferRequest, RequestTerms
+from naiad.request import Array, InferRequest, RequestOptions
 from naiad.scheduling.batcher.limited import input_bytes
 
 Shapes = Sequence[tuple[int, ...]]
@@ -158,7 +158,7 @@ def _rows(name: str, array: Array, unpad: UnpadSpec | None, batch: Batch, spec: 
     row = 0
     found = []
     for request in batch.requests:
-        end = row + request.terms.rows
+        end = row + request.options.rows
         found.append(array[row:end])
         row = end
     if unpad is None or spec.assembly is None or unpad.source not in batch.requests[0].inputs:
@@ -223,4 +223,4 @@ def is_small_assembly(batch: Batch, spec: ModelSpec) -> bool:
 def as_one(batch: Batch, spec: ModelSpec) -> Batch:
     """A batch of one request that has all inputs of ``batch``, as its model gets them."""
     inputs = assemble(batch, spec) if batch.inputs is None else batch.inputs
-    return Batch([InferRequest(RequestTerms(tuple(batch.outputs), batch.rows), inputs)])
+    return Batch([InferRequest(RequestOptions(tuple(batch.outputs), batch.rows), inputs)])

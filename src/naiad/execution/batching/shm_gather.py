@@ -84,7 +84,7 @@ def place_results(batch: Batch, results: Mapping[str, Array]) -> None:
     """
     row = 0
     for request in batch.requests:
-        end = row + request.terms.rows
+        end = row + request.options.rows
         use = request.use
         if use is not None and use.outputs and _are_files(request):
             use.place(results if len(batch.requests) == 1 else {n: a[row:end] for n, a in results.items()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from naiad.errors import NaiadError
 from naiad.request import request_label
-from naiad.scheduling.ensemble.graph import Graph, Step
+from naiad.scheduling.ensemble.graph import EnsembleStep, Graph
 
 
 def in_ensemble(ensemble: str, request_id: str, error: NaiadError) -> NaiadError:
@@ -12,12 +12,12 @@ def in_ensemble(ensemble: str, request_id: str, error: NaiadError) -> NaiadError
     return _again(error, f"in ensemble '{ensemble}', {request_label(request_id)}{error}")
 
 
-def in_step(ensemble: str, step: Step, error: NaiadError) -> NaiadError:
+def in_step(ensemble: str, step: EnsembleStep, error: NaiadError) -> NaiadError:
     """What a step failed with, of the same class."""
     return _again(error, f"in ensemble '{ensemble}', step {step.index} (model '{step.model}'): {error}")
 
 
-def at_inputs(ensemble: str, step: Step, graph: Graph, error: NaiadError) -> NaiadError:
+def at_inputs(ensemble: str, step: EnsembleStep, graph: Graph, error: NaiadError) -> NaiadError:
     """The same for tensors that do not fit the inputs of the step's model: also says which tensors these are."""
     names = ", ".join(f"'{name}' is '{graph.tensors[tensor]}'" for name, tensor, _ in step.inputs)
     return _again(in_step(ensemble, step, error), f"{in_step(ensemble, step, error)} In the ensemble, input {names}.")

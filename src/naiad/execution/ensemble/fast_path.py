@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from naiad.request import Array, RequestTerms
-from naiad.scheduling.ensemble.graph import Step
+from naiad.request import Array, RequestOptions
+from naiad.scheduling.ensemble.graph import EnsembleStep
 from naiad.scheduling.ensemble.plan import Plan
 from naiad.scheduling.ensemble.progress import NOT_GIVEN, Frame, Task
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from naiad.execution.model.interface import ServingModel
 
 _NO_FRAME: Final = Frame(0, [], [], [], 0)
-_NO_TERMS: Final = RequestTerms(())
+_NO_TERMS: Final = RequestOptions(())
 _UNKNOWN: Final = object()
 
 
-class Leg:
+class PlanNode:
     """One step of a lane.
 
     Attributes:
@@ -43,38 +43,38 @@ class Leg:
         "followers",
         "inputs",
         "name",
+        "options",
         "outputs",
         "shape",
         "target",
         "task",
         "tensor",
-        "terms",
         "waits",
     )
 
-    def __init__(self, step: Step, inputs: Sequence[tuple[str, int]], target: ServingModel) -> None:
+    def __init__(self, step: EnsembleStep, inputs: Sequence[tuple[str, int]], target: ServingModel) -> None:
         self.task = Task(_NO_FRAME, step)
         self.target = target
         self.inputs = tuple(inputs)
         self.name, self.tensor = self.inputs[0] if len(self.inputs) == len(step.inputs) == 1 else ("", 0)
         self.outputs = step.outputs
-        self.followers: tuple[Leg, ...] = ()
+        self.followers: tuple[PlanNode, ...] = ()
         self.waits = 0
         self.dtype: object = _UNKNOWN
         self.shape: tuple[int, ...] = ()
-        self.terms = _NO_TERMS
+        self.options = _NO_TERMS
 
     @property
     def index(self) -> int:
         """Its step's place in the configuration."""
         return self.task.step.index
 
-    def know(self, value: Array, terms: RequestTerms) -> None:
+    def know(self, value: Array, options: RequestOptions) -> None:
         """Remember what a request looks like whose one input is like ``value``."""
-        self.dtype, self.shape, self.terms = value.dtype, value.shape, terms
+        self.dtype, self.shape, self.options = value.dtype, value.shape, options
 
 
-class Lane:
+class CompiledPlan:
     """What all ordinary requests for the same outputs have in common.
 
     Attributes:
@@ -99,7 +99,7 @@ class Lane:
             self.values[tensor] = NOT_GIVEN
         made = {tensor for step in plan.needed for _, tensor in step.outputs}
         self.legs = tuple(
-            Leg(step, [(n, t) for n, t, _ in step.inputs if t in given or t in made], targets[step.index])
+            PlanNode(step, [(n, t) for n, t, _ in step.inputs if t in given or t in made], targets[step.index])
             for step in plan.needed
         )
         for leg in self.legs:
@@ -120,7 +120,7 @@ class Lane:
         )
 
 
-def lane_of(plan: Plan, spec: ModelSpec, targets: Sequence[ServingModel]) -> Lane | None:
+def compile_plan(plan: Plan, spec: ModelSpec, targets: Sequence[ServingModel]) -> CompiledPlan | None:
     """The lane of a plan; None where its requests have decisions to make: conditions, responses of decoupled models,
     outputs that no step writes or that have other shapes outside."""
     steps = plan.needed
@@ -132,4 +132,4 @@ def lane_of(plan: Plan, spec: ModelSpec, targets: Sequence[ServingModel]) -> Lan
     # A shape that callers do not see as the steps do is for the rules.
     if any(spec.outputs[name].reshape is not None for name in plan.outputs):
         return None
-    return Lane(plan, spec, targets)
+    return CompiledPlan(plan, spec, targets)

@@ -11,20 +11,20 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from naiad.errors import NaiadError
-from naiad.execution.ensemble.fast_path import Lane, Leg
+from naiad.execution.ensemble.fast_path import CompiledPlan, PlanNode
 from naiad.execution.ensemble.members import Members
 from naiad.execution.ensemble.run import EnsembleRun
-from naiad.execution.ensemble.step_request import StepRequest
+from naiad.execution.ensemble.step_request import MemberRequest
 from naiad.execution.ensemble.tracing import RunTrace
 from naiad.execution.model.cache import ModelCache
-from naiad.request import Array, InferRequest, RequestTerms, memory_of
+from naiad.request import Array, InferRequest, RequestOptions, memory_of
 
 if TYPE_CHECKING:
     from naiad.execution.ensemble.model import EnsembleModel
     from naiad.execution.model.interface import ServingModel
 
 
-class LaneRun:
+class FastRun:
     """A request and the steps that run for it, as ``EnsembleRun``. Used on the event loop only.
 
     Attributes:
@@ -32,30 +32,50 @@ class LaneRun:
     """
 
     __slots__ = (
-        "_is_busy", "_lane", "_left", "_model", "_ready", "_size", "_values", "_waits", "cache", "infer_ns", "input_ns",
-        "is_over", "members", "output_ns", "request", "start_ns", "steps",
+        "_is_busy",
+        "_left",
+        "_model",
+        "_plan",
+        "_ready",
+        "_size",
+        "_values",
+        "_waits",
+        "cache",
+        "infer_ns",
+        "input_ns",
+        "is_over",
+        "members",
+        "output_ns",
+        "request",
+        "start_ns",
+        "steps",
     )  # fmt: skip
     trace: ClassVar[RunTrace | None] = None
 
     def __init__(
-        self, model: EnsembleModel, members: Members, lane: Lane, request: InferRequest, cache: ModelCache | None
+        self,
+        model: EnsembleModel,
+        members: Members,
+        lane: CompiledPlan,
+        request: InferRequest,
+        cache: ModelCache | None,
     ) -> None:
         self._model = model
         self.members = members
         self.cache = cache
-        self._lane = lane
+        self._plan = lane
         self.request = request
-        self.steps: list[StepRequest] = []
+        self.steps: list[MemberRequest] = []
         self.is_over = self._is_busy = False
         self._left = len(lane.legs)
         self._waits = None if lane.waits is None else lane.waits.copy()
-        self._ready: list[Leg] | None = None
+        self._ready: list[PlanNode] | None = None
         self._size = self.input_ns = self.infer_ns = self.output_ns = 0
 
     def begin(self) -> None:
         """Start the steps that need nothing but the inputs of the request."""
         self.start_ns = monotonic_ns()
-        lane, inputs = self._lane, self.request.inputs
+        lane, inputs = self._plan, self.request.inputs
         if self._model.reshapes:
             inputs = self._model.as_inside(inputs)
         values = self._values = lane.values.copy()
@@ -67,7 +87,7 @@ class LaneRun:
         """The caller gave the request up."""
         self._become().cancel()
 
-    def hold(self, patience_ms: int) -> None:
+    def hold(self, backpressure_timeout_ms: int) -> None:
         """Nothing: there is one response."""
 
     def go_on(self) -> None:
@@ -75,7 +95,7 @@ class LaneRun:
 
     # Steps
 
-    def _go_on(self, legs: Sequence[Leg]) -> None:
+    def _go_on(self, legs: Sequence[PlanNode]) -> None:
         """Start steps, and those that may follow at once, without getting deeper for each."""
         if self._is_busy:
             self._ready = [*(self._ready or ()), *legs]
@@ -93,21 +113,21 @@ class LaneRun:
         if not self._left:
             self._finish()
 
-    def _start(self, leg: Leg) -> None:
+    def _start(self, leg: PlanNode) -> None:
         values = self._values
         if leg.name and (value := values[leg.tensor]).dtype is leg.dtype and value.shape == leg.shape:
-            terms, inputs = leg.terms, {leg.name: value}
+            options, inputs = leg.options, {leg.name: value}
         else:
             try:
-                terms, inputs = self._formed(leg)
+                options, inputs = self._formed(leg)
             except Exception as error:
                 self._become().does_not_fit(leg.task.step, error)
                 return
-        request = StepRequest(self, leg.task, leg.target, terms, inputs, leg)
+        request = MemberRequest(self, leg.task, leg.target, options, inputs, leg)
         self.steps.append(request)
         self.submit(request)
 
-    def submit(self, request: StepRequest) -> None:
+    def submit(self, request: MemberRequest) -> None:
         """Hand a step to its model."""
         try:
             if self.members.holds:
@@ -121,7 +141,7 @@ class LaneRun:
                 run.refused(request, error)
 
     def answered(
-        self, request: StepRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+        self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
         """Take the answer of a step."""
         leg = request.leg
@@ -139,7 +159,7 @@ class LaneRun:
         elif not self._is_busy:
             self._finish()
 
-    def _takes(self, leg: Leg, outputs: Mapping[str, Array]) -> bool:
+    def _takes(self, leg: PlanNode, outputs: Mapping[str, Array]) -> bool:
         """Take the outputs of a step; False when there is something about them."""
         try:
             size = memory_of(outputs)
@@ -158,12 +178,12 @@ class LaneRun:
         return True
 
     @staticmethod
-    def _is_next(leg: Leg, waits: list[int]) -> bool:
+    def _is_next(leg: PlanNode, waits: list[int]) -> bool:
         """One of those that a leg waits for has answered: whether it was the last."""
         waits[leg.index] -= 1
         return not waits[leg.index]
 
-    def _count(self, request: StepRequest) -> None:
+    def _count(self, request: MemberRequest) -> None:
         """Add what a model took."""
         batch = request.batch
         if batch is not None and batch.end_ns and request.took is None:
@@ -177,22 +197,22 @@ class LaneRun:
         self.infer_ns += infer_ns
         self.output_ns += output_ns
 
-    def _formed(self, leg: Leg) -> tuple[RequestTerms, dict[str, Array]]:
+    def _formed(self, leg: PlanNode) -> tuple[RequestOptions, dict[str, Array]]:
         """What the request of a step asks for, and its inputs; errors as ``Members.form``."""
         values, request = self._values, self.request
-        terms, shapes = self.members.form(leg.task.step, values, request.terms, request.id)
+        options, shapes = self.members.form(leg.task.step, values, request.options, request.id)
         inputs = {name: values[tensor] for name, tensor in leg.inputs}
         if leg.name and not shapes:
-            leg.know(values[leg.tensor], terms)
+            leg.know(values[leg.tensor], options)
         for name, shape in shapes.items():
             inputs[name] = inputs[name].reshape(shape)
-        return terms, inputs
+        return options, inputs
 
     # The end
 
     def _finish(self) -> None:
         values, outputs = self._values, {}
-        for name, tensor, dtype, rank in self._lane.outputs:
+        for name, tensor, dtype, rank in self._plan.outputs:
             value = values[tensor]
             if value.dtype is not dtype or value.ndim != rank:
                 # It gets another shape, or the response says that its datatype is another one.
@@ -206,7 +226,7 @@ class LaneRun:
     def _become(self) -> EnsembleRun:
         """The same request as an ``EnsembleRun``, which has its steps from now on."""
         self.is_over = True
-        model, lane, values = self._model, self._lane, self._values
+        model, lane, values = self._model, self._plan, self._values
         model.budget.bytes -= self._size
         run = EnsembleRun(model, self.members, lane.plan, self.request, self.cache)
         run.start_ns = self.start_ns

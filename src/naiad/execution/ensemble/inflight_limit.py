@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from naiad.execution.ensemble.step_request import StepRequest
+from naiad.execution.ensemble.step_request import MemberRequest
 
 
-class Pace:
+class InFlightLimit:
     """Lets ``most`` requests of each step run at a time, 0 for any number; the others wait in the order they came."""
 
     __slots__ = ("_is_starting", "_most", "_running", "_waiting")
@@ -13,7 +13,7 @@ class Pace:
     def __init__(self, most: int) -> None:
         self._most = most
         self._running: dict[int, int] = {}
-        self._waiting: dict[int, dict[StepRequest, None]] = {}
+        self._waiting: dict[int, dict[MemberRequest, None]] = {}
         self._is_starting = False
 
     @property
@@ -21,7 +21,7 @@ class Pace:
         """Whether requests may have to wait."""
         return bool(self._most)
 
-    def start(self, request: StepRequest) -> None:
+    def start(self, request: MemberRequest) -> None:
         """Have a step run when its turn comes, which may be now."""
         if not self._most:
             request.run.submit(request)
@@ -34,7 +34,7 @@ class Pace:
         self._running[index] += 1
         request.run.submit(request)
 
-    def give_up(self, request: StepRequest) -> None:
+    def give_up(self, request: MemberRequest) -> None:
         """Nobody needs a step any more."""
         waiting = self._waiting.get(request.task.step.index) if self._most else None
         if waiting is not None and request in waiting:
@@ -42,7 +42,7 @@ class Pace:
         else:
             request.target.cancel(request)
 
-    def has_ended(self, request: StepRequest) -> None:
+    def has_ended(self, request: MemberRequest) -> None:
         """A step that ran is over: the next one has its turn."""
         if not self._most:
             return
@@ -59,7 +59,7 @@ class Pace:
         finally:
             self._is_starting = False
 
-    def _next(self) -> StepRequest | None:
+    def _next(self) -> MemberRequest | None:
         for index, waiting in self._waiting.items():
             if waiting and self._running[index] < self._most:
                 first = next(iter(waiting))

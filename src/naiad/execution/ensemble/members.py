@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple, cast
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.errors import BackendError, InvalidArgumentError
 from naiad.execution.batching.reshape import as_clients_get
-from naiad.execution.ensemble.fast_path import Lane, lane_of
+from naiad.execution.ensemble.fast_path import CompiledPlan, compile_plan
 from naiad.execution.ensemble.labels import follow
 from naiad.execution.model.interface import ServingModel
-from naiad.execution.worker.bls import CalledInput, Models
-from naiad.request import Array, InferRequest, RequestTerms, request_label
-from naiad.scheduling.ensemble.graph import EnsembleError, Graph, Step, build
+from naiad.execution.worker.bls import CalledInput, ModelDirectory
+from naiad.request import Array, InferRequest, RequestOptions, request_label
+from naiad.scheduling.ensemble.graph import EnsembleError, EnsembleStep, Graph, build
 from naiad.scheduling.ensemble.plan import Plan
 from naiad.scheduling.ensemble.progress import Absent
 from naiad.tensor.dtypes import BY_NUMPY
@@ -29,21 +29,21 @@ MAX_FORMS: Final = 256
 Shape = tuple[int, ...]
 
 
-class StepForm(NamedTuple):
+class MemberRequestSchema(NamedTuple):
     """What requests to a step have in common whose inputs have the same datatypes and shapes.
 
     ``shapes`` are those that inputs are brought to, by name; empty where all are right as they are.
     """
 
-    terms: RequestTerms
+    options: RequestOptions
     shapes: Mapping[str, Shape]
 
 
-class Way(NamedTuple):
+class CachedPlan(NamedTuple):
     """How requests for the same outputs go: their plan, and the lane that the ordinary ones among them take."""
 
     plan: Plan
-    lane: Lane | None
+    lane: CompiledPlan | None
 
 
 class Members:
@@ -57,7 +57,7 @@ class Members:
 
     __slots__ = ("_checks", "_find", "_forms", "_found", "_held", "_names", "_ways", "graph", "runs", "spec", "targets")
 
-    def __init__(self, spec: ModelSpec, models: Models) -> None:
+    def __init__(self, spec: ModelSpec, models: ModelDirectory) -> None:
         """Find the members of the ensemble ``spec``.
 
         Raises:
@@ -79,8 +79,8 @@ class Members:
             target.tell_batches()
         self.runs = 0
         self._held: list[ServingModel] = []
-        self._ways: dict[tuple[object, ...], Way] = {}
-        self._forms: list[dict[object, StepForm]] = [{} for _ in ensemble.steps]
+        self._ways: dict[tuple[object, ...], CachedPlan] = {}
+        self._forms: list[dict[object, MemberRequestSchema]] = [{} for _ in ensemble.steps]
 
     def are_current(self) -> bool:
         """Whether each name leads to the same model as before.
@@ -123,36 +123,38 @@ class Members:
         if self._held and not self.runs:
             held, self._held = self._held, []
             for model in held:
-                model.expect_no_more()
+                model.release()
 
     def submit(self, request: InferRequest, target: ServingModel) -> None:
         """Hand the request of a step to its model; errors as ``LoadedModel.submit``."""
         if target in self._held:
             target.expect()
-            target.submit_expected(request)
+            target.submit_reserved(request)
             return
         target.submit(request)
 
-    def find_again(self, step: Step) -> ServingModel:
-        """Who runs a step now; errors as ``Models.find``."""
+    def find_again(self, step: EnsembleStep) -> ServingModel:
+        """Who runs a step now; errors as ``ModelDirectory.find``."""
         return cast(ServingModel, self._find(*self._names[step.index]))
 
     # Requests
 
-    def way(self, request: InferRequest) -> Way:
+    def way(self, request: InferRequest) -> CachedPlan:
         """How a request of the ensemble goes."""
         inputs = request.inputs
         given = None if len(inputs) == len(self.spec.inputs) else tuple(sorted(inputs))
-        key = request.terms.outputs, given
+        key = request.options.outputs, given
         found = self._ways.get(key)
         if found is None:
             if len(self._ways) >= MAX_FORMS:
                 self._ways.clear()
-            plan = Plan(self.graph, request.terms.outputs, inputs)
-            found = self._ways[key] = Way(plan, lane_of(plan, self.spec, self.targets))
+            plan = Plan(self.graph, request.options.outputs, inputs)
+            found = self._ways[key] = CachedPlan(plan, compile_plan(plan, self.spec, self.targets))
         return found
 
-    def form(self, step: Step, values: Sequence[Any], asked: RequestTerms, request_id: str) -> StepForm:
+    def form(
+        self, step: EnsembleStep, values: Sequence[Any], asked: RequestOptions, request_id: str
+    ) -> MemberRequestSchema:
         """What the request to a step looks like that reads these values of the graph's tensors.
 
         Raises:
@@ -171,10 +173,10 @@ class Members:
                 forms.clear()
             found = forms[key] = self._made(step, values, request_id)
         if asked.parameters or asked.priority or asked.timeout_us or asked.flags or asked.correlation_id:
-            return StepForm(_with_asked(found.terms, asked), found.shapes)
+            return MemberRequestSchema(_with_asked(found.options, asked), found.shapes)
         return found
 
-    def _made(self, step: Step, values: Sequence[Any], request_id: str) -> StepForm:
+    def _made(self, step: EnsembleStep, values: Sequence[Any], request_id: str) -> MemberRequestSchema:
         spec = self.targets[step.index].spec
         given: list[CalledInput] = []
         shapes: dict[str, Shape] = {}
@@ -193,7 +195,7 @@ class Members:
                 shapes[name] = shape
             given.append(CalledInput(name, dtype, shape))
         checked = self._checks(spec, given, [name for name, _ in step.outputs], request_id)
-        return StepForm(RequestTerms(checked.outputs, checked.rows, checked.shape_key), shapes)
+        return MemberRequestSchema(RequestOptions(checked.outputs, checked.rows, checked.shape_key), shapes)
 
 
 def fitted(shape: Shape, tensor: TensorSpec, batches: bool) -> Shape:
@@ -227,12 +229,12 @@ def as_outside(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
         ) from None
 
 
-def _with_asked(terms: RequestTerms, asked: RequestTerms) -> RequestTerms:
+def _with_asked(options: RequestOptions, asked: RequestOptions) -> RequestOptions:
     """What the caller of the ensemble says concerns each of its steps."""
-    return RequestTerms(
-        terms.outputs,
-        terms.rows,
-        terms.shape_key,
+    return RequestOptions(
+        options.outputs,
+        options.rows,
+        options.shape_key,
         asked.parameters,
         asked.priority,
         asked.timeout_us,

@@ -17,20 +17,20 @@ from naiad.clock import Clock, SystemClock
 from naiad.config.spec import ModelSpec
 from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBacklogError, ServerStoppingError
 from naiad.execution.batching.reshape import as_model_sees
-from naiad.execution.ensemble.fast_run import LaneRun
-from naiad.execution.ensemble.inflight_limit import Pace
+from naiad.execution.ensemble.fast_run import FastRun
+from naiad.execution.ensemble.inflight_limit import InFlightLimit
 from naiad.execution.ensemble.labels import with_member_labels
 from naiad.execution.ensemble.members import Members
 from naiad.execution.ensemble.run import EnsembleRun
-from naiad.execution.ensemble.step_request import StepRequest
+from naiad.execution.ensemble.step_request import MemberRequest
 from naiad.execution.ensemble.tracing import RunTrace
 from naiad.execution.model.cache import ModelCache
 from naiad.execution.model.interface import ServingModel
 from naiad.execution.model.loaded_model import NEVER
-from naiad.execution.model.responder import ModelAnswers, send_part
+from naiad.execution.model.responder import ModelResponder, send_part
 from naiad.execution.model.tracing import ModelTracer
-from naiad.execution.worker.bls import Models
-from naiad.request import Array, InferRequest, RequestTerms
+from naiad.execution.worker.bls import ModelDirectory
+from naiad.request import Array, InferRequest, RequestOptions
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.ensemble.graph import EnsembleError, Graph, depth
 from naiad.telemetry.metrics.custom import CustomMetrics
@@ -58,7 +58,7 @@ class EnsembleModel:
         self,
         spec: ModelSpec,
         version: int,
-        models: Models,
+        models: ModelDirectory,
         cache: LocalCache | None = None,
         budget: RequestBudget | None = None,
         clock: Clock | None = None,
@@ -73,8 +73,8 @@ class EnsembleModel:
         self._store = cache
         self._clock = clock or SystemClock()
         self.statistics = ModelStatistics()
-        self._answers = ModelAnswers(spec.name, self.statistics, self.budget, self._clock, None, None)
-        self._runs: dict[InferRequest, EnsembleRun | LaneRun] = {}
+        self._answers = ModelResponder(spec.name, self.statistics, self.budget, self._clock, None, None)
+        self._runs: dict[InferRequest, EnsembleRun | FastRun] = {}
         self._expected = 0
         self._stopping = False
         self._sampler: Sampler | None = None
@@ -86,8 +86,8 @@ class EnsembleModel:
         self._changed = next(_CHANGES)
         self._seen_inside = 0
         self._cache = self._new_cache()
-        self._pace = Pace(spec.ensemble.max_inflight if spec.ensemble is not None else 0)
-        self._has_lanes = not self._pace.is_limited
+        self._pace = InFlightLimit(spec.ensemble.max_inflight if spec.ensemble is not None else 0)
+        self._has_compiled_plans = not self._pace.is_limited
         self.reshapes = any(tensor.reshape is not None for tensor in spec.inputs.values())
 
     @property
@@ -177,7 +177,7 @@ class EnsembleModel:
 
     def _cache_for(self, request: InferRequest) -> ModelCache | None:
         """Where to look a request up whose members are those of now; None for nowhere."""
-        if self._cache is None or request.terms.correlation_id:
+        if self._cache is None or request.options.correlation_id:
             # What a sequence gets depends on what came before, and its steps have to see each request.
             return None
         try:
@@ -267,10 +267,10 @@ class EnsembleModel:
         answers.in_flight += 1
         members.runs += 1
         trace: RunTrace | None = None
-        if self._sampler is not None or request.__class__ is StepRequest:
+        if self._sampler is not None or request.__class__ is MemberRequest:
             trace = RunTrace.begin(self._sampler, request, self.spec, self.version)
-        if lane is not None and trace is None and self._has_lanes and not _asks_more(request.terms):
-            short = self._runs[request] = LaneRun(self, members, lane, request, cache)
+        if lane is not None and trace is None and self._has_compiled_plans and not _asks_more(request.options):
+            short = self._runs[request] = FastRun(self, members, lane, request, cache)
             short.begin()
             return
         run = self._runs[request] = EnsembleRun(self, members, plan, request, cache)
@@ -283,8 +283,8 @@ class EnsembleModel:
         self._members.runs += 1
         self._expected += 1
 
-    def submit_expected(self, request: InferRequest) -> None:
-        """As ``LoadedModel.submit_expected``."""
+    def submit_reserved(self, request: InferRequest) -> None:
+        """As ``LoadedModel.submit_reserved``."""
         try:
             # Where one is missing the earlier ones are held for this.
             with suppress(NaiadError):
@@ -292,10 +292,10 @@ class EnsembleModel:
                     self._renew()
             self._submit(request)
         finally:
-            self.expect_no_more()
+            self.release()
 
-    def expect_no_more(self) -> None:
-        """As ``LoadedModel.expect_no_more``."""
+    def release(self) -> None:
+        """As ``LoadedModel.release``."""
         self._answers.in_flight -= 1
         self._expected -= 1
         self._let_go(self._members)
@@ -321,11 +321,11 @@ class EnsembleModel:
         if run is not None:
             run.cancel()
 
-    def hold(self, request: InferRequest, patience_ms: int) -> None:
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """The caller does not take the responses to a request for now: its steps are told."""
         run = self._runs.get(request)
         if run is not None:
-            run.hold(patience_ms)
+            run.hold(backpressure_timeout_ms)
 
     def go_on(self, request: InferRequest) -> None:
         """The caller takes the responses to a request again."""
@@ -347,11 +347,11 @@ class EnsembleModel:
         self._runs[run.request] = run
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> InFlightLimit:
         """How many requests of a step run at a time."""
         return self._pace
 
-    def succeeded(self, run: EnsembleRun | LaneRun, outputs: Mapping[str, Array]) -> None:
+    def succeeded(self, run: EnsembleRun | FastRun, outputs: Mapping[str, Array]) -> None:
         """A request has its one answer."""
         request = run.request
         self._end(run)
@@ -389,7 +389,7 @@ class EnsembleModel:
         self._answers.respond(request, {}, error)
         self._answers.tell_when_drained()
 
-    def _end(self, run: EnsembleRun | LaneRun) -> None:
+    def _end(self, run: EnsembleRun | FastRun) -> None:
         del self._runs[run.request]
         self._answers.let_go(run.request)
         self._let_go(run.members)
@@ -400,19 +400,19 @@ class EnsembleModel:
         if self._earlier and not members.runs:
             self._earlier = [earlier for earlier in self._earlier if earlier.runs]
 
-    def _count(self, run: EnsembleRun | LaneRun) -> None:
+    def _count(self, run: EnsembleRun | FastRun) -> None:
         request, statistics = run.request, self.statistics
         took = run.input_ns, run.infer_ns, run.output_ns
         queue_ns = max(0, run.start_ns - request.queued_ns)
-        statistics.count_alone(request.terms.rows, monotonic_ns() - request.received_ns, queue_ns, *took)
+        statistics.count_alone(request.options.rows, monotonic_ns() - request.received_ns, queue_ns, *took)
         statistics.last_inference_ms = self._clock.wall_ms()
-        if request.__class__ is StepRequest:
+        if request.__class__ is MemberRequest:
             request.took = took
 
 
-def _asks_more(terms: RequestTerms) -> bool:
+def _asks_more(options: RequestOptions) -> bool:
     """Whether what a request says concerns each of its steps."""
-    return bool(terms.parameters or terms.priority or terms.timeout_us or terms.flags or terms.correlation_id)
+    return bool(options.parameters or options.priority or options.timeout_us or options.flags or options.correlation_id)
 
 
 def _with_graph(spec: ModelSpec, graph: Graph) -> ModelSpec:

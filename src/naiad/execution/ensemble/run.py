@@ -18,9 +18,9 @@ from naiad.errors import (
     ServerStoppingError,
 )
 from naiad.execution.ensemble.errors import at_inputs, in_ensemble, in_step
-from naiad.execution.ensemble.flow_control import Holds
+from naiad.execution.ensemble.flow_control import StepFlowControl
 from naiad.execution.ensemble.members import Members, as_outside
-from naiad.execution.ensemble.step_request import StepRequest
+from naiad.execution.ensemble.step_request import MemberRequest
 from naiad.execution.ensemble.tracing import RunTrace
 from naiad.execution.model.cache import ModelCache
 from naiad.execution.model.interface import ServingModel
@@ -34,9 +34,9 @@ from naiad.request import (
     memory_of,
     request_label,
 )
-from naiad.scheduling.ensemble.graph import Step
+from naiad.scheduling.ensemble.graph import EnsembleStep
 from naiad.scheduling.ensemble.plan import Plan
-from naiad.scheduling.ensemble.progress import MISSING, Absent, Progress, Task
+from naiad.scheduling.ensemble.progress import MISSING, Absent, EnsembleProgress, Task
 
 if TYPE_CHECKING:
     from naiad.execution.ensemble.model import EnsembleModel
@@ -72,13 +72,13 @@ class EnsembleRun:
         self.cache = cache
         self._plan = plan
         self.request = request
-        self._progress = Progress(plan, is_true)
-        self._holds = None if plan.is_plain else Holds()
+        self._progress = EnsembleProgress(plan, is_true)
+        self._holds = None if plan.is_plain else StepFlowControl()
         self._tasks: deque[Task] = deque()
         self._is_busy = False
         self._size = 0
         self._parameters: Parameters | None = None
-        self.steps: set[StepRequest] = set()
+        self.steps: set[MemberRequest] = set()
         self.is_over = False
         self.trace: RunTrace | None = None
         self.start_ns = self.input_ns = self.infer_ns = self.output_ns = 0
@@ -97,8 +97,8 @@ class EnsembleRun:
     def resume(
         self,
         inputs: Mapping[str, Array],
-        answered: Sequence[tuple[Step, Mapping[str, Array]]],
-        steps: Sequence[StepRequest],
+        answered: Sequence[tuple[EnsembleStep, Mapping[str, Array]]],
+        steps: Sequence[MemberRequest],
     ) -> None:
         """Begin with a request that has come some way along its lane (``LaneRun``).
 
@@ -128,10 +128,10 @@ class EnsembleRun:
             text = f"{request_label(self.request.id)}the request was cancelled by its caller"
             self._fail(CancelledError(text))
 
-    def hold(self, patience_ms: int) -> None:
+    def hold(self, backpressure_timeout_ms: int) -> None:
         """The caller does not take the responses: the steps that make them should wait; see ``Recipient.hold``."""
         if self._holds is not None:
-            self._holds.hold(patience_ms)
+            self._holds.hold(backpressure_timeout_ms)
 
     def go_on(self) -> None:
         """The caller takes the responses again."""
@@ -163,24 +163,24 @@ class EnsembleRun:
         members, step = self.members, task.step
         values = task.frame.values
         try:
-            terms, shapes = members.form(step, values, self.request.terms, self.request.id)
+            options, shapes = members.form(step, values, self.request.options, self.request.id)
         except Exception as error:
             self.does_not_fit(step, error)
             return
         inputs = {name: values[tensor] for name, tensor, _ in step.inputs if values[tensor].__class__ is not Absent}
         for name, shape in shapes.items():
             inputs[name] = inputs[name].reshape(shape)
-        request = StepRequest(self, task, members.targets[step.index], terms, inputs)
+        request = MemberRequest(self, task, members.targets[step.index], options, inputs)
         if self.trace is not None:
             request.trace = self.trace.step()
         self.steps.add(request)
         self._model.pace.start(request)
 
-    def does_not_fit(self, step: Step, error: Exception) -> None:
+    def does_not_fit(self, step: EnsembleStep, error: Exception) -> None:
         """The tensors of a step do not fit its model."""
         self._fail(at_inputs(self._model.name, step, self.members.graph, self._known(error)))
 
-    def submit(self, request: StepRequest) -> None:
+    def submit(self, request: MemberRequest) -> None:
         """Hand a step to its model; its turn has come."""
         step = request.task.step
         try:
@@ -196,7 +196,7 @@ class EnsembleRun:
         except Exception as error:
             self._was_refused(request, error)
 
-    def refused(self, request: StepRequest, error: Exception) -> None:
+    def refused(self, request: MemberRequest, error: Exception) -> None:
         """The model of a step, which ``resume`` was told of, has not taken it."""
         if not isinstance(error, ServerStoppingError):
             self._was_refused(request, error)
@@ -205,7 +205,7 @@ class EnsembleRun:
         if not self.is_over:
             self._go_on(())
 
-    def _was_refused(self, request: StepRequest, error: Exception) -> None:
+    def _was_refused(self, request: MemberRequest, error: Exception) -> None:
         if request in self.steps:
             # It may have been answered before its model raised.
             self.steps.discard(request)
@@ -221,7 +221,7 @@ class EnsembleRun:
         return InternalError("the step failed inside the server, see its log")
 
     def answered(
-        self, request: StepRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+        self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
         """Take what a model sends for a step; ``outputs`` and ``error`` None: only the end."""
         if final:
@@ -249,14 +249,14 @@ class EnsembleRun:
             return
         self._go_on(tasks)
 
-    def _count(self, request: StepRequest) -> None:
+    def _count(self, request: MemberRequest) -> None:
         """Add what a model took."""
         input_ns, infer_ns, output_ns = request.times(monotonic_ns())
         self.input_ns += input_ns
         self.infer_ns += infer_ns
         self.output_ns += output_ns
 
-    def _take(self, request: StepRequest, outputs: Mapping[str, Array] | None, final: bool) -> list[Task]:
+    def _take(self, request: MemberRequest, outputs: Mapping[str, Array] | None, final: bool) -> list[Task]:
         progress, task = self._progress, request.task
         tasks: list[Task] = []
         size = 0 if outputs is None else memory_of(outputs)
@@ -367,13 +367,13 @@ class EnsembleRun:
             self._parameters = {**(self._parameters or {}), **found}
 
     def _sequence_parameters(self) -> Parameters:
-        terms = self.request.terms
-        if not terms.correlation_id and not terms.flags and self._parameters is None:
+        options = self.request.options
+        if not options.correlation_id and not options.flags and self._parameters is None:
             return {}
         asked = {
-            "sequence_id": terms.correlation_id,
-            "sequence_start": bool(terms.flags & SEQUENCE_START),
-            "sequence_end": bool(terms.flags & SEQUENCE_END),
+            "sequence_id": options.correlation_id,
+            "sequence_start": bool(options.flags & SEQUENCE_START),
+            "sequence_end": bool(options.flags & SEQUENCE_END),
         }
         return {**asked, **(self._parameters or {})}
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from naiad.errors import NaiadError
 from naiad.execution.batching.batch import Batch
-from naiad.request import Array, InferRequest, Recipient, RequestTerms, memory_of
+from naiad.request import Array, InferRequest, Recipient, RequestOptions, memory_of
 
 if TYPE_CHECKING:
-    from naiad.execution.ensemble.fast_path import Leg
+    from naiad.execution.ensemble.fast_path import PlanNode
     from naiad.execution.ensemble.tracing import StepTrace
     from naiad.scheduling.ensemble.progress import Task
 
@@ -22,16 +22,16 @@ class Run(Protocol):
     request: InferRequest
     is_over: bool
 
-    def submit(self, request: StepRequest) -> None:
+    def submit(self, request: MemberRequest) -> None:
         """Hand a step to its model; its turn has come."""
 
     def answered(
-        self, request: StepRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+        self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
         """Take what a model sends for a step."""
 
 
-class StepRequest(InferRequest):
+class MemberRequest(InferRequest):
     """The request of one step; its answers go to the run of the ensemble.
 
     Attributes:
@@ -50,16 +50,16 @@ class StepRequest(InferRequest):
         run: Run,
         task: Task,
         target: Recipient,
-        terms: RequestTerms,
+        options: RequestOptions,
         inputs: Mapping[str, Array],
-        leg: Leg | None = None,
+        leg: PlanNode | None = None,
     ) -> None:
         # Not through super(): the run counts the tensors, once for all steps that read them.
         self.run = run
         self.task = task
         self.leg = leg
         self.target: Recipient = target
-        self.terms = terms
+        self.options = options
         self.inputs = inputs
         self.id = run.request.id
         self.held_bytes = 0
@@ -106,5 +106,5 @@ class StepRequest(InferRequest):
 def tell_batch(batch: Batch, requests: Iterable[InferRequest]) -> None:
     """Let the steps of ensembles among the requests that run in a batch know it."""
     for request in requests:
-        if request.__class__ is StepRequest:
+        if request.__class__ is MemberRequest:
             request.batch = batch

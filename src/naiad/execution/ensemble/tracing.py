@@ -17,7 +17,7 @@ from naiad.telemetry.tracing.w3c import TraceParent, read_parent
 if TYPE_CHECKING:
     from naiad.config.spec import ModelSpec
     from naiad.execution.batching.batch import Batch
-    from naiad.execution.ensemble.step_request import StepRequest
+    from naiad.execution.ensemble.step_request import MemberRequest
 
 MAX_CHILDREN: Final = 256
 """Steps that the trace of one request has; those of decoupled models may be any number."""
@@ -83,7 +83,7 @@ class RunTrace:
 
     def step_ended(
         self,
-        request: StepRequest,
+        request: MemberRequest,
         trace: StepTrace,
         batch: Batch | None,
         outputs: Mapping[str, Array] | None,
@@ -130,12 +130,12 @@ class RunTrace:
             return ()
         inputs = ((name, tensor.dtype) for name, tensor in spec.inputs.items())
         found = traced_tensors(QUEUE_INPUT, request.inputs, inputs, MAX_BYTES)
-        wanted = ((name, spec.outputs[name].dtype) for name in request.terms.outputs)
+        wanted = ((name, spec.outputs[name].dtype) for name in request.options.outputs)
         room = MAX_BYTES - sum(t.nbytes for t in found)
         return (*found, *traced_tensors(BACKEND_OUTPUT, outputs or {}, wanted, room))
 
 
-def _step_times(request: StepRequest, batch: Batch | None, now_ns: int, has_run: bool) -> Iterator[tuple[str, int]]:
+def _step_times(request: MemberRequest, batch: Batch | None, now_ns: int, has_run: bool) -> Iterator[tuple[str, int]]:
     yield "REQUEST_START", request.received_ns
     yield "QUEUE_START", request.queued_ns
     if batch is not None and batch.start_ns:

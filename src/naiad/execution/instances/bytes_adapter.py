@@ -10,7 +10,7 @@ from naiad.request import Array
 from naiad.tensor.packed_bytes import packed_if_large, with_unpacked
 
 
-class StringInstance(Instance):
+class BytesAdapter(Instance):
     """Runs ``instance`` with arrays, in whose thread they are made of packed tensors and packed again."""
 
     def __init__(self, instance: Instance, spec: ModelSpec) -> None:
@@ -35,4 +35,4 @@ class StringInstance(Instance):
 def with_arrays(instance: Instance, spec: ModelSpec) -> Instance:
     """The instance as it is to be run: one that needs arrays of BYTES gets them."""
     has_strings = any(t.dtype.is_bytes for tensors in (spec.inputs, spec.outputs) for t in tensors.values())
-    return StringInstance(instance, spec) if has_strings and not instance.takes_packed else instance
+    return BytesAdapter(instance, spec) if has_strings and not instance.takes_packed else instance

@@ -13,7 +13,7 @@ from time import monotonic_ns
 from typing import Final, Protocol
 
 from naiad.backend_api.backend import Arrays
-from naiad.backend_api.decoupled import DecoupledInstance, Step, Wait
+from naiad.backend_api.decoupled import DecoupledInstance, Delay, Step
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, CancelledError, InternalError, NaiadError
 from naiad.execution.batching.batch import Batch
@@ -33,14 +33,14 @@ MAX_WARM_STEPS: Final = 10_000
 class StepAnswers(Protocol):
     """Takes what comes of the steps."""
 
-    def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
+    def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """One response, final or not, to a request of the batch."""
 
-    def step_finished(self, instance: SteppedInstance, batch: Batch) -> None:
+    def step_finished(self, instance: SteppedDecoupledInstance, batch: Batch) -> None:
         """The instance can take the next batch; requests of this one may be open."""
 
 
-class _Course:
+class _OpenRequest:
     """A request on its way. It is what the instance sees of who asked."""
 
     __slots__ = ("batch", "begun_ns", "cut", "handle", "is_cancelled", "is_held", "is_running", "request", "steps")
@@ -59,7 +59,7 @@ class _Course:
         self.begun_ns = 0
 
 
-class SteppedInstance:
+class SteppedDecoupledInstance:
     """Runs a decoupled instance. Everything but ``start``, ``stop`` and ``join`` happens on the event loop.
 
     Args:
@@ -89,7 +89,7 @@ class SteppedInstance:
         self._answers = answers
         self._loop = loop
         self._instance: DecoupledInstance | None = None
-        self._courses: dict[InferRequest, _Course] = {}
+        self._courses: dict[InferRequest, _OpenRequest] = {}
         self._batch: Batch | None = None
         self._busy: asyncio.Handle | None = None
 
@@ -144,7 +144,7 @@ class SteppedInstance:
         instance = self._instance
         batch.start_ns = batch.input_ns = monotonic_ns()
         self._batch = batch
-        courses = [_Course(request, batch) for request in batch.requests]
+        courses = [_OpenRequest(request, batch) for request in batch.requests]
         busy_s = 0.0
         for course in courses:
             request = course.request
@@ -152,7 +152,7 @@ class SteppedInstance:
             try:
                 if instance is None:
                     raise InternalError(f"instance '{self.name}' is not started")
-                course.steps = instance.steps(request.inputs, request.terms.outputs, course)
+                course.steps = instance.steps(request.inputs, request.options.outputs, course)
                 busy_s = max(busy_s, instance.busy_s(request.inputs))
             except Exception as error:
                 course.steps = _Failing(error)
@@ -180,7 +180,7 @@ class SteppedInstance:
             self._busy.cancel()
             self._busy = self._loop.call_soon(self._free)
 
-    def hold(self, request: InferRequest, patience_ms: int) -> None:
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """The caller of a request does not take its responses for now."""
         course = self._courses.get(request)
         if course is not None and not course.is_cancelled:
@@ -204,11 +204,11 @@ class SteppedInstance:
 
     # Steps
 
-    def _soon(self, course: _Course) -> None:
+    def _soon(self, course: _OpenRequest) -> None:
         course.cut = False
         course.handle = self._loop.call_soon(self._go_on, course)
 
-    def _go_on(self, course: _Course) -> None:
+    def _go_on(self, course: _OpenRequest) -> None:
         """Take the next steps of a request, as many as it may."""
         course.handle = None
         course.is_running = True
@@ -218,7 +218,7 @@ class SteppedInstance:
         finally:
             course.is_running = False
 
-    def _take_steps(self, course: _Course) -> bool:
+    def _take_steps(self, course: _OpenRequest) -> bool:
         """Whether there are further ones to be taken soon."""
         for _ in range(MAX_STEPS):
             if course.is_held:
@@ -235,7 +235,7 @@ class SteppedInstance:
                 failed = BackendError(f"model '{self._spec.name}' failed: {type(error).__name__}: {error}")
                 self._end(course, failed)
                 return False
-            if type(step) is Wait:
+            if type(step) is Delay:
                 if step.writes:
                     course.begun_ns = monotonic_ns()
                 if step.seconds > 0:
@@ -251,33 +251,33 @@ class SteppedInstance:
                 return False
         return True
 
-    def _respond(self, course: _Course, step: Arrays | NaiadError | Wait | None, final: int = 0) -> None:
+    def _respond(self, course: _OpenRequest, step: Arrays | NaiadError | Delay | None, final: int = 0) -> None:
         begun_ns, course.begun_ns = course.begun_ns, 0
         if step is None:
             response = Response(0, None, None, FLAG_EMPTY)
         elif isinstance(step, NaiadError):
             response = Response(0, None, step, FLAG_ERROR | FLAG_OWN | final, begun_ns)
-        elif isinstance(step, Wait):
+        elif isinstance(step, Delay):
             raise InternalError("a wait is no response")
         else:
             response = Response(0, step, None, final, begun_ns or monotonic_ns())
-        self._answers.child_responded(course.request, response, course.batch)
+        self._answers.worker_responded(course.request, response, course.batch)
 
-    def _end(self, course: _Course, error: NaiadError | None) -> None:
+    def _end(self, course: _OpenRequest, error: NaiadError | None) -> None:
         self._courses.pop(course.request, None)
         if error is None and course.is_cancelled and self._answers_once:
             error = CancelledError(f"{request_label(course.request.id)}the request was cancelled by its caller")
         flags = FLAG_FINAL | FLAG_EMPTY if error is None else FLAG_FINAL | FLAG_ERROR
-        self._answers.child_responded(course.request, Response(0, None, error, flags), course.batch)
+        self._answers.worker_responded(course.request, Response(0, None, error, flags), course.batch)
 
 
 def run_steps(instance: DecoupledInstance, batch: Batch) -> list[str]:
     """Take all steps of the requests of a warm-up without their waits; the texts of what failed."""
     failed = []
     for request in batch.requests:
-        course = _Course(request, batch)
+        course = _OpenRequest(request, batch)
         try:
-            for number, step in enumerate(instance.steps(request.inputs, request.terms.outputs, course)):
+            for number, step in enumerate(instance.steps(request.inputs, request.options.outputs, course)):
                 if isinstance(step, NaiadError):
                     failed.append(str(step))
                 if number >= MAX_WARM_STEPS:

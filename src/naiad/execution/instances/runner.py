@@ -78,7 +78,7 @@ def run_once(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = F
     batch.start_ns = batch.input_ns = monotonic_ns()
     # Requests with and without regions are never put together.
     is_plain = spec.assembly is None
-    in_regions = is_plain and batch.requests[0].terms.regions is not None
+    in_regions = is_plain and batch.requests[0].options.regions is not None
     try:
         inputs = batch.inputs
         if inputs is None:

@@ -14,7 +14,7 @@ from naiad.execution.instances.bytes_adapter import with_arrays
 from naiad.execution.instances.runner import close_instance, failed_to_start, run_batch
 
 
-class InstanceThread:
+class ThreadInstance:
     """Runs batches one after another in its own thread.
 
     Args:
@@ -30,7 +30,7 @@ class InstanceThread:
         name: str,
         spec: ModelSpec,
         create: Callable[[], Instance],
-        finished: Callable[[InstanceThread, list[Batch]], object],
+        finished: Callable[[ThreadInstance, list[Batch]], object],
     ) -> None:
         self.name = name
         self._spec = spec

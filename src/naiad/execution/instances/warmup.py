@@ -17,7 +17,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.runner import close_instance, run_once
-from naiad.request import Array, InferRequest, RequestTerms
+from naiad.request import Array, InferRequest, RequestOptions
 
 logger = logging.getLogger("naiad")
 
@@ -38,13 +38,13 @@ class Sample:
     name: str
     count: int
     requests: int
-    terms: RequestTerms
+    options: RequestOptions
     inputs: Mapping[str, Array]
     is_needed: bool = True
 
     def batch(self) -> Batch:
         """A batch of new requests."""
-        return Batch([InferRequest(self.terms, self.inputs) for _ in range(self.requests)])
+        return Batch([InferRequest(self.options, self.inputs) for _ in range(self.requests)])
 
 
 RunSample = Callable[[Batch], Sequence[str]]

@@ -58,7 +58,7 @@ def count_one(
     input_ns = batch.input_ns - batch.start_ns
     statistics.count_success(
         1,
-        request.terms.rows,
+        request.options.rows,
         now_ns - request.received_ns,
         max(0, batch.start_ns - request.queued_ns),
         input_ns,

@@ -53,27 +53,27 @@ class QueuedRequest:
     @property
     def rows(self) -> int:
         """The size of its batch dimension."""
-        return self._request.terms.rows
+        return self._request.options.rows
 
     @property
     def priority(self) -> int:
         """0 for the model's default."""
-        return self._request.terms.priority
+        return self._request.options.priority
 
     @property
     def parameters(self) -> Mapping[str, ParameterValue]:
         """Custom parameters; not to be changed."""
-        return self._request.terms.parameters
+        return self._request.options.parameters
 
     @property
     def correlation_id(self) -> int | str:
         """Of its sequence, 0 or "" for none."""
-        return self._request.terms.correlation_id
+        return self._request.options.correlation_id
 
     @property
     def requested_outputs(self) -> tuple[str, ...]:
         """The outputs that the caller wants."""
-        return self._request.terms.outputs
+        return self._request.options.outputs
 
     @property
     def inputs(self) -> dict[str, QueuedInput]:

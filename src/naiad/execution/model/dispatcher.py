@@ -13,19 +13,19 @@ from typing import ClassVar
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
-from naiad.eventloop.end_of_turn import turn_end_of
+from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.gather import gather, is_small
 from naiad.execution.batching.ragged import assemble, is_small_assembly
 from naiad.execution.ensemble.step_request import tell_batch
-from naiad.execution.instances.decoupled import SteppedInstance
-from naiad.execution.instances.thread import InstanceThread
+from naiad.execution.instances.decoupled import SteppedDecoupledInstance
+from naiad.execution.instances.thread import ThreadInstance
 from naiad.execution.model.custom_batching import CustomBatching
-from naiad.execution.model.group_change import Place
+from naiad.execution.model.group_change import InstancePosition
 from naiad.execution.model.instance_set import AnyInstance
 from naiad.execution.model.queue_timeout import WaitingTime
-from naiad.execution.model.responder import ModelAnswers
+from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import dynamic_batcher_kind, limited_batcher_kind
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import InferRequest
@@ -54,12 +54,12 @@ class Dispatcher:
         self,
         spec: ModelSpec,
         loop: asyncio.AbstractEventLoop,
-        answers: ModelAnswers,
+        answers: ModelResponder,
         strategy: CustomBatching | None = None,
     ) -> None:
         self._spec = spec
         self._loop = loop
-        self._turn_end = turn_end_of(loop)
+        self._end_of_turn = end_of_turn_queue(loop)
         self._answers = answers
         self.policies = PolicyQueue(spec.queue) if spec.queue is not None else None
         self._waiting_time: WaitingTime | None = None
@@ -78,7 +78,7 @@ class Dispatcher:
 
     # Instances that come and go
 
-    def begin(self, places: Mapping[AnyInstance, Place]) -> None:
+    def begin(self, places: Mapping[AnyInstance, InstancePosition]) -> None:
         """Take in the first instances, those that are to serve; called in a loading thread, before any starts.
 
         Raises:
@@ -87,7 +87,7 @@ class Dispatcher:
         # One that dies while others start leaves the list again.
         self.idle[:] = places
 
-    def join(self, places: Mapping[AnyInstance, Place]) -> None:
+    def join(self, places: Mapping[AnyInstance, InstancePosition]) -> None:
         """Further instances are about to come, to serve from ``serve_by`` on; errors as ``begin``."""
 
     def leave(self, instances: Sequence[AnyInstance]) -> None:
@@ -120,7 +120,7 @@ class Dispatcher:
         """A request came while an instance was idle and no turn was set."""
         if self.batches:
             self.turn_is_set = True
-            self._turn_end.call(self._loop, self.turn)
+            self._end_of_turn.call(self._loop, self.turn)
         else:
             # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
             self.turn()
@@ -176,7 +176,7 @@ class Dispatcher:
             tell_batch(batch, batch.requests)
         if isinstance(instance, ProcessInstance):
             return instance.run(batch)
-        if isinstance(instance, SteppedInstance):
+        if isinstance(instance, SteppedDecoupledInstance):
             instance.begin(batch)
             return None
         self._gather_small(batch, now_ns)
@@ -193,7 +193,7 @@ class Dispatcher:
                 batch.inputs = None
             batch.gather_ns = monotonic_ns() - now_ns
 
-    def finished_in_thread(self, instance: InstanceThread, batches: list[Batch]) -> None:
+    def finished_in_thread(self, instance: ThreadInstance, batches: list[Batch]) -> None:
         """Batches are done; called in the thread of an instance."""
         try:
             self._loop.call_soon_threadsafe(self._finished, instance, batches)
@@ -201,7 +201,7 @@ class Dispatcher:
             # The loop is closed: the server was told to abort and nobody waits for these answers.
             return
 
-    def _finished(self, instance: InstanceThread, batches: list[Batch]) -> None:
+    def _finished(self, instance: ThreadInstance, batches: list[Batch]) -> None:
         self.freed(instance)
         self._answers.settle(batches)
 

@@ -26,7 +26,7 @@ def may_run_directly(spec: ModelSpec) -> bool:
     return not any(t.reshape for tensors in (spec.inputs, spec.outputs) for t in tensors.values())
 
 
-class DirectRunner:
+class InlineRunner:
     """Runs requests with ``execute``, the method of an inline instance.
 
     Attributes:
@@ -57,16 +57,16 @@ class DirectRunner:
         ``failed`` is told of a request whose answer could not be given.
         """
         begun_ns = monotonic_ns()
-        terms = request.terms
+        options = request.options
         try:
-            outputs = self._execute(request.inputs, terms.outputs)
+            outputs = self._execute(request.inputs, options.outputs)
         except Exception:
             # It runs again the long way, which tells the caller why.
             return False
         done_ns = monotonic_ns()
-        if terms.rows != self._rows:
+        if options.rows != self._rows:
             self.settle()
-            self._rows = terms.rows
+            self._rows = options.rows
         self._count += 1
         self._request_ns += done_ns - request.received_ns
         self._queue_ns += begun_ns - request.queued_ns
@@ -89,15 +89,15 @@ class DirectRunner:
         self.statistics.last_inference_ms = self._clock.wall_ms() - since_ms
         self._count = self._request_ns = self._queue_ns = self._infer_ns = 0
 
-    def sampled(self, sampler: Sampler | None) -> DirectRunner:
+    def sampled(self, sampler: Sampler | None) -> InlineRunner:
         """The runner to go on with when ``sampler`` chooses requests to be traced, or None does."""
         self.settle()
         if sampler is None:
-            return DirectRunner(self._execute, self.statistics, self._clock)
-        return SampledRunner(self._execute, self.statistics, self._clock, sampler)
+            return InlineRunner(self._execute, self.statistics, self._clock)
+        return SampledInlineRunner(self._execute, self.statistics, self._clock, sampler)
 
 
-class SampledRunner(DirectRunner):
+class SampledInlineRunner(InlineRunner):
     """Leaves the requests that are to be traced to the long way, where they are."""
 
     __slots__ = ("_sampler",)

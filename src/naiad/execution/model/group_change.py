@@ -14,7 +14,7 @@ _I = TypeVar("_I")
 
 
 @dataclass(frozen=True, slots=True)
-class Regrouping(Generic[_I]):
+class GroupChange(Generic[_I]):
     """A change under way. Instances that stay are not touched, whatever they are called.
 
     Attributes:
@@ -27,7 +27,7 @@ class Regrouping(Generic[_I]):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InstancePosition:
     """Where an instance belongs: the ``index``-th of its group."""
 
     group: InstanceGroupSpec
@@ -40,8 +40,8 @@ class Place:
 
 
 def regroup(
-    present: Mapping[_I, Place], groups: Sequence[InstanceGroupSpec], taken: Iterable[str] = ()
-) -> tuple[list[_I], list[Place]]:
+    present: Mapping[_I, InstancePosition], groups: Sequence[InstanceGroupSpec], taken: Iterable[str] = ()
+) -> tuple[list[_I], list[InstancePosition]]:
     """Which of the instances leave, and where new ones are to come, so that ``groups`` has what it asks for.
 
     An instance stays where any group asks for one of its kind on its devices; those that came first stay first. No new
@@ -51,7 +51,7 @@ def regroup(
     for instance, place in present.items():
         free[_kind(place.group)].append(instance)
     names = {*taken, *(place.name for place in present.values())}
-    coming: list[Place] = []
+    coming: list[InstancePosition] = []
     for group in groups:
         alike = free[_kind(group)]
         staying = min(group.count, len(alike))
@@ -64,9 +64,9 @@ def _kind(group: InstanceGroupSpec) -> object:
     return group.kind, group.gpus, group.passive, group.rate_limiter
 
 
-def _places(group: InstanceGroupSpec, count: int, names: set[str]) -> list[Place]:
+def _places(group: InstanceGroupSpec, count: int, names: set[str]) -> list[InstancePosition]:
     """So many places in a group, under names that are not among ``names`` and are added to them."""
-    free = (place for index in itertools.count() if (place := Place(group, index)).name not in names)
+    free = (place for index in itertools.count() if (place := InstancePosition(group, index)).name not in names)
     found = list(itertools.islice(free, count))
     names.update(place.name for place in found)
     return found

@@ -12,24 +12,24 @@ from naiad.backend_api.decoupled import DecoupledBackend, DecoupledInstance
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.batch import Batch
-from naiad.execution.instances.decoupled import StepAnswers, SteppedInstance, run_steps
+from naiad.execution.instances.decoupled import StepAnswers, SteppedDecoupledInstance, run_steps
 from naiad.execution.instances.inline import InlineInstance
-from naiad.execution.instances.thread import InstanceThread
+from naiad.execution.instances.thread import ThreadInstance
 from naiad.execution.instances.warmup import Warmup
-from naiad.execution.model.group_change import Place, Regrouping, regroup
-from naiad.execution.model.startup import end_all, start_one_by_one, start_together
-from naiad.execution.worker.bls import Models
-from naiad.execution.worker.events import Answers
-from naiad.execution.worker.framework_instance import HostedInstance, HostedSpec
+from naiad.execution.model.group_change import GroupChange, InstancePosition, regroup
+from naiad.execution.model.startup import end_all, start_all, start_one_by_one
+from naiad.execution.worker.bls import ModelDirectory
+from naiad.execution.worker.events import WorkerEventSink
+from naiad.execution.worker.framework_instance import FrameworkInstance, FrameworkSpec
 from naiad.execution.worker.instance import ProcessInstance
-from naiad.execution.worker.rewarm import WarmAgain
+from naiad.execution.worker.rewarm import RestartWarmup
 from naiad.execution.worker.warmup import WarmProcess
 from naiad.telemetry.metrics.custom import CustomMetrics
 
-AnyInstance = InstanceThread | InlineInstance | ProcessInstance | SteppedInstance
+AnyInstance = ThreadInstance | InlineInstance | ProcessInstance | SteppedDecoupledInstance
 
 
-class SetAnswers(Answers, StepAnswers, Protocol):
+class SetAnswers(WorkerEventSink, StepAnswers, Protocol):
     """Takes what the instances of a model say."""
 
 
@@ -53,13 +53,13 @@ class InstanceSet:
         backend: Backend,
         loop: asyncio.AbstractEventLoop,
         answers: SetAnswers,
-        finished: Callable[[InstanceThread, list[Batch]], object],
-        models: Models | None,
+        finished: Callable[[ThreadInstance, list[Batch]], object],
+        models: ModelDirectory | None,
         metrics: CustomMetrics,
     ) -> None:
         self.all: list[AnyInstance] = []
         self.passive: set[AnyInstance] = set()
-        self._places: dict[AnyInstance, Place] = {}
+        self._places: dict[AnyInstance, InstancePosition] = {}
         self._leaving: set[AnyInstance] = set()
         self._backend = backend
         self._loop = loop
@@ -74,7 +74,7 @@ class InstanceSet:
         """Make what the groups of ``spec`` ask for; nothing is started yet."""
         spec = run_spec(spec)
         for group in spec.instance_groups:
-            made = [self._make(Place(group, index), spec, warmup) for index in range(group.count)]
+            made = [self._make(InstancePosition(group, index), spec, warmup) for index in range(group.count)]
             if group.passive:
                 self.passive.update(made)
 
@@ -95,24 +95,24 @@ class InstanceSet:
         if warmup.samples:
             cold = [i for i in processes if self._places[i].group.passive]
             warm = [WarmProcess(i, spec, warmup, self._answers, self._loop) for i in processes if i not in cold]
-            start_together([*warm, *cold], cores)
+            start_all([*warm, *cold], cores)
         else:
-            start_together(processes, cores)
+            start_all(processes, cores)
         start_one_by_one([i for i in instances if not isinstance(i, ProcessInstance)])
 
-    def _make(self, place: Place, spec: ModelSpec, warmup: Warmup) -> AnyInstance:
+    def _make(self, place: InstancePosition, spec: ModelSpec, warmup: Warmup) -> AnyInstance:
         made = self._new(place, spec, warmup)
         if isinstance(made, ProcessInstance) and warmup.samples and not place.group.passive:
-            made.warm_again = WarmAgain(spec, warmup.again, self._answers, self._loop)
+            made.warm_again = RestartWarmup(spec, warmup.again, self._answers, self._loop)
         self.all.append(made)
         self._places[made] = place
         return made
 
-    def _new(self, place: Place, spec: ModelSpec, warmup: Warmup) -> AnyInstance:
+    def _new(self, place: InstancePosition, spec: ModelSpec, warmup: Warmup) -> AnyInstance:
         name, group = place.name, place.group
         child = self._backend.child(group, place.index)
-        if isinstance(child, HostedSpec):
-            return HostedInstance(name, spec, child, self._answers, self._loop)
+        if isinstance(child, FrameworkSpec):
+            return FrameworkInstance(name, spec, child, self._answers, self._loop)
         if child is not None:
             return ProcessInstance(name, spec, child, self._answers, self._loop, self._models, self._metrics)
         if isinstance(self._backend, DecoupledBackend):
@@ -122,17 +122,19 @@ class InstanceSet:
             create = warmup.creating(name, spec, create)
         if self._backend.runs_inline:
             return InlineInstance(name, spec, create)
-        return InstanceThread(name, spec, create, self._finished)
+        return ThreadInstance(name, spec, create, self._finished)
 
-    def _new_stepped(self, backend: DecoupledBackend, place: Place, spec: ModelSpec, warmup: Warmup) -> SteppedInstance:
+    def _new_stepped(
+        self, backend: DecoupledBackend, place: InstancePosition, spec: ModelSpec, warmup: Warmup
+    ) -> SteppedDecoupledInstance:
         def warm(instance: DecoupledInstance) -> None:
             if not place.group.passive:
                 warmup.run_all(place.name, partial(run_steps, instance))
 
         create = partial(backend.create_decoupled, place.group, place.index)
-        return SteppedInstance(place.name, spec, create, warm, self._answers, self._loop)
+        return SteppedDecoupledInstance(place.name, spec, create, warm, self._answers, self._loop)
 
-    def serving(self, instances: Sequence[AnyInstance]) -> dict[AnyInstance, Place]:
+    def serving(self, instances: Sequence[AnyInstance]) -> dict[AnyInstance, InstancePosition]:
         """Where those of ``instances`` belong that are not in passive groups."""
         places = {instance: self._places[instance] for instance in instances}
         return {instance: place for instance, place in places.items() if not place.group.passive}
@@ -140,7 +142,7 @@ class InstanceSet:
     def clear(self) -> None:
         """Give the loop's own resources back and forget all; the last call."""
         for instance in self.all:
-            if isinstance(instance, (ProcessInstance, SteppedInstance)):
+            if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
                 instance.detach()
         # They know the model, and so does this. A circle that was there when the collector was told to pass it over
         # would stay for good.
@@ -159,7 +161,7 @@ class InstanceSet:
 
     # Others in their place
 
-    def regroup(self, spec: ModelSpec, warmup: Warmup) -> Regrouping[AnyInstance]:
+    def regroup(self, spec: ModelSpec, warmup: Warmup) -> GroupChange[AnyInstance]:
         """Make what the groups of ``spec`` ask for beyond what is there. Nothing is started, and nothing serves yet."""
         staying = {instance: place for instance, place in self._places.items() if instance not in self._leaving}
         leaving, places = regroup(staying, spec.instance_groups, {place.name for place in self._places.values()})
@@ -172,14 +174,14 @@ class InstanceSet:
             raise
         # One that dies and comes back meanwhile must not be given a batch.
         self.passive.update(coming)
-        return Regrouping(coming, leaving)
+        return GroupChange(coming, leaving)
 
     @property
     def leaving(self) -> int:
         """How many instances leave that have not ended."""
         return len(self._leaving)
 
-    def exchange(self, change: Regrouping[AnyInstance]) -> list[AnyInstance]:
+    def exchange(self, change: GroupChange[AnyInstance]) -> list[AnyInstance]:
         """Let those serve that came, and those that leave no more; gives those that can take a batch at once."""
         self._leaving.update(change.leaving)
         self.passive.update(change.leaving)
@@ -190,7 +192,7 @@ class InstanceSet:
 
     def may_end(self, instance: AnyInstance) -> bool:
         """Whether an instance that leaves can be ended; what a thread was given it finishes anyway."""
-        if instance not in self.all or not isinstance(instance, (ProcessInstance, SteppedInstance)):
+        if instance not in self.all or not isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
             return True
         return instance.is_unused
 
@@ -202,7 +204,7 @@ class InstanceSet:
                 del self._places[instance]
                 self.passive.discard(instance)
                 self._leaving.discard(instance)
-                if isinstance(instance, (ProcessInstance, SteppedInstance)):
+                if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
                     instance.detach()
 
 

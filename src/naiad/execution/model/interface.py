@@ -51,11 +51,11 @@ class ServingModel(Recipient, Protocol):
     def expect(self) -> None:
         """As ``LoadedModel.expect``."""
 
-    def submit_expected(self, request: InferRequest) -> None:
-        """As ``LoadedModel.submit_expected``."""
+    def submit_reserved(self, request: InferRequest) -> None:
+        """As ``LoadedModel.submit_reserved``."""
 
-    def expect_no_more(self) -> None:
-        """As ``LoadedModel.expect_no_more``."""
+    def release(self) -> None:
+        """As ``LoadedModel.release``."""
 
     def tell_batches(self) -> None:
         """From now on tell requests that are steps of ensembles which batch they run in."""

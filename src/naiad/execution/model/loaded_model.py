@@ -15,23 +15,23 @@ from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
 from naiad.errors import CancelledError, InvalidArgumentError, QueueFullError, ServerStoppingError, UnavailableError
 from naiad.execution.batching.gather import SMALL_BYTES
-from naiad.execution.instances.decoupled import SteppedInstance
+from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.instances.inline import InlineInstance
-from naiad.execution.instances.thread import InstanceThread
+from naiad.execution.instances.thread import ThreadInstance
 from naiad.execution.instances.warmup import NO_WARMUP, Warmup
 from naiad.execution.model.custom_batching import CustomBatching
 from naiad.execution.model.dispatcher import Dispatcher
-from naiad.execution.model.fast_path import DirectRunner, may_run_directly
-from naiad.execution.model.group_change import Regrouping
+from naiad.execution.model.fast_path import InlineRunner, may_run_directly
+from naiad.execution.model.group_change import GroupChange
 from naiad.execution.model.instance_set import AnyInstance, InstanceSet
 from naiad.execution.model.rate_limited import LimitedDispatcher, RateLimits
 from naiad.execution.model.remote_cache import RemoteModelCache, SharedCache, model_cache
-from naiad.execution.model.responder import ModelAnswers, not_sent
+from naiad.execution.model.responder import ModelResponder, not_sent
 from naiad.execution.model.startup import end_all
 from naiad.execution.model.tracing import ModelTracer
-from naiad.execution.model.worker_events import ChildEvents
-from naiad.execution.worker.bls import Models
-from naiad.execution.worker.framework_instance import HostedInstance
+from naiad.execution.model.worker_events import WorkerEvents
+from naiad.execution.worker.bls import ModelDirectory
+from naiad.execution.worker.framework_instance import FrameworkInstance
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import InferRequest, request_label
 from naiad.scheduling.admission import RequestBudget
@@ -65,7 +65,7 @@ class LoadedModel:
         backend: Backend,
         loop: asyncio.AbstractEventLoop,
         clock: Clock | None = None,
-        models: Models | None = None,
+        models: ModelDirectory | None = None,
         metrics: CustomMetrics | None = None,
         cache: LocalCache | SharedCache | None = None,
         budget: RequestBudget | None = None,
@@ -91,23 +91,23 @@ class LoadedModel:
         self._queue, self._events = self._make_queue(limits)
         self._push = self._queue.batcher.push
         if isinstance(self._cache, RemoteModelCache):
-            self._cache.serve(self._answers, self.submit_expected)
+            self._cache.serve(self._answers, self.submit_reserved)
         # Decided once, as this is asked for every request.
         self._is_plain = cache is None and ordered is None and self._queue.policies is None
         self._set = InstanceSet(backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics)
         self._events.instances = self._instances = self._set.all
         self._queue.passive = self._set.passive
         self._stopping = False
-        self._direct: DirectRunner | None = None
+        self._direct: InlineRunner | None = None
         self._runs_in_processes = self._tells = False
         self.regions_from = NEVER
 
-    def _make_answers(self, ordered: OrderedRelease | None) -> ModelAnswers:
-        return ModelAnswers(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
+    def _make_answers(self, ordered: OrderedRelease | None) -> ModelResponder:
+        return ModelResponder(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
 
-    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, ChildEvents]:
+    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, WorkerEvents]:
         queue = _dispatcher(self.spec, self._loop, self._answers, limits, self._strategy)
-        return queue, ChildEvents(self.spec, self._answers, queue)
+        return queue, WorkerEvents(self.spec, self._answers, queue)
 
     @property
     def changed(self) -> int:
@@ -152,9 +152,9 @@ class LoadedModel:
         self.regions_from = self._find_regions_from()
         # The processes of frameworks do not get to see the requests.
         self._runs_in_processes = any(type(i) is ProcessInstance for i in self._instances)
-        self._tells = any(type(i) in (ProcessInstance, SteppedInstance) for i in self._instances)
+        self._tells = any(type(i) in (ProcessInstance, SteppedDecoupledInstance) for i in self._instances)
 
-    def _make_direct(self) -> DirectRunner | None:
+    def _make_direct(self) -> InlineRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
         first = self._queue.idle[0] if self._queue.idle else None
         is_plain = (
@@ -165,7 +165,7 @@ class LoadedModel:
         )
         if not is_plain or not may_run_directly(self.spec):
             return None
-        return DirectRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
+        return InlineRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
 
     def _find_regions_from(self) -> int:
         """Threads and processes read what they need themselves; what is small travels at less cost."""
@@ -173,9 +173,9 @@ class LoadedModel:
             # Its inputs are part of the key, or are put together in another way than row by row.
             return NEVER
         kinds = {type(instance) for instance in self._instances}
-        if kinds and kinds <= {ProcessInstance, HostedInstance}:
+        if kinds and kinds <= {ProcessInstance, FrameworkInstance}:
             return SEGMENT_BYTES
-        return SMALL_BYTES + 1 if kinds == {InstanceThread} else NEVER
+        return SMALL_BYTES + 1 if kinds == {ThreadInstance} else NEVER
 
     def close(self, timeout: float | None = None) -> bool:
         """End every instance after what it runs and close the backend; False when one did not end in time."""
@@ -224,7 +224,7 @@ class LoadedModel:
 
     # Other instance groups while it serves
 
-    def regroup(self, spec: ModelSpec, config: Any, warmup: Warmup) -> Regrouping[AnyInstance]:
+    def regroup(self, spec: ModelSpec, config: Any, warmup: Warmup) -> GroupChange[AnyInstance]:
         """Make the instances that the groups of ``spec`` ask for beyond those that are there; they serve nobody yet.
 
         ``config`` is the completed configuration message with these groups; errors as ``Backend.regroup``.
@@ -243,11 +243,11 @@ class LoadedModel:
             self._backend.regroup(as_backend_sees(self.spec), before)
             raise
 
-    def start_more(self, change: Regrouping[AnyInstance], warmup: Warmup) -> None:
+    def start_more(self, change: GroupChange[AnyInstance], warmup: Warmup) -> None:
         """Start the instances that came with ``regroup``; called in a loading thread. Errors as ``start``."""
         self._set.start(change.coming, self.spec, warmup)
 
-    def serve_by(self, spec: ModelSpec, change: Regrouping[AnyInstance]) -> None:
+    def serve_by(self, spec: ModelSpec, change: GroupChange[AnyInstance]) -> None:
         """Let the instances that came serve, and give those that leave nothing more to do."""
         self.spec = spec
         fresh = self._set.exchange(change)
@@ -335,11 +335,11 @@ class LoadedModel:
             queue.wake()
 
     def expect(self) -> None:
-        """A request that is still being read will come: until ``submit_expected`` or ``expect_no_more`` is called, this
+        """A request that is still being read will come: until ``submit_reserved`` or ``release`` is called, this
         model is not closed, even when another one serves in its place by then."""
         self._answers.in_flight += 1
 
-    def submit_expected(self, request: InferRequest) -> None:
+    def submit_reserved(self, request: InferRequest) -> None:
         """``submit``, for a request that was accepted when it was expected."""
         is_stopping, self._stopping = self._stopping, self._stopping and not self._instances
         self._answers.in_flight -= 1
@@ -349,7 +349,7 @@ class LoadedModel:
             self._stopping = is_stopping
             self._answers.tell_when_drained()
 
-    def expect_no_more(self) -> None:
+    def release(self) -> None:
         """The request that was expected does not come."""
         self._answers.in_flight -= 1
         self._answers.tell_when_drained()
@@ -418,7 +418,7 @@ class LoadedModel:
             self._answers.tell_when_drained()
         elif self._tells:
             for instance in self._instances:
-                if isinstance(instance, (ProcessInstance, SteppedInstance)):
+                if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
                     instance.cancel(request)
 
     def _looked_up_no_more(self, request: InferRequest) -> bool:
@@ -429,23 +429,23 @@ class LoadedModel:
             self._answers.ordered.expect(request)
         return True
 
-    def hold(self, request: InferRequest, patience_ms: int) -> None:
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """The caller does not take the responses to a request for now; see ``Recipient.hold``."""
         for instance in self._instances:
-            if isinstance(instance, (ProcessInstance, SteppedInstance)):
-                instance.hold(request, patience_ms)
+            if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
+                instance.hold(request, backpressure_timeout_ms)
 
     def go_on(self, request: InferRequest) -> None:
         """The caller takes the responses to a request again."""
         for instance in self._instances:
-            if isinstance(instance, (ProcessInstance, SteppedInstance)):
+            if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
                 instance.go_on(request)
 
 
 def _dispatcher(
     spec: ModelSpec,
     loop: asyncio.AbstractEventLoop,
-    answers: ModelAnswers,
+    answers: ModelResponder,
     limits: RateLimits | None,
     strategy: CustomBatching | None,
 ) -> Dispatcher:

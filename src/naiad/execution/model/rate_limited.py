@@ -19,9 +19,9 @@ from naiad.errors import ModelLoadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.model.custom_batching import CustomBatching
 from naiad.execution.model.dispatcher import Dispatcher
-from naiad.execution.model.group_change import Place
+from naiad.execution.model.group_change import InstancePosition
 from naiad.execution.model.instance_set import AnyInstance
-from naiad.execution.model.responder import ModelAnswers
+from naiad.execution.model.responder import ModelResponder
 from naiad.request import InferRequest
 from naiad.scheduling.rate_limiter import GLOBAL, Contender, RateLimiter, Resource, ResourceLimit
 
@@ -90,7 +90,7 @@ class TurnTaker(Dispatcher, ABC):
 
     # Instances that come and go
 
-    def begin(self, places: Mapping[AnyInstance, Place]) -> None:
+    def begin(self, places: Mapping[AnyInstance, InstancePosition]) -> None:
         """Take in the first instances, those that are to serve; called in a loading thread, before any starts.
 
         Raises:
@@ -99,7 +99,7 @@ class TurnTaker(Dispatcher, ABC):
         _on_loop(self._loop, lambda: self.join(places))
         super().begin(places)
 
-    def join(self, places: Mapping[AnyInstance, Place]) -> None:
+    def join(self, places: Mapping[AnyInstance, InstancePosition]) -> None:
         """Further instances are about to come, to serve from ``serve_by`` on; errors as ``begin``."""
         coming = {instance: contender_of(place) for instance, place in places.items()}
         self._limits.join(coming.values(), self)
@@ -154,7 +154,7 @@ class LimitedDispatcher(TurnTaker):
         self,
         spec: ModelSpec,
         loop: asyncio.AbstractEventLoop,
-        answers: ModelAnswers,
+        answers: ModelResponder,
         limits: RateLimits,
         strategy: CustomBatching | None = None,
     ) -> None:
@@ -218,7 +218,7 @@ class LimitedDispatcher(TurnTaker):
         return True
 
 
-def contender_of(place: Place) -> Contender:
+def contender_of(place: InstancePosition) -> Contender:
     """An instance as the limiter sees it. One that is on no GPU belongs to device 0, as in the reference."""
     group, limits = place.group, place.group.rate_limiter
     device = group.gpus[place.index % len(group.gpus)] if group.gpus else 0

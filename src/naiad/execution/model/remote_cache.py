@@ -27,7 +27,7 @@ from naiad.request import Array, InferRequest, Outputs, request_label
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 
 if TYPE_CHECKING:
-    from naiad.execution.model.responder import ModelAnswers
+    from naiad.execution.model.responder import ModelResponder
 
 logger = logging.getLogger("naiad")
 
@@ -96,10 +96,10 @@ class RemoteModelCache(ModelCache):
         # Requests that were not found, with their keys and how long it took to find that out.
         self._missed: dict[InferRequest, tuple[str, int]] = {}
         self._timer: LoopTimer | None = None
-        self._answers: ModelAnswers | None = None
+        self._answers: ModelResponder | None = None
         self._submit: Callable[[InferRequest], None] | None = None
 
-    def serve(self, answers: ModelAnswers, submit: Callable[[InferRequest], None]) -> None:
+    def serve(self, answers: ModelResponder, submit: Callable[[InferRequest], None]) -> None:
         """Answer found requests with ``answers``; ``submit`` takes those that were expected and not found."""
         self._answers = answers
         self._submit = submit
@@ -144,10 +144,10 @@ class RemoteModelCache(ModelCache):
 
     def _job(self, entry: _Entry) -> LookUp:
         spec, loop = self._spec, self._loop
-        terms = entry.request.terms if entry.request is not None else None
+        options = entry.request.options if entry.request is not None else None
 
         def read(value: bytes) -> Answer | None:
-            return None if terms is None else unpack(value, spec, terms)
+            return None if options is None else unpack(value, spec, options)
 
         def found(outputs: Answer | None) -> None:
             try:
@@ -239,7 +239,7 @@ class RemoteModelCache(ModelCache):
         copies: Mapping[str, Array] = {name: array.copy() for name, array in outputs.items()}
         if isinstance(outputs, Outputs):
             copies = Outputs(copies, outputs.parameters)
-        spec, rows = self._spec, request.terms.rows
+        spec, rows = self._spec, request.options.rows
         if self._remote.insert(Insertion(key, lambda: pack(copies, spec, rows), size)):
             self._statistics.cache_miss.add(1, lookup_ns + monotonic_ns() - begun_ns)
 

@@ -22,7 +22,7 @@ from naiad.telemetry.metrics.model_statistics import ModelStatistics
 logger = logging.getLogger("naiad")
 
 
-class ModelAnswers:
+class ModelResponder:
     """Answers and counts the requests of a model version that were accepted.
 
     Args:
@@ -86,7 +86,7 @@ class ModelAnswers:
         items = tuple(results.items())
         name, array = items[0] if len(items) == 1 else ("", None)
         for request in requests:
-            end = row + request.terms.rows
+            end = row + request.options.rows
             # The short form for one output saves a call per request.
             outputs = {n: a[row:end] for n, a in items} if array is None else {name: array[row:end]}
             row = end

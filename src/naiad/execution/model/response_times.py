@@ -12,7 +12,7 @@ from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.metrics.responses import MAX_PLACES, ResponseStatistics
 
 
-class _Course:
+class _OpenResponses:
     """How far the responses to one request are."""
 
     __slots__ = ("last_ns", "output_ns", "place")
@@ -34,14 +34,14 @@ class ResponseTimes:
 
     def __init__(self, statistics: ModelStatistics) -> None:
         self._statistics = statistics
-        self._courses: dict[InferRequest, _Course] = {}
+        self._courses: dict[InferRequest, _OpenResponses] = {}
 
     def count(self, request: InferRequest, response: Response, batch: Batch) -> int:
         """Count one response, or the end; at the end, gives how long the outputs of all responses took."""
         now_ns = monotonic_ns()
         course = self._courses.get(request)
         if course is None:
-            course = _Course(batch.input_ns)
+            course = _OpenResponses(batch.input_ns)
             if not response.final:
                 self._courses[request] = course
         elif response.final:
@@ -58,7 +58,7 @@ class ResponseTimes:
         """The request begins anew."""
         self._courses.pop(request, None)
 
-    def _count(self, course: _Course, response: Response, begun_ns: int, now_ns: int) -> None:
+    def _count(self, course: _OpenResponses, response: Response, begun_ns: int, now_ns: int) -> None:
         outputs, error = response.outputs, response.error
         if outputs is None and error is None and response.final and not response.is_cancelled:
             # Only the end.

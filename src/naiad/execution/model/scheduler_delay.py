@@ -27,21 +27,21 @@ def _count(name: str) -> int:
 
 def dynamic_batcher_kind() -> type[DynamicBatcher]:
     """The class of dynamic batchers."""
-    return HeldDynamicBatcher if _count(DELAY) else DynamicBatcher
+    return DelayedDynamicBatcher if _count(DELAY) else DynamicBatcher
 
 
 def limited_batcher_kind() -> type[LimitedBatcher]:
     """The class of dynamic batchers whose batches have further limits."""
-    return HeldLimitedBatcher if _count(DELAY) else LimitedBatcher
+    return DelayedLimitedBatcher if _count(DELAY) else LimitedBatcher
 
 
 def held_back(batcher: SequenceBatcher) -> SequenceBatcher:
     """``batcher``, held back if the environment says so."""
     requests, backlog = _count(DELAY), _count(BACKLOG_DELAY)
-    return HeldSequenceBatcher(batcher, requests, backlog) if requests or backlog else batcher
+    return DelayedSequenceBatcher(batcher, requests, backlog) if requests or backlog else batcher
 
 
-class HeldDynamicBatcher(DynamicBatcher):
+class DelayedDynamicBatcher(DynamicBatcher):
     """Runs nothing until its queue has had so many requests."""
 
     _is_open = False
@@ -55,11 +55,11 @@ class HeldDynamicBatcher(DynamicBatcher):
         return super().due(now_ns)
 
 
-class HeldLimitedBatcher(HeldDynamicBatcher, LimitedBatcher):
+class DelayedLimitedBatcher(DelayedDynamicBatcher, LimitedBatcher):
     """The same for a batcher with limits."""
 
 
-class HeldSequenceBatcher:
+class DelayedSequenceBatcher:
     """Lets the instances run nothing until so many requests with a slot, and so many without one, have waited."""
 
     def __init__(self, batcher: SequenceBatcher, requests: int, backlog: int) -> None:

@@ -57,7 +57,7 @@ def start_one_by_one(instances: Sequence[Startable]) -> None:
         instance.start()
 
 
-def start_together(instances: Sequence[Startable], cores: int) -> None:
+def start_all(instances: Sequence[Startable], cores: int) -> None:
     """Start instances that are processes, as many at a time as there are ``cores``, at least ``LEAST_AT_ONCE``.
 
     Raises:

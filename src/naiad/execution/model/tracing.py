@@ -57,7 +57,7 @@ class ModelTracer:
         failure = "" if error is None else str(error)[:MAX_ERROR]
         row = 0
         for index, request in enumerate(requests):
-            begin, row = row, row + request.terms.rows
+            begin, row = row, row + request.options.rows
             number, parent = self._chosen(request)
             if not number:
                 continue
@@ -103,7 +103,7 @@ class ModelTracer:
         spec = self._spec
         inputs = ((name, tensor.dtype) for name, tensor in spec.inputs.items())
         found = traced_tensors(QUEUE_INPUT, request.inputs, inputs, MAX_BYTES)
-        wanted = ((name, spec.outputs[name].dtype) for name in request.terms.outputs)
+        wanted = ((name, spec.outputs[name].dtype) for name in request.options.outputs)
         room = MAX_BYTES - sum(t.nbytes for t in found)
         return (*found, *traced_tensors(BACKEND_OUTPUT, outputs, wanted, room))
 
@@ -112,7 +112,7 @@ def batch_rows(batch: Batch) -> Iterator[Mapping[str, Array]]:
     """What each request of a batch gets."""
     row = 0
     for index, request in enumerate(batch.requests):
-        begin, row = row, row + request.terms.rows
+        begin, row = row, row + request.options.rows
         yield _rows(batch, index, begin, row)
 
 

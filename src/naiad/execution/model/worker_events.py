@@ -8,20 +8,20 @@ from time import monotonic_ns
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, UnavailableError
 from naiad.execution.batching.batch import Batch
-from naiad.execution.instances.decoupled import SteppedInstance
+from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.model.accounting import count_one
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.instance_set import AnyInstance
-from naiad.execution.model.responder import ModelAnswers, send_part
+from naiad.execution.model.responder import ModelResponder, send_part
 from naiad.execution.model.response_times import ResponseTimes
 from naiad.execution.worker.codec.writer import Response
-from naiad.execution.worker.framework_instance import HostedInstance
+from naiad.execution.worker.framework_instance import FrameworkInstance
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest, request_label
 from naiad.worker.ipc.frames import FLAG_FINAL, FLAG_OWN, FLAG_RESCHEDULE
 
 
-class ChildEvents:
+class WorkerEvents:
     """Takes what the processes of one model version tell, as ``child_answers.Answers``. The event loop alone uses it.
 
     Attributes:
@@ -29,7 +29,7 @@ class ChildEvents:
         instances: all of the model; given once they are made.
     """
 
-    def __init__(self, spec: ModelSpec, answers: ModelAnswers, queue: Dispatcher) -> None:
+    def __init__(self, spec: ModelSpec, answers: ModelResponder, queue: Dispatcher) -> None:
         self._name = spec.name
         self._decoupled = spec.decoupled
         self._answers = answers
@@ -38,9 +38,9 @@ class ChildEvents:
         self.held: dict[InferRequest, Response] = {}
         self.instances: Sequence[AnyInstance] = ()
 
-    def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+    def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Take the one response of each request of a batch. The instance gets its next batch before that."""
-        self.child_revived(instance)
+        self.worker_ready(instance)
         self._answer(batch, outputs)
 
     def _answer(self, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
@@ -51,7 +51,7 @@ class ChildEvents:
             answers.trace(answers.tracer, batch.requests, batch, answered_ns, outputs)
         answers.tell_when_drained()
 
-    def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
+    def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """Take one response of a request that runs in a process."""
         if self._decoupled:
             self._respond_part(request, response, batch)
@@ -110,28 +110,28 @@ class ChildEvents:
                 answers.tracer.trace((request,), batch, monotonic_ns(), (response.outputs,), response.error)
             answers.tell_when_drained()
 
-    def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
+    def worker_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """An instance is free for the next batch."""
         self._answers.count_execution(batch)
-        self.child_revived(instance)
+        self.worker_ready(instance)
 
-    def step_finished(self, instance: SteppedInstance, batch: Batch) -> None:
+    def step_finished(self, instance: SteppedDecoupledInstance, batch: Batch) -> None:
         """An instance on the loop is free for the next batch."""
         self._answers.count_execution(batch)
         self._queue.freed(instance)
 
-    def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
+    def framework_finished(self, instance: FrameworkInstance, batches: list[Batch], is_free: bool) -> None:
         """Batches of a framework's process are done."""
         if is_free:
             # It gets its next batch before the callers get their answers.
             self._queue.freed(instance)
         self._answers.settle(batches)
 
-    def child_died(self, instance: ProcessInstance) -> None:
+    def worker_died(self, instance: ProcessInstance) -> None:
         """An instance can take no batch for now."""
         self._queue.take_back(instance)
 
-    def child_down(self, instance: ProcessInstance) -> None:
+    def worker_down(self, instance: ProcessInstance) -> None:
         """An instance will have no process for a while. Nobody waits for it when no other is left."""
         serving = [i for i in self.instances if i not in self._queue.passive]
         if not all(isinstance(i, ProcessInstance) and i.is_down for i in serving):
@@ -140,7 +140,7 @@ class ChildEvents:
         self._queue.outage = UnavailableError(text)
         self._queue.fail_all(self._queue.outage)
 
-    def child_revived(self, instance: ProcessInstance) -> None:
+    def worker_ready(self, instance: ProcessInstance) -> None:
         """An instance can take a batch again."""
         if instance not in self._queue.passive:
             self._queue.outage = None

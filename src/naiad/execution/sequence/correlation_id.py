@@ -20,7 +20,7 @@ def misfit(model: str, sequence: SequenceSpec, request: InferRequest) -> Invalid
     """What is wrong with a request whose id is of the kind that the model's control does not take."""
     control = _correlation(sequence)
     name, expected = ("", "") if control is None else (control.tensor.name, control.tensor.dtype.wire)
-    found = "BYTES" if isinstance(request.terms.correlation_id, str) else "UINT64"
+    found = "BYTES" if isinstance(request.options.correlation_id, str) else "UINT64"
     return InvalidArgumentError(
         f"{request_label(request.id)}sequence batching control '{name}' data-type is '{found}', but model '{model}' "
         f"expects '{expected}'"

@@ -16,14 +16,14 @@ from naiad.errors import CancelledError, InvalidArgumentError, NaiadError, Reque
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
 from naiad.execution.ensemble.step_request import tell_batch
-from naiad.execution.instances.decoupled import SteppedInstance
+from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.instances.inline import InlineInstance
-from naiad.execution.instances.thread import InstanceThread
+from naiad.execution.instances.thread import ThreadInstance
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.instance_set import AnyInstance
-from naiad.execution.model.responder import ModelAnswers
+from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import held_back
-from naiad.execution.sequence.step import SequenceBatch, Step, StepMaker
+from naiad.execution.sequence.step import SequenceBatch, SequenceRequest, SequenceRequestFactory
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import SEQUENCE_START, Array, InferRequest, request_label
 from naiad.scheduling.sequence.slots import NEVER, Sequence
@@ -36,7 +36,7 @@ class SequenceDispatcher(Dispatcher):
     """Queues the requests of sequences and hands batches of them to the instances that their sequences stand in."""
 
     def __init__(
-        self, spec: ModelSpec, sequence: SequenceSpec, loop: asyncio.AbstractEventLoop, answers: ModelAnswers
+        self, spec: ModelSpec, sequence: SequenceSpec, loop: asyncio.AbstractEventLoop, answers: ModelResponder
     ) -> None:
         super().__init__(run_spec(spec), loop, answers)
         self._name = spec.name
@@ -44,8 +44,8 @@ class SequenceDispatcher(Dispatcher):
         self._idle_ns = sequence.max_idle_ns
         self._strategy = held_back(make_sequence_batcher(sequence, spec.instance_count, spec.max_batch_size))
         self.sequences = self._strategy.sequences
-        self._maker = StepMaker(spec, sequence)
-        self._steps: dict[InferRequest, Step] = {}
+        self._maker = SequenceRequestFactory(spec, sequence)
+        self._steps: dict[InferRequest, SequenceRequest] = {}
         self._numbers: dict[AnyInstance, int] = {}
         self._suspended: set[AnyInstance] = set()
         self._settler: LoopTimer | None = None
@@ -65,7 +65,7 @@ class SequenceDispatcher(Dispatcher):
             InvalidArgumentError: it does not begin a sequence, and there is none with its id.
         """
         step = self._maker.make(request)
-        if request.terms.flags & SEQUENCE_START:
+        if request.options.flags & SEQUENCE_START:
             self._warn_of_restart(request)
         sequence = step.sequence = self.sequences.push(step, self._name)
         self._steps[request] = step
@@ -75,12 +75,12 @@ class SequenceDispatcher(Dispatcher):
             self._place(sequence)
 
     def _warn_of_restart(self, request: InferRequest) -> None:
-        terms = request.terms
-        if not self._iterative and self.sequences.is_live(terms.correlation_id):
+        options = request.options
+        if not self._iterative and self.sequences.is_live(options.correlation_id):
             logger.warning(
                 "sequence %s for model '%s' has a conflict. The previous sequence did not end before this sequence "
                 "start. Previous sequence will be terminated early.",
-                terms.correlation_id,
+                options.correlation_id,
                 self._name,
             )
 
@@ -89,13 +89,13 @@ class SequenceDispatcher(Dispatcher):
         if sequence.slot is None or sequence.running is not None or not sequence.waiting:
             return
         step = sequence.waiting[0]
-        if isinstance(step, Step) and not step.is_made:
+        if isinstance(step, SequenceRequest) and not step.is_made:
             self._maker.complete(step)
         self._strategy.placed(sequence)
 
     def push_again(self, request: InferRequest) -> None:
         """The model gave a request back: it runs once more where its sequence may be run so."""
-        if not isinstance(request, Step):
+        if not isinstance(request, SequenceRequest):
             return
         if not self._iterative:
             self.end(request)
@@ -114,11 +114,11 @@ class SequenceDispatcher(Dispatcher):
         self._place(request.sequence)
         self.wake_later()
 
-    def step_of(self, request: InferRequest) -> Step | None:
+    def step_of(self, request: InferRequest) -> SequenceRequest | None:
         """The step of a request that waits or runs."""
         return self._steps.get(request)
 
-    def give_up(self, request: InferRequest) -> Step | None:
+    def give_up(self, request: InferRequest) -> SequenceRequest | None:
         """The caller of a request is gone: with it goes what waits of its sequence. Gives back a step that runs."""
         step = self._steps.get(request)
         if step is None:
@@ -156,7 +156,7 @@ class SequenceDispatcher(Dispatcher):
             self._place(following)
 
     def _fail(self, steps: Iterable[InferRequest], error: NaiadError) -> None:
-        failed = [step for step in steps if isinstance(step, Step)]
+        failed = [step for step in steps if isinstance(step, SequenceRequest)]
         for step in failed:
             # Of all, before any caller hears of it: one who leaves then may have sent others of these.
             self._steps.pop(step.original, None)
@@ -175,7 +175,7 @@ class SequenceDispatcher(Dispatcher):
         """A request was queued, and is counted."""
         if not self.idle or self.turn_is_set:
             return
-        begins = self._iterative or request.terms.flags & SEQUENCE_START
+        begins = self._iterative or request.options.flags & SEQUENCE_START
         if begins or self.sequences.has_idle or type(self.idle[0]) is not ProcessInstance:
             self.wake()
         else:
@@ -242,7 +242,7 @@ class SequenceDispatcher(Dispatcher):
         steps = [row.request for row in rows if row.request is not None]
         self._answers.statistics.pending -= len(steps)
         first = steps[0]
-        if len(steps) == len(rows) or not isinstance(first, Step):
+        if len(steps) == len(rows) or not isinstance(first, SequenceRequest):
             return SequenceBatch(steps, steps)
         # One stands in all empty slots.
         empty = self._maker.empty(first, now_ns)
@@ -250,8 +250,8 @@ class SequenceDispatcher(Dispatcher):
 
     def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         if self.tells_batches:
-            tell_batch(batch, [request.original for request in batch.requests if isinstance(request, Step)])
-        if isinstance(instance, SteppedInstance):
+            tell_batch(batch, [request.original for request in batch.requests if isinstance(request, SequenceRequest)])
+        if isinstance(instance, SteppedDecoupledInstance):
             instance.begin(batch)
             return None
         if isinstance(instance, ProcessInstance):
@@ -267,7 +267,7 @@ class SequenceDispatcher(Dispatcher):
 
     # Requests that have run
 
-    def _finished(self, instance: InstanceThread, batches: list[Batch]) -> None:
+    def _finished(self, instance: ThreadInstance, batches: list[Batch]) -> None:
         self.end_batches(batches)
         super()._finished(instance, batches)
 
@@ -276,7 +276,7 @@ class SequenceDispatcher(Dispatcher):
         for batch in batches:
             is_stateful = self.is_stateful and batch.error is None
             for row, step in enumerate(batch.requests):
-                if not isinstance(step, Step):
+                if not isinstance(step, SequenceRequest):
                     continue
                 if is_stateful:
                     results = batch.results
@@ -285,14 +285,14 @@ class SequenceDispatcher(Dispatcher):
                     self.keep_states_of(batch, step, results)
                 self.end(step)
 
-    def keep_states_of(self, batch: Batch, step: Step, outputs: Mapping[str, Array]) -> None:
+    def keep_states_of(self, batch: Batch, step: SequenceRequest, outputs: Mapping[str, Array]) -> None:
         """``keep_states`` for one of a batch that is answered as a whole: what is wrong becomes its answer."""
         wrong = self.keep_states(step, outputs)
         if wrong is not None and isinstance(batch, SequenceBatch):
             step.failure = wrong
             batch.has_failed = True
 
-    def keep_states(self, step: Step, outputs: Mapping[str, Array]) -> NaiadError | None:
+    def keep_states(self, step: SequenceRequest, outputs: Mapping[str, Array]) -> NaiadError | None:
         """Note what a model gave back for the next request of a sequence; what is wrong with that, if anything."""
         memory = step.sequence.memory
         try:
@@ -301,7 +301,7 @@ class SequenceDispatcher(Dispatcher):
             return error
         return None
 
-    def end(self, step: Step) -> None:
+    def end(self, step: SequenceRequest) -> None:
         """A request has run and will be answered: the next of its sequence may run."""
         if self._steps.pop(step.original, None) is None:
             return

@@ -20,7 +20,7 @@ _KEEP_BYTES: Final = 1 << 16
 """Larger states are kept as the views that they are; of smaller ones a copy lets go of what they lie in."""
 
 
-class States:
+class ImplicitStates:
     """The states of one model. False for a model without any.
 
     Attributes:

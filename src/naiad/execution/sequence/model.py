@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from naiad.config.spec import SequenceSpec
 from naiad.errors import InternalError, InvalidArgumentError, ServerStoppingError, UnavailableError
-from naiad.execution.instances.decoupled import SteppedInstance
+from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.model.dispatcher import Dispatcher
-from naiad.execution.model.fast_path import DirectRunner
+from naiad.execution.model.fast_path import InlineRunner
 from naiad.execution.model.loaded_model import MAX_ID, NEVER, LoadedModel
 from naiad.execution.model.rate_limited import RateLimits
-from naiad.execution.model.responder import ModelAnswers
-from naiad.execution.model.worker_events import ChildEvents
+from naiad.execution.model.responder import ModelResponder
+from naiad.execution.model.worker_events import WorkerEvents
 from naiad.execution.sequence.correlation_id import correlation_is_text, misfit
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
-from naiad.execution.sequence.events import SequenceAnswers, SequenceEvents
+from naiad.execution.sequence.events import SequenceResponder, SequenceWorkerEvents
 from naiad.execution.sequence.rate_limited import LimitedSequenceDispatcher
-from naiad.execution.sequence.step import StepTracer
+from naiad.execution.sequence.step import SequenceTracer
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import SEQUENCE_START, InferRequest
 from naiad.scheduling.queue.ordered_release import OrderedRelease
@@ -33,30 +33,30 @@ class SequenceModel(LoadedModel):
     # Set before the base class asks for the parts.
     _is_followed = False
 
-    def _make_answers(self, ordered: OrderedRelease | None) -> ModelAnswers:
-        answers = SequenceAnswers(self.name, self._statistics, self.budget, self._clock, None, None)
+    def _make_answers(self, ordered: OrderedRelease | None) -> ModelResponder:
+        answers = SequenceResponder(self.name, self._statistics, self.budget, self._clock, None, None)
         answers.has_live = self._waits_for_sequences
         return answers
 
-    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, ChildEvents]:
+    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, WorkerEvents]:
         self._before: list[SequenceModel] = []
         self._after: list[SequenceModel] = []
-        self._named_by_texts = correlation_is_text(self._terms)
-        given = self.spec, self._terms, self._loop, self._answers
+        self._named_by_texts = correlation_is_text(self._options)
+        given = self.spec, self._options, self._loop, self._answers
         self._sequences = SequenceDispatcher(*given) if limits is None else LimitedSequenceDispatcher(*given, limits)
-        return self._sequences, SequenceEvents(self.spec, self._answers, self._sequences)
+        return self._sequences, SequenceWorkerEvents(self.spec, self._answers, self._sequences)
 
     @property
-    def _terms(self) -> SequenceSpec:
+    def _options(self) -> SequenceSpec:
         if self.spec.sequence is None:
             raise InternalError(f"model '{self.name}' has no sequences")
         return self.spec.sequence
 
     def trace_with(self, sampler: Sampler | None) -> None:
         """As ``LoadedModel.trace_with``."""
-        self._answers.tracer = None if sampler is None else StepTracer(sampler, self.spec, self.version)
+        self._answers.tracer = None if sampler is None else SequenceTracer(sampler, self.spec, self.version)
 
-    def _make_direct(self) -> DirectRunner | None:
+    def _make_direct(self) -> InlineRunner | None:
         return None
 
     def _find_regions_from(self) -> int:
@@ -72,14 +72,14 @@ class SequenceModel(LoadedModel):
             InvalidArgumentError: the request does not say to which sequence it belongs, or begins none and there is
                 none with its id, or has more than one row.
         """
-        queue, terms = self._sequences, request.terms
-        if self._before and not terms.flags & SEQUENCE_START and not queue.sequences.is_live(terms.correlation_id):
+        queue, options = self._sequences, request.options
+        if self._before and not options.flags & SEQUENCE_START and not queue.sequences.is_live(options.correlation_id):
             for model in self._before:
-                if model.has_sequence(terms.correlation_id):
+                if model.has_sequence(options.correlation_id):
                     request.aim(model)
                     model.submit(request)
                     return
-        if self._stopping and not queue.sequences.is_live(terms.correlation_id):
+        if self._stopping and not queue.sequences.is_live(options.correlation_id):
             raise ServerStoppingError(
                 "Server is stopping, scheduler for model has stopped accepting new inference requests"
             )
@@ -102,19 +102,19 @@ class SequenceModel(LoadedModel):
         queue.pushed(request)
 
     def _check(self, request: InferRequest) -> None:
-        terms = request.terms
-        if terms.rows != 1:
+        options = request.options
+        if options.rows != 1:
             raise InvalidArgumentError(
                 f"inference request to model '{self.name}' must specify batch-size 1 due to requirements of sequence "
                 "batcher"
             )
-        if not terms.correlation_id and not self._terms.iterative:
+        if not options.correlation_id and not self._options.iterative:
             raise InvalidArgumentError(
                 f"inference request to model '{self.name}' must specify a non-zero or non-empty correlation ID"
             )
         is_text = self._named_by_texts
-        if is_text is not None and terms.correlation_id and isinstance(terms.correlation_id, str) is not is_text:
-            raise misfit(self.name, self._terms, request)
+        if is_text is not None and options.correlation_id and isinstance(options.correlation_id, str) is not is_text:
+            raise misfit(self.name, self._options, request)
         if len(request.id) > MAX_ID and self._runs_in_processes:
             raise InvalidArgumentError(
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
@@ -126,12 +126,12 @@ class SequenceModel(LoadedModel):
         running = self._sequences.give_up(request)
         if running is not None and self._tells:
             for instance in self._instances:
-                if isinstance(instance, (ProcessInstance, SteppedInstance)):
+                if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
                     instance.cancel(running)
 
-    def hold(self, request: InferRequest, patience_ms: int) -> None:
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """As ``LoadedModel.hold``."""
-        super().hold(self._sequences.step_of(request) or request, patience_ms)
+        super().hold(self._sequences.step_of(request) or request, backpressure_timeout_ms)
 
     def go_on(self, request: InferRequest) -> None:
         """As ``LoadedModel.go_on``."""

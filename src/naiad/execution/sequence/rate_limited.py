@@ -11,7 +11,7 @@ from time import monotonic_ns
 from naiad.config.spec import ModelSpec, SequenceSpec
 from naiad.execution.model.instance_set import AnyInstance
 from naiad.execution.model.rate_limited import RateLimits, TurnTaker
-from naiad.execution.model.responder import ModelAnswers
+from naiad.execution.model.responder import ModelResponder
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
 from naiad.scheduling.rate_limiter import Contender
 
@@ -24,7 +24,7 @@ class LimitedSequenceDispatcher(TurnTaker, SequenceDispatcher):
         spec: ModelSpec,
         sequence: SequenceSpec,
         loop: asyncio.AbstractEventLoop,
-        answers: ModelAnswers,
+        answers: ModelResponder,
         limits: RateLimits,
     ) -> None:
         SequenceDispatcher.__init__(self, spec, sequence, loop, answers)

@@ -14,9 +14,9 @@ from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
 from naiad.errors import NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.model.tracing import ModelTracer
-from naiad.execution.sequence.implicit_state import States
+from naiad.execution.sequence.implicit_state import ImplicitStates
 from naiad.execution.sequence.step_schema import FactMaker, StepFacts
-from naiad.request import SEQUENCE_END, SEQUENCE_START, Array, InferRequest, Outputs, RequestTerms
+from naiad.request import SEQUENCE_END, SEQUENCE_START, Array, InferRequest, Outputs, RequestOptions
 from naiad.scheduling.sequence.slots import Sequence
 from naiad.tensor.dtypes import DataType
 
@@ -51,18 +51,18 @@ class SequenceMemory:
             most steps have the same.
     """
 
-    __slots__ = ("correlation", "facts", "given", "shapes", "states", "terms")
+    __slots__ = ("correlation", "facts", "given", "options", "shapes", "states")
 
     def __init__(self) -> None:
         self.correlation: Array | None = None
         self.states: Mapping[str, Array] = {}
-        self.given: RequestTerms | None = None
+        self.given: RequestOptions | None = None
         self.shapes: object = None
-        self.terms: RequestTerms | None = None
+        self.options: RequestOptions | None = None
         self.facts: StepFacts | None = None
 
 
-class StepRow(InferRequest):
+class SequenceRow(InferRequest):
     """One row of a batch of steps.
 
     Attributes:
@@ -73,7 +73,7 @@ class StepRow(InferRequest):
     facts: StepFacts | None
 
 
-class Step(StepRow):
+class SequenceRequest(SequenceRow):
     """One request of a sequence on its way through the model; what the model answers goes to ``original``.
 
     Attributes:
@@ -88,10 +88,10 @@ class Step(StepRow):
     __slots__ = ("correlation_id", "failure", "is_again", "is_made", "is_stateful", "original", "sequence")
     sequence: Sequence
 
-    def __init__(self, original: InferRequest, terms: RequestTerms, correlation_id: int | str) -> None:
+    def __init__(self, original: InferRequest, options: RequestOptions, correlation_id: int | str) -> None:
         # Not the one of the base class: what it would count has been counted.
         self.original = original
-        self.terms = terms
+        self.options = options
         self.inputs = original.inputs
         self.id = original.id
         self.received_ns = original.received_ns
@@ -121,19 +121,19 @@ class Step(StepRow):
 
     def _public(self, outputs: Mapping[str, Array]) -> Mapping[str, Array]:
         """The outputs without states that nobody asked for."""
-        found = {name: outputs[name] for name in self.original.terms.outputs if name in outputs}
+        found = {name: outputs[name] for name in self.original.options.outputs if name in outputs}
         return Outputs(found, outputs.parameters) if isinstance(outputs, Outputs) else found
 
 
-class EmptyStep(StepRow):
+class EmptyRow(SequenceRow):
     """Stands in a slot that has nothing to run now. Nobody is answered, and it is counted nowhere."""
 
     __slots__ = ()
 
     def __init__(
-        self, terms: RequestTerms, inputs: Mapping[str, Array], now_ns: int, facts: StepFacts | None = None
+        self, options: RequestOptions, inputs: Mapping[str, Array], now_ns: int, facts: StepFacts | None = None
     ) -> None:
-        self.terms = terms
+        self.options = options
         self.inputs = inputs
         self.facts = facts
         self.id = ""
@@ -147,7 +147,7 @@ class EmptyStep(StepRow):
         """Nothing."""
 
 
-class StepTracer(ModelTracer):
+class SequenceTracer(ModelTracer):
     """Traces the requests behind the steps."""
 
     __slots__ = ()
@@ -162,16 +162,16 @@ class StepTracer(ModelTracer):
         has_run: bool = True,
     ) -> None:
         """As ``ModelTracer.trace``."""
-        originals = [r.original if isinstance(r, Step) else r for r in requests]  # type: ignore[attr-defined]
+        originals = [r.original if isinstance(r, SequenceRequest) else r for r in requests]  # type: ignore[attr-defined]
         super().trace(originals, batch, answered_ns, outputs, error, has_run)  # type: ignore[arg-type]
 
 
-class StepMaker:
+class SequenceRequestFactory:
     """Makes steps of the requests to one model. Used on the event loop only."""
 
     def __init__(self, spec: ModelSpec, sequence: SequenceSpec) -> None:
         lead = (1, 1) if spec.max_batch_size else (1,)
-        self.states = States(spec, sequence.states)
+        self.states = ImplicitStates(spec, sequence.states)
         self._iterative = sequence.iterative
         self._last_id = 0
         self._controls = [_controls(sequence, flags, True, lead) for flags in range(_FLAGS + 1)]
@@ -182,24 +182,24 @@ class StepMaker:
             name, dtype = self._correlation.tensor.name, self._correlation.tensor.dtype
             self._empty_controls[name] = np.full(lead, b"" if dtype.is_bytes else 0, dtype.numpy)
         self._facts = FactMaker(spec, self._empty_controls)
-        self._empty_terms: dict[object, tuple[RequestTerms, StepFacts | None]] = {}
+        self._empty_options: dict[object, tuple[RequestOptions, StepFacts | None]] = {}
 
-    def make(self, request: InferRequest) -> Step:
+    def make(self, request: InferRequest) -> SequenceRequest:
         """The step of a request that is about to be queued.
 
         A request to an iterative model is a sequence of its own; those with one correlation id come one after another.
         """
-        terms = request.terms
+        options = request.options
         if not self._iterative:
-            return Step(request, terms, terms.correlation_id)
-        if not terms.correlation_id:
+            return SequenceRequest(request, options, options.correlation_id)
+        if not options.correlation_id:
             self._last_id += 1
         # No caller can have a negative number.
-        key = terms.correlation_id or -self._last_id
-        own = RequestTerms(terms.outputs, 1, terms.shape_key, timeout_us=terms.timeout_us, correlation_id=key)
-        return Step(request, own, terms.correlation_id or self._last_id)
+        key = options.correlation_id or -self._last_id
+        own = RequestOptions(options.outputs, 1, options.shape_key, timeout_us=options.timeout_us, correlation_id=key)
+        return SequenceRequest(request, own, options.correlation_id or self._last_id)
 
-    def complete(self, step: Step) -> None:
+    def complete(self, step: SequenceRequest) -> None:
         """Give the next step of a sequence its controls and states."""
         sequence, request = step.sequence, step.original
         memory: SequenceMemory | None = sequence.memory
@@ -207,7 +207,7 @@ class StepMaker:
             memory = sequence.memory = SequenceMemory()
             if self._correlation is not None:
                 memory.correlation = self._correlation_of(step.correlation_id, self._correlation.tensor.dtype)
-        flags = request.terms.flags & _FLAGS
+        flags = request.options.flags & _FLAGS
         if self._iterative:
             flags = 0 if step.is_again else flags | SEQUENCE_START
         inputs = {**request.inputs, **self._controls[flags]}
@@ -219,20 +219,20 @@ class StepMaker:
             inputs.update(memory.states)
             step.is_stateful = True
         step.inputs = inputs
-        terms = memory.terms
-        if terms is None or memory.given is not request.terms or terms.flags != flags or self.states:
-            terms = self._terms(step, memory, flags)
-        step.terms = terms
+        options = memory.options
+        if options is None or memory.given is not request.options or options.flags != flags or self.states:
+            options = self._options(step, memory, flags)
+        step.options = options
         step.facts = memory.facts
         step.is_made = True
 
-    def _terms(self, step: Step, memory: SequenceMemory, flags: int) -> RequestTerms:
-        given = step.original.terms
+    def _options(self, step: SequenceRequest, memory: SequenceMemory, flags: int) -> RequestOptions:
+        given = step.original.options
         shapes = self.states.shapes(memory.states)
-        terms = memory.terms
-        if terms is None or memory.given is not given or (terms.flags, memory.shapes) != (flags, shapes):
+        options = memory.options
+        if options is None or memory.given is not given or (options.flags, memory.shapes) != (flags, shapes):
             memory.given, memory.shapes = given, shapes
-            terms = memory.terms = RequestTerms(
+            options = memory.options = RequestOptions(
                 self.states.with_outputs(given.outputs),
                 1,
                 given.shape_key if shapes is None else (given.shape_key, shapes),
@@ -242,20 +242,20 @@ class StepMaker:
                 flags,
                 step.correlation_id,
             )
-            memory.facts = self._facts.find(terms, step.inputs)
-        return terms
+            memory.facts = self._facts.find(options, step.inputs)
+        return options
 
-    def empty(self, like: Step, now_ns: int) -> EmptyStep:
+    def empty(self, like: SequenceRequest, now_ns: int) -> EmptyRow:
         """What stands in an empty slot beside ``like``."""
-        terms = like.terms
-        key = terms.outputs, terms.shape_key
-        found = self._empty_terms.get(key)
+        options = like.options
+        key = options.outputs, options.shape_key
+        found = self._empty_options.get(key)
         if found is None:
-            if len(self._empty_terms) >= _MAX_EMPTY_TERMS:
-                self._empty_terms.clear()
-            own = RequestTerms(terms.outputs, 1, terms.shape_key)
-            found = self._empty_terms[key] = own, self._facts.find(own, self._empty_controls)
-        return EmptyStep(found[0], {**like.inputs, **self._empty_controls}, now_ns, found[1])
+            if len(self._empty_options) >= _MAX_EMPTY_TERMS:
+                self._empty_options.clear()
+            own = RequestOptions(options.outputs, 1, options.shape_key)
+            found = self._empty_options[key] = own, self._facts.find(own, self._empty_controls)
+        return EmptyRow(found[0], {**like.inputs, **self._empty_controls}, now_ns, found[1])
 
     def _correlation_of(self, correlation_id: int | str, dtype: DataType) -> Array:
         # The id is of the kind that the control takes, or, for a request that came without one, a number.

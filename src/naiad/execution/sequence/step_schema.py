@@ -8,7 +8,7 @@ from typing import Final
 
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
-from naiad.request import Array, RequestTerms
+from naiad.request import Array, RequestOptions
 from naiad.worker.ipc.frames import ALIGNMENT, STEP
 from naiad.worker.ipc.schemas import PADDING
 
@@ -25,7 +25,7 @@ class StepFacts:
         controls: the elements of its controls one after the other, each with the room up to the next.
     """
 
-    kind: RequestTerms
+    kind: RequestOptions
     said: bytes
     controls: bytes
 
@@ -35,28 +35,30 @@ class FactMaker:
 
     def __init__(self, spec: ModelSpec, controls: Iterable[str]) -> None:
         self._controls = tuple(controls)
-        self._kinds: dict[object, RequestTerms] = {}
+        self._kinds: dict[object, RequestOptions] = {}
         # Sizes that vary from step to step have to be told.
         seen = run_spec(spec).inputs.values()
         self._is_known = spec.assembly is None and not any(
             tensor.dtype.is_bytes or tensor.dtype.wire == "BF16" or tensor.allow_ragged_batch for tensor in seen
         )
 
-    def find(self, terms: RequestTerms, inputs: Mapping[str, Array]) -> StepFacts | None:
+    def find(self, options: RequestOptions, inputs: Mapping[str, Array]) -> StepFacts | None:
         """The facts of a step with these terms and inputs; None for one that has to be described by itself."""
-        correlation_id = terms.correlation_id
-        if not self._is_known or terms.parameters or terms.regions is not None or isinstance(correlation_id, str):
+        correlation_id = options.correlation_id
+        if not self._is_known or options.parameters or options.regions is not None or isinstance(correlation_id, str):
             return None
-        said = STEP.pack(correlation_id, terms.flags, 0)
+        said = STEP.pack(correlation_id, options.flags, 0)
         parts = [inputs[name].tobytes() for name in self._controls]
-        return StepFacts(self._kind(terms), said, b"".join([part + PADDING[-len(part) % ALIGNMENT] for part in parts]))
+        return StepFacts(
+            self._kind(options), said, b"".join([part + PADDING[-len(part) % ALIGNMENT] for part in parts])
+        )
 
-    def _kind(self, terms: RequestTerms) -> RequestTerms:
-        key = terms.outputs, terms.shape_key, terms.timeout_us
+    def _kind(self, options: RequestOptions) -> RequestOptions:
+        key = options.outputs, options.shape_key, options.timeout_us
         found = self._kinds.get(key)
         if found is None:
             if len(self._kinds) >= _MAX_KINDS:
                 self._kinds.clear()
-            found = RequestTerms(terms.outputs, 1, terms.shape_key, timeout_us=terms.timeout_us)
+            found = RequestOptions(options.outputs, 1, options.shape_key, timeout_us=options.timeout_us)
             self._kinds[key] = found
         return found

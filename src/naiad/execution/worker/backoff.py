@@ -13,7 +13,7 @@ PATIENCE_S: Final = 4.0
 """Requests wait for a child that will be there after so long, not for one that takes longer."""
 
 
-class BackOff:
+class RestartBackoff:
     """Pauses that grow while children end one after the other."""
 
     def __init__(self) -> None:

@@ -27,9 +27,9 @@ from naiad.errors import (
 from naiad.execution.worker.bls_responses import CallResponses
 from naiad.execution.worker.bls_waits import WaitingCalls, Waits
 from naiad.execution.worker.codec.writer import BatchWriter, Piece
-from naiad.execution.worker.in_flight import ChildRequests
-from naiad.request import NO_PARAMETERS, Array, InferRequest, Parameters, Recipient, RequestTerms, request_label
-from naiad.scheduling.flow_control import PATIENCE_MS
+from naiad.execution.worker.in_flight import InFlightRequests
+from naiad.request import NO_PARAMETERS, Array, InferRequest, Parameters, Recipient, RequestOptions, request_label
+from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, stays_packed
@@ -69,14 +69,14 @@ class CalledInput(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A call that fits: the outputs that it is given, its batch rows and its shape key as in ``RequestTerms``."""
+    """A call that fits: the outputs that it is given, its batch rows and its shape key as in ``RequestOptions``."""
 
     outputs: tuple[str, ...]
     rows: int
     shape_key: object
 
 
-class Models(Waits, Protocol):
+class ModelDirectory(Waits, Protocol):
     """The models that can be called, and the rules for requests: the engine."""
 
     def find(self, name: str, version: str | None) -> Target:
@@ -119,10 +119,10 @@ class Models(Waits, Protocol):
         """
 
 
-class CallForm:
-    """What calls have in common with others like them. ``terms`` has what was found to fit, by model."""
+class BlsCallSchema:
+    """What calls have in common with others like them. ``options`` has what was found to fit, by model."""
 
-    __slots__ = ("correlation_id", "flags", "inputs", "outputs", "parameters", "terms", "timeout_us")
+    __slots__ = ("correlation_id", "flags", "inputs", "options", "outputs", "parameters", "timeout_us")
 
     def __init__(self, described: Mapping[str, Any]) -> None:
         self.inputs = [CalledInput(name, BY_WIRE[wire], tuple(shape)) for name, wire, shape in described["inputs"]]
@@ -131,14 +131,14 @@ class CallForm:
         self.timeout_us: int = described.get("timeout_us", 0)
         self.flags: int = described.get("flags", 0)
         self.correlation_id: int | str = described.get("correlation_id", 0)
-        self.terms: WeakKeyDictionary[Target, RequestTerms] = WeakKeyDictionary()
+        self.options: WeakKeyDictionary[Target, RequestOptions] = WeakKeyDictionary()
 
 
 class Called(NamedTuple):
     """A call as it came: its head, its form, and the bytes of its inputs, which are held with it."""
 
     head: Mapping[str, Any]
-    form: CallForm
+    form: BlsCallSchema
     raws: list[Array]
     size: int
 
@@ -151,9 +151,15 @@ class CalledRequest(InferRequest):
     can_be_refused = False
 
     def __init__(
-        self, calls: ChildCalls, number: int, target: Target, terms: RequestTerms, inputs: Mapping[str, Array], id: str
+        self,
+        calls: BlsCalls,
+        number: int,
+        target: Target,
+        options: RequestOptions,
+        inputs: Mapping[str, Array],
+        id: str,
     ) -> None:
-        super().__init__(terms, inputs, id, monotonic_ns())
+        super().__init__(options, inputs, id, monotonic_ns())
         self._calls = calls
         self.number = number
         self.target: Recipient = target
@@ -171,7 +177,7 @@ class CalledRequest(InferRequest):
         self._calls.respond(self, outputs, error, final)
 
 
-class ChildCalls:
+class BlsCalls:
     """The calls of one child. Used on the event loop only.
 
     Args:
@@ -184,7 +190,7 @@ class ChildCalls:
 
     def __init__(
         self,
-        models: Models | None,
+        models: ModelDirectory | None,
         writer: BatchWriter,
         open_segment: Callable[[int, int, int], Array],
         send: Callable[[list[Piece]], None],
@@ -194,7 +200,7 @@ class ChildCalls:
         self._open_segment = open_segment
         self._responses = CallResponses(writer, send)
         self._waiting = waiting
-        self._forms: dict[int, CallForm] = {}
+        self._forms: dict[int, BlsCallSchema] = {}
         self._running: dict[int, CalledRequest] = {}
         self._held: set[CalledRequest] = set()
         self._waits: WaitingCalls[Called] = WaitingCalls()
@@ -205,7 +211,7 @@ class ChildCalls:
         """Take a form in; False when it is not one of calls."""
         if b'"inputs"' not in raw or "inputs" not in (described := orjson.loads(raw)):
             return False
-        self._forms[number] = CallForm(described)
+        self._forms[number] = BlsCallSchema(described)
         return True
 
     def forget(self) -> None:
@@ -269,7 +275,7 @@ class ChildCalls:
         elif (called := self._waits.leave(number)) is not None:
             self._refuse_call(number, called, CancelledError("the call was cancelled"))
 
-    def cancel_with(self, requests: ChildRequests) -> None:
+    def cancel_with(self, requests: InFlightRequests) -> None:
         """Cancel all calls if nobody waits for any of ``requests``, for which they are made.
 
         Each is answered: with what came of it, or as cancelled.
@@ -308,7 +314,7 @@ class ChildCalls:
             return
         elif waiting > HOLD_WAITING and request not in self._held:
             self._held.add(request)
-            request.target.hold(request, PATIENCE_MS)
+            request.target.hold(request, BACKPRESSURE_TIMEOUT_MS)
         end = FLAG_FINAL if final else 0
         if error is not None:
             self._responses.send_error(number, error, end)
@@ -346,12 +352,12 @@ class ChildCalls:
         head, form, raws, _ = called
         target = self._find(head)
         request_id = str(head.get("id", ""))
-        terms = self._terms(form, target, request_id)
+        options = self._options(form, target, request_id)
         inputs = {
             given.name: _tensor(raw, given, target.spec.name, request_id)
             for given, raw in zip(form.inputs, raws, strict=True)
         }
-        return CalledRequest(self, number, target, terms, inputs, request_id)
+        return CalledRequest(self, number, target, options, inputs, request_id)
 
     def _find(self, head: Mapping[str, Any]) -> Target:
         if self._models is None:
@@ -365,11 +371,11 @@ class ChildCalls:
             )
         return target
 
-    def _terms(self, form: CallForm, target: Target, request_id: str) -> RequestTerms:
-        found = form.terms.get(target)
+    def _options(self, form: BlsCallSchema, target: Target, request_id: str) -> RequestOptions:
+        found = form.options.get(target)
         if found is None and self._models is not None:
             checked = self._models.check(target.spec, form.inputs, form.outputs, request_id)
-            found = form.terms[target] = RequestTerms(
+            found = form.options[target] = RequestOptions(
                 checked.outputs,
                 checked.rows,
                 checked.shape_key,

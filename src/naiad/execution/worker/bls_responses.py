@@ -75,7 +75,7 @@ class CallResponses:
         taken: list[int],
     ) -> None:
         # More may be there than what was asked for.
-        found = [(name, outputs[name]) for name in request.terms.outputs if name in outputs]
+        found = [(name, outputs[name]) for name in request.options.outputs if name in outputs]
         parameters = outputs.parameters if isinstance(outputs, Outputs) else NO_PARAMETERS
         listed = [(name, BY_NUMPY[array.dtype].wire, array.shape) for name, array in found]
         described = orjson.dumps({"outputs": listed, "parameters": dict(parameters)})

@@ -10,7 +10,7 @@ from naiad.errors import NaiadError
 _Call = TypeVar("_Call")
 
 
-class Wait(Protocol):
+class ModelWait(Protocol):
     """Somebody who waits for a model."""
 
     def leave(self) -> None:
@@ -20,7 +20,9 @@ class Wait(Protocol):
 class Waits(Protocol):
     """Who has models loaded for calls."""
 
-    def wait_for_model(self, error: NaiadError, size: int, go_on: Callable[[NaiadError | None], None]) -> Wait | None:
+    def wait_for_model(
+        self, error: NaiadError, size: int, go_on: Callable[[NaiadError | None], None]
+    ) -> ModelWait | None:
         """Where ``error`` says that a model can be loaded for a request, have that done; None where it does not.
 
         ``go_on`` is called once, later: with None when the model serves, or with an error. ``size`` is how many bytes
@@ -36,7 +38,7 @@ class WaitingCalls(Generic[_Call]):
     Python looks for circles."""
 
     def __init__(self) -> None:
-        self._waits: dict[int, tuple[_Call, Wait]] = {}
+        self._waits: dict[int, tuple[_Call, ModelWait]] = {}
 
     def __len__(self) -> int:
         return len(self._waits)

@@ -12,20 +12,20 @@ from collections.abc import Callable
 from typing import Final
 
 from naiad.errors import InternalError
-from naiad.eventloop.end_of_turn import turn_end_of
-from naiad.worker.ipc.frames import DROP_SEGMENT, FORM, FRAME, READY, RESPONSES_ALIKE
+from naiad.eventloop.end_of_turn import end_of_turn_queue
+from naiad.worker.ipc.frames import DROP_SEGMENT, FORM, FRAME, READY, RESPONSES_UNIFORM
 
 logger = logging.getLogger("naiad")
 
 RECEIVE_BYTES: Final = 1 << 18
 MAX_DESCRIPTORS: Final = 64
-KINDS: Final = frozenset((*range(READY, RESPONSES_ALIKE + 1), *range(FORM, DROP_SEGMENT + 1)))
+KINDS: Final = frozenset((*range(READY, RESPONSES_UNIFORM + 1), *range(FORM, DROP_SEGMENT + 1)))
 """What a child says."""
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _FLAGS: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
-class ChildChannel:
+class WorkerChannel:
     """Reads and writes frames on the event loop.
 
     Args:
@@ -53,7 +53,7 @@ class ChildChannel:
         self._name = name
         self._connection = connection
         self._loop = loop
-        self._turn_end = turn_end_of(loop)
+        self._end_of_turn = end_of_turn_queue(loop)
         self._take = take
         self._lost = lost
         self._is_open = True
@@ -162,7 +162,7 @@ class ChildChannel:
         if not size:
             self._lost()
             return
-        due = self._turn_end.begin()
+        due = self._end_of_turn.begin()
         try:
             if self._rest:
                 self._rest += self._view[:size]
@@ -175,7 +175,7 @@ class ChildChannel:
             self.problem = "it wrote to its connection what cannot be understood"
             self._lost()
         finally:
-            self._turn_end.end(self._loop, due)
+            self._end_of_turn.end(self._loop, due)
 
     def _take_frames(self, received: bytearray, end: int) -> None:
         """Take the frames that are whole in ``received[:end]``, and keep what is left."""

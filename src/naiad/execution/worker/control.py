@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from naiad.errors import InternalError, NaiadError, UnsupportedError
-from naiad.execution.worker.control_models import ModelQuestions
-from naiad.execution.worker.metrics import ChildMetrics
+from naiad.execution.worker.control_models import ModelControlRequests
+from naiad.execution.worker.metrics import WorkerMetrics
 from naiad.worker.ipc.frames import CATCH_UP
 
 logger = logging.getLogger("naiad")
@@ -32,14 +32,14 @@ class Topic(Protocol):
         """
 
 
-class ChildAsks:
+class ControlRequests:
     """Questions of one child.
 
     Args:
         models: those about models; ``metrics``: those about metrics.
     """
 
-    def __init__(self, models: ModelQuestions, metrics: ChildMetrics) -> None:
+    def __init__(self, models: ModelControlRequests, metrics: WorkerMetrics) -> None:
         self._topics: tuple[Topic, ...] = (models, metrics)
         self._metrics = metrics
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from naiad.errors import NaiadError
-from naiad.execution.worker.bls import Models
+from naiad.execution.worker.bls import ModelDirectory
 
 
-class ModelQuestions:
+class ModelControlRequests:
     """Questions about the models of this server; none is known without ``models``."""
 
-    def __init__(self, models: Models | None) -> None:
+    def __init__(self, models: ModelDirectory | None) -> None:
         self._models = models
 
     def ask(

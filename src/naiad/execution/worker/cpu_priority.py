@@ -29,7 +29,7 @@ _TASKS: Final = "/proc/{}/task"
 _TIMES: Final = "/proc/{}/schedstat"
 
 
-class GivingWay:
+class CpuPriority:
     """One process that gives way from now on. Used by one thread at a time, while the process is not waited for.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
-from naiad.backend_api.backend import ChildSpec
+from naiad.backend_api.backend import WorkerSpec
 from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError
@@ -19,39 +19,39 @@ from naiad.execution.batching.ragged import as_one, take_apart
 from naiad.execution.instances.runner import halves, may_split, split
 from naiad.execution.worker.codec.gathered import write_gathered
 from naiad.execution.worker.codec.writer import Piece, Response
-from naiad.execution.worker.events import Answers
+from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.instance import ProcessInstance
-from naiad.execution.worker.process import ChildProcess
-from naiad.execution.worker.supervisor import Spawned
+from naiad.execution.worker.process import WorkerProcess
+from naiad.execution.worker.supervisor import StartedWorker
 from naiad.request import Array
 from naiad.tensor.packed_bytes import with_unpacked
 from naiad.worker.ipc.frames import RESPONSES
 
 
 @dataclass(frozen=True, slots=True)
-class HostedSpec(ChildSpec):
+class FrameworkSpec(WorkerSpec):
     """What the process of a framework's model is started with.
 
     Attributes:
         open: gives a process that has no orders yet, by the name of the instance and this.
     """
 
-    open: Callable[[str, ChildSpec], ChildProcess] = field(kw_only=True)
+    open: Callable[[str, WorkerSpec], WorkerProcess] = field(kw_only=True)
 
 
-class HostedInstance(ProcessInstance):
+class FrameworkInstance(ProcessInstance):
     """Runs batches one after another in a framework's process."""
 
     def __init__(
         self,
         name: str,
         spec: ModelSpec,
-        child: HostedSpec,
-        answers: Answers,
+        child: FrameworkSpec,
+        answers: WorkerEventSink,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(name, spec, child, answers, loop)
-        self._hosted_spec = child
+        self._framework_spec = child
         self._written = as_backend_sees(spec)
         # Those under way: one batch, or the single requests of one that failed.
         self._sent: dict[int, Batch] = {}
@@ -66,28 +66,28 @@ class HostedInstance(ProcessInstance):
         finally:
             self._gives_way = False
 
-    def _open(self) -> ChildProcess:
-        process = self._hosted_spec.open(self.name, self._hosted_spec)
-        if self._gives_way and type(process) is ChildProcess:
+    def _open(self) -> WorkerProcess:
+        process = self._framework_spec.open(self.name, self._framework_spec)
+        if self._gives_way and type(process) is WorkerProcess:
             process.give_way()
         return process
 
-    def _spawn(self) -> Spawned:
+    def _spawn(self) -> StartedWorker:
         spawned = super()._spawn()
-        if type(spawned.process) is ChildProcess:
+        if type(spawned.process) is WorkerProcess:
             spawned.process.give_way_no_more()
         return spawned
 
     def stop(self) -> None:
         # What it holds is given back while it ends, which takes long for a large model.
-        if type(process := self._process) is ChildProcess:
+        if type(process := self._process) is WorkerProcess:
             process.give_way()
         super().stop()
 
     # Batches
 
     def run(self, batch: Batch) -> list[Batch] | None:
-        """Hand a batch over; ``hosted_finished`` is called when it is done.
+        """Hand a batch over; ``framework_finished`` is called when it is done.
 
         Gives the batch back at once, with its error, when that is not possible.
         """
@@ -145,7 +145,7 @@ class HostedInstance(ProcessInstance):
         if not self._sent:
             self._requests.batch = None
             done, self._done_batches = self._done_batches, []
-            self.answers.hosted_finished(self, done, True)
+            self.answers.framework_finished(self, done, True)
 
     def _take_apart(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         try:
@@ -168,4 +168,4 @@ class HostedInstance(ProcessInstance):
         self._sent = {}
         self._done_batches = []
         if done:
-            self.answers.hosted_finished(self, done, False)
+            self.answers.framework_finished(self, done, False)

@@ -21,7 +21,7 @@ class Answer(Protocol):
     def flags(self) -> int: ...
 
 
-class ChildRequests:
+class InFlightRequests:
     """Numbers, and the requests that they stand for until their final responses.
 
     Attributes:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from naiad.backend_api.backend import ChildSpec
+from naiad.backend_api.backend import WorkerSpec
 from naiad.config.spec import ModelSpec
 from naiad.errors import (
     BackendError,
@@ -29,20 +29,20 @@ from naiad.errors import (
     UnavailableError,
 )
 from naiad.execution.batching.batch import Batch
-from naiad.execution.worker.bls import ChildCalls, Models
-from naiad.execution.worker.channel import ChildChannel
+from naiad.execution.worker.bls import BlsCalls, ModelDirectory
+from naiad.execution.worker.channel import WorkerChannel
 from naiad.execution.worker.codec.uniform_steps import writer_for
 from naiad.execution.worker.codec.writer import Piece, Response, ResponseReader, frame, no_segments
-from naiad.execution.worker.control import ChildAsks, Content, Reply
-from naiad.execution.worker.control_models import ModelQuestions
-from naiad.execution.worker.events import Answers
-from naiad.execution.worker.in_flight import ChildRequests
-from naiad.execution.worker.metrics import ChildMetrics
-from naiad.execution.worker.process import END_S, ChildProcess, is_first, log_line
-from naiad.execution.worker.readiness import ChildReadiness
-from naiad.execution.worker.stdout import ChildOutput
-from naiad.execution.worker.supervisor import Revival, Spawned
-from naiad.execution.worker.watchdog import Overtime
+from naiad.execution.worker.control import Content, ControlRequests, Reply
+from naiad.execution.worker.control_models import ModelControlRequests
+from naiad.execution.worker.events import WorkerEventSink
+from naiad.execution.worker.in_flight import InFlightRequests
+from naiad.execution.worker.metrics import WorkerMetrics
+from naiad.execution.worker.process import END_S, WorkerProcess, is_first, log_line
+from naiad.execution.worker.readiness import WorkerReadiness
+from naiad.execution.worker.stdout import WorkerOutput
+from naiad.execution.worker.supervisor import StartedWorker, WorkerSupervisor
+from naiad.execution.worker.watchdog import ExecutionWatchdog
 from naiad.request import Array, InferRequest, request_label
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.worker.ipc.frames import (
@@ -59,17 +59,17 @@ from naiad.worker.ipc.frames import (
     FLAG_RESCHEDULE,
     FORGET_FORMS,
     FORM,
-    GO_ON,
-    HOLD,
     IS_READY,
     LOG,
     NUMBERS,
+    PAUSE,
     PING,
     PONG,
     RELEASE,
     RESPONSE,
     RESPONSES,
-    RESPONSES_ALIKE,
+    RESPONSES_UNIFORM,
+    RESUME,
     SEGMENT,
     TELL,
 )
@@ -96,40 +96,42 @@ class ProcessInstance:
         answers: who takes what the child says from now on.
         problem: what is wrong with the child, "" for nothing.
         is_down: no child is there, and it will take a while until there is one.
-        warm_again: called instead of ``answers.child_revived`` when a child comes back, which it then calls itself.
+        warm_again: called instead of ``answers.worker_ready`` when a child comes back, which it then calls itself.
     """
 
     def __init__(
         self,
         name: str,
         spec: ModelSpec,
-        child: ChildSpec,
-        answers: Answers,
+        child: WorkerSpec,
+        answers: WorkerEventSink,
         loop: asyncio.AbstractEventLoop,
-        models: Models | None = None,
+        models: ModelDirectory | None = None,
         metrics: CustomMetrics | None = None,
     ) -> None:
         self.name = name
         self.is_down = False
         self.problem = ""
         self._spec = spec
-        self._child_spec = child
+        self._worker_spec = child
         self.answers = answers
         self.warm_again: Callable[[ProcessInstance], object] | None = None
         self._loop = loop
         self._models = models
         self._metrics = metrics or CustomMetrics()
-        self._process: ChildProcess | None = None
-        self._channel: ChildChannel | None = None
-        self._starting: ChildProcess | None = None
+        self._process: WorkerProcess | None = None
+        self._channel: WorkerChannel | None = None
+        self._starting: WorkerProcess | None = None
         self._last_number = 0
-        self._requests = ChildRequests()
-        self._revival = Revival(name, loop, self._spawn, self._bury, self._revived)
+        self._requests = InFlightRequests()
+        self._supervisor = WorkerSupervisor(name, loop, self._spawn, self._reap, self._restarted)
         self._born_s = 0.0
         self._number_at_birth = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._output: ChildOutput | None = None
-        self._overtime = Overtime(loop, child.execute_s, self._began_ns, self._late) if child.execute_s else None
+        self._output: WorkerOutput | None = None
+        self._overtime = (
+            ExecutionWatchdog(loop, child.execute_s, self._began_ns, self._late) if child.execute_s else None
+        )
         self._reset()
 
     def _reset(self) -> None:
@@ -138,9 +140,9 @@ class ProcessInstance:
         self._segments = ServerSegments(self._released.append)
         self._writer = writer_for(self._spec)
         self._reader = ResponseReader(self._spec, self._open_segment)
-        self._calls = ChildCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
-        self._asks = ChildAsks(ModelQuestions(self._models), ChildMetrics(self._metrics))
-        self._readiness = ChildReadiness(self.name, False)
+        self._calls = BlsCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
+        self._asks = ControlRequests(ModelControlRequests(self._models), WorkerMetrics(self._metrics))
+        self._readiness = WorkerReadiness(self.name, False)
         self._missed_beats = 0
         # Why this side ended the child, "" when it did not.
         self._verdict = ""
@@ -157,11 +159,11 @@ class ProcessInstance:
         self._process, is_asked = self._spawn()
         self._loop.call_soon_threadsafe(self._attach, is_asked)
 
-    def _spawn(self) -> Spawned:
+    def _spawn(self) -> StartedWorker:
         """A child that is ready."""
         process = self._starting = self._open()
         try:
-            if self._revival.is_over:
+            if self._supervisor.is_over:
                 process.abort()
             _, content = process.begin(self._ask_from_thread)
         except BaseException:
@@ -170,11 +172,11 @@ class ProcessInstance:
         finally:
             self._starting = None
         process.connection.setblocking(False)
-        return Spawned(process, bool(content.get("is_ready")))
+        return StartedWorker(process, bool(content.get("is_ready")))
 
-    def _open(self) -> ChildProcess:
+    def _open(self) -> WorkerProcess:
         """A child that has no orders yet."""
-        return ChildProcess(self.name, self._child_spec)
+        return WorkerProcess(self.name, self._worker_spec)
 
     def _ask_from_thread(self, content: Content, reply: Reply | None) -> None:
         """Pass on what a child asks, or tells, that is not ready yet."""
@@ -186,19 +188,19 @@ class ProcessInstance:
     def _attach(self, is_asked: bool) -> None:
         """Listen to a child that is ready."""
         process = self._process
-        if process is None or self._revival.is_over:
+        if process is None or self._supervisor.is_over:
             return
-        self._channel = ChildChannel(self.name, process.connection, self._loop, self._take, self._died)
+        self._channel = WorkerChannel(self.name, process.connection, self._loop, self._take, self._died)
         self._channel.on_drained = self._calls.drained
         # Also what the model asked before it was ready.
         process.send = self._channel.send
-        self._output = ChildOutput(process, self._loop)
+        self._output = WorkerOutput(process, self._loop)
         self._born_s = monotonic()
         self._number_at_birth = self._last_number
         self.is_down = False
         self.problem = ""
         self._timer = self._loop.call_later(BEAT_S, self._beat)
-        self._readiness = ChildReadiness(self.name, is_asked)
+        self._readiness = WorkerReadiness(self.name, is_asked)
         self._check_ready()
 
     def _check_ready(self) -> None:
@@ -222,7 +224,7 @@ class ProcessInstance:
 
     def detach(self) -> None:
         """Stop listening and give back what is left; the last call on the loop."""
-        self._revival.stop()
+        self._supervisor.stop()
         self._unlisten()
         self._calls.close()
         self._asks.close()
@@ -253,7 +255,7 @@ class ProcessInstance:
 
     def stop(self) -> None:
         """Ask the child to finish and to end; called in a thread, when nothing is in flight."""
-        self._revival.is_over = True
+        self._supervisor.is_over = True
         if (starting := self._starting) is not None:
             starting.abort()
         # The loop may notice its end meanwhile.
@@ -269,7 +271,7 @@ class ProcessInstance:
                 process.give_way_no_more()
                 process.process.kill()
                 process.process.wait()
-        self._revival.join(timeout)
+        self._supervisor.join(timeout)
         return True
 
     # Batches
@@ -313,15 +315,15 @@ class ProcessInstance:
             self._send(frame(CANCEL, number))
             self._calls.cancel_with(self._requests)
 
-    def hold(self, request: InferRequest, patience_ms: int) -> None:
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Tell the child that the caller of a request does not take its responses, if the request is here."""
         if number := self._requests.number_of(request):
-            self._send(frame(HOLD, number, NUMBERS.pack(patience_ms)))
+            self._send(frame(PAUSE, number, NUMBERS.pack(backpressure_timeout_ms)))
 
     def go_on(self, request: InferRequest) -> None:
         """Tell the child that the caller takes them again."""
         if number := self._requests.number_of(request):
-            self._send(frame(GO_ON, number))
+            self._send(frame(RESUME, number))
 
     def _send(self, data: bytes, descriptor: int = -1) -> None:
         if self._channel is not None:
@@ -347,15 +349,15 @@ class ProcessInstance:
     # Receiving
 
     def _take(self, kind: int, number: int, payload: bytearray) -> None:
-        if kind == RESPONSES_ALIKE:
+        if kind == RESPONSES_UNIFORM:
             came_ns = monotonic_ns()
-            self._answered_alike(number, self._reader.read_alike(payload), came_ns)
+            self._answered_uniform(number, self._reader.read_uniform(payload), came_ns)
         elif kind == RESPONSES:
             came_ns = monotonic_ns()
             responses = self._reader.read(payload, came_ns)
             if self._requests.are_answered_by(number, responses):
                 # Each of them has one plain response.
-                self._answered_alike(number, [r.outputs for r in responses if r.outputs is not None], came_ns)
+                self._answered_uniform(number, [r.outputs for r in responses if r.outputs is not None], came_ns)
                 return
             # The child gets its next batch before the callers get their answers.
             self._finish(number)
@@ -396,7 +398,7 @@ class ProcessInstance:
         elif kind == CANCEL_CALL:
             self._calls.cancel(number)
 
-    def _answer(self, channel: ChildChannel | None, number: int, content: Content) -> None:
+    def _answer(self, channel: WorkerChannel | None, number: int, content: Content) -> None:
         # The answer may come when the child that asked is gone and another has its place.
         if channel is not None and channel is self._channel:
             channel.send(frame(ANSWER, number, orjson.dumps(content)))
@@ -409,7 +411,7 @@ class ProcessInstance:
         found: Array = np.asarray(self._segments.open(number, offset, size))
         return found
 
-    def _answered_alike(self, number: int, outputs: Sequence[Mapping[str, Array]], came_ns: int) -> None:
+    def _answered_uniform(self, number: int, outputs: Sequence[Mapping[str, Array]], came_ns: int) -> None:
         """The running batch is over; ``came_ns`` is when its answers came, which have been read since."""
         batch = self._requests.batch
         if batch is None or number != self._requests.number:
@@ -417,7 +419,7 @@ class ProcessInstance:
         self._requests.end_answered(len(outputs))
         batch.infer_ns = came_ns
         batch.end_ns = monotonic_ns()
-        self.answers.child_answered(self, batch, outputs)
+        self.answers.worker_answered(self, batch, outputs)
 
     def _respond(self, response: Response) -> None:
         found = self._requests.find(response.request, response.final)
@@ -431,7 +433,7 @@ class ProcessInstance:
                 response = Response(response.request, None, error, FLAG_FINAL | FLAG_ERROR)
             elif response.outputs is None and response.error is None:
                 response = response._replace(is_cancelled=True)
-        self.answers.child_responded(request, response, batch)
+        self.answers.worker_responded(request, response, batch)
 
     def _done(self, number: int, content: Mapping[str, Any]) -> None:
         requests = self._requests
@@ -447,7 +449,7 @@ class ProcessInstance:
             return
         self._requests.end()
         batch.infer_ns = batch.end_ns = monotonic_ns()
-        self.answers.child_finished(self, batch)
+        self.answers.worker_finished(self, batch)
 
     # Life and death
 
@@ -464,9 +466,9 @@ class ProcessInstance:
         if process is None or batch is None or self._requests.batch is not batch:
             return
         self._is_late = True
-        self._end(process, f"a batch ran for longer than {self._child_spec.execute_s:g} s (execute-timeout-seconds)")
+        self._end(process, f"a batch ran for longer than {self._worker_spec.execute_s:g} s (execute-timeout-seconds)")
 
-    def _end(self, process: ChildProcess, verdict: str) -> None:
+    def _end(self, process: WorkerProcess, verdict: str) -> None:
         """Kill the child; its end is noticed like any other."""
         self._verdict = verdict
         process.process.kill()
@@ -478,9 +480,9 @@ class ProcessInstance:
         if process is None or self._has_ended(process):
             return
         # Beats and not seconds: the server itself may have been stopped for a while.
-        silence_s = self._child_spec.silence_s or self._child_spec.start_s
+        silence_s = self._worker_spec.silence_s or self._worker_spec.start_s
         if self._missed_beats * BEAT_S >= silence_s:
-            self._end(process, f"it gave no sign of life for {silence_s:g} s ({self._child_spec.setting})")
+            self._end(process, f"it gave no sign of life for {silence_s:g} s ({self._worker_spec.setting})")
             return
         if not self._missed_beats:
             self._send(frame(PING, 1))
@@ -496,7 +498,7 @@ class ProcessInstance:
             if (text := due.take()) and is_first(what):
                 logger.warning("%s", text)
 
-    def _has_ended(self, process: ChildProcess) -> bool:
+    def _has_ended(self, process: WorkerProcess) -> bool:
         """Notice an end that the connection does not show, as a program that the child started holds it too."""
         if process.process.poll() is None:
             return False
@@ -510,24 +512,24 @@ class ProcessInstance:
         """The child is gone, or will be: nothing more is to be heard from it."""
         process, channel = self._process, self._channel
         self._unlisten()
-        if process is None or self._revival.is_over:
+        if process is None or self._supervisor.is_over:
             return
         if channel is not None:
             self._verdict = self._verdict or channel.problem
         self._process = None
         self.problem = self._verdict or "its connection is closed"
-        self.answers.child_died(self)
+        self.answers.worker_died(self)
         if process.has_ended():
-            self._bury(process, process.obituary())
+            self._reap(process, process.obituary())
             return
-        self._revival.end(process)
+        self._supervisor.end(process)
 
-    def _bury(self, process: ChildProcess, how: str) -> None:
+    def _reap(self, process: WorkerProcess, how: str) -> None:
         """The child has ended: its requests fail, and another one is started."""
         process.close()
         self.problem = f"{self._verdict} ({how})" if self._verdict else how
         logger.error("%s has ended: %s", self.name, self.problem)
-        self._revival.back_off.ended(monotonic() - self._born_s, self._has_worked())
+        self._supervisor.back_off.ended(monotonic() - self._born_s, self._has_worked())
         late = self._requests.batch if self._is_late else None
         overtime = ExecutionTimeoutError(f"Stub process '{self.name}' was ended: {self._verdict}")
         calls, asks = self._calls, self._asks
@@ -536,14 +538,14 @@ class ProcessInstance:
         asks.close()
         error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
         self._fail_open(error, late, overtime)
-        if not self._revival.is_over:
-            self._revive_later(self._revival.back_off.is_long)
+        if not self._supervisor.is_over:
+            self._restart_later(self._supervisor.back_off.is_long)
 
     def _fail_open(self, error: NaiadError, late: Batch | None, overtime: NaiadError) -> None:
         """Answer all requests that are open; those of the batch ``late`` with ``overtime``."""
         for request, batch in self._requests.clear():
             response = Response(0, None, overtime if batch is late else error, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY)
-            self.answers.child_responded(request, response, batch)
+            self.answers.worker_responded(request, response, batch)
 
     def count_work(self) -> None:
         """What the child does from now on counts as work: its warm-up does not."""
@@ -554,21 +556,21 @@ class ProcessInstance:
         number, first = self._requests.number, self._number_at_birth + 1
         return number > first or (number == first and self._requests.batch is None)
 
-    def _revive_later(self, is_down: bool) -> None:
+    def _restart_later(self, is_down: bool) -> None:
         if is_down and not self.is_down:
             self.is_down = True
-            self.answers.child_down(self)
-        self._revival.start_later()
+            self.answers.worker_down(self)
+        self._supervisor.start_later()
 
-    def _revived(self, spawned: Spawned | None, failure: str) -> None:
+    def _restarted(self, spawned: StartedWorker | None, failure: str) -> None:
         if spawned is None:
             self.problem = failure
             # It may have made metrics before it failed.
             self._asks.close()
             logger.error("%s: %s", self.name, failure)
-            self._revive_later(True)
+            self._restart_later(True)
             return
         self._process = spawned.process
         self._attach(spawned.is_asked)
         logger.info("%s runs again", self.name)
-        (self.warm_again or self.answers.child_revived)(self)
+        (self.warm_again or self.answers.worker_ready)(self)

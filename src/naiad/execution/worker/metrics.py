@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from naiad.errors import InvalidArgumentError, NaiadError, UnavailableError, UnsupportedError
-from naiad.telemetry.metrics.custom import CustomMetrics, Family, Metric, MetricKind
+from naiad.telemetry.metrics.custom import CustomMetric, CustomMetricKind, CustomMetrics, Family
 
 MAX_FAMILIES: Final = 1_000
 MAX_LINES: Final = 10_000
@@ -23,7 +23,7 @@ class _Held:
     metrics: set[int] = field(default_factory=set)
 
 
-class ChildMetrics:
+class WorkerMetrics:
     """Metrics that one child made; those it has not deleted go with it.
 
     ``shown`` holds those of all children.
@@ -32,7 +32,7 @@ class ChildMetrics:
     def __init__(self, shown: CustomMetrics) -> None:
         self._shown = shown
         self._families: dict[int, _Held] = {}
-        self._metrics: dict[int, tuple[_Held, Metric]] = {}
+        self._metrics: dict[int, tuple[_Held, CustomMetric]] = {}
         self._lines = 0
         self._questions: dict[Any, Callable[[Mapping[str, Any]], Any]] = {
             "metric_family": self._add_family,
@@ -86,7 +86,7 @@ class ChildMetrics:
                 f"metric family '{name}' is one too many: the process of a model may have {MAX_FAMILIES}; make them in "
                 "initialize() and use them again"
             )
-        kind = MetricKind(content["kind"])
+        kind = CustomMetricKind(content["kind"])
         self._families[number] = _Held(self._shown.take(name, str(content["description"]), kind))
 
     def _add(self, content: Mapping[str, Any]) -> None:
@@ -106,7 +106,7 @@ class ChildMetrics:
         self._metrics[number] = (held, metric)
         held.metrics.add(number)
 
-    def _find(self, content: Mapping[str, Any]) -> Metric:
+    def _find(self, content: Mapping[str, Any]) -> CustomMetric:
         found = self._metrics.get(content["metric"])
         if found is None:
             raise InvalidArgumentError(f"metric {content['metric']} of a model was deleted or never made")

@@ -19,10 +19,10 @@ from typing import Any, Final, Protocol
 import orjson
 
 from naiad import worker
-from naiad.backend_api.backend import ChildSpec
+from naiad.backend_api.backend import WorkerSpec
 from naiad.errors import ModelLoadError, NaiadError, error_of_name
 from naiad.execution.worker.codec.writer import frame
-from naiad.execution.worker.cpu_priority import GivingWay
+from naiad.execution.worker.cpu_priority import CpuPriority
 from naiad.worker.ipc.frames import ANSWER, ASK, CONFIG, FAILED, FINALIZE, FRAME, INIT, LOG, READY, TELL
 
 logger = logging.getLogger("naiad")
@@ -69,7 +69,7 @@ class Running(Protocol):
         """End it at once."""
 
 
-class ChildProcess:
+class WorkerProcess:
     """One running child. ``connection`` and ``output`` (what it prints) belong to whoever reads them.
 
     Attributes:
@@ -82,7 +82,7 @@ class ChildProcess:
         ModelLoadError: it could not be started.
     """
 
-    def __init__(self, name: str, spec: ChildSpec) -> None:
+    def __init__(self, name: str, spec: WorkerSpec) -> None:
         try:
             connection, theirs = socket.socketpair()
         except OSError as error:
@@ -114,7 +114,7 @@ class ChildProcess:
         self.is_silent = False
         os.set_blocking(read_end, False)
 
-    def _set_up(self, name: str, spec: ChildSpec, connection: socket.socket) -> None:
+    def _set_up(self, name: str, spec: WorkerSpec, connection: socket.socket) -> None:
         """All but the process and its output."""
         self.name = name
         self.spec = spec
@@ -125,7 +125,7 @@ class ChildProcess:
         self.was_ended = False
         self._rest = b""
         self._deadline = 0.0
-        self._way: GivingWay | None = None
+        self._way: CpuPriority | None = None
         # Those of the model whose answers are due. Answered on the event loop.
         self._questions: set[int] = set()
         self.send: Callable[[bytes], object] | None = None
@@ -136,7 +136,7 @@ class ChildProcess:
         One that has little time to load does not.
         """
         if self._way is None and self.spec.start_s >= _LEISURE_S and self.process.returncode is None:
-            self._way = GivingWay(self.process.pid)
+            self._way = CpuPriority(self.process.pid)
 
     def give_way_no_more(self) -> None:
         """Let the process run as the server does again."""
@@ -347,7 +347,7 @@ def is_first(what: str) -> bool:
     return True
 
 
-def _cannot_start(name: str, spec: ChildSpec, error: OSError) -> ModelLoadError:
+def _cannot_start(name: str, spec: WorkerSpec, error: OSError) -> ModelLoadError:
     return ModelLoadError(f"instance '{name}': {spec.python} cannot be started: {error}")
 
 

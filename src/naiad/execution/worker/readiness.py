@@ -16,7 +16,7 @@ LIMIT_S: Final = 5.0
 """How long a check may take."""
 
 
-class ChildReadiness:
+class WorkerReadiness:
     """The readiness of one child. A model counts as ready until it says something else.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Final
 
 from naiad.config.spec import ModelSpec
 from naiad.execution.instances.warmup import Sample, Warmup
-from naiad.execution.worker.events import Answers
+from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.execution.worker.warmup import WarmProcess
 
@@ -20,13 +20,13 @@ logger = logging.getLogger("naiad")
 _WARMING: Final = "it was started again and is warming up"
 
 
-class WarmAgain:
+class RestartWarmup:
     """Called with an instance on the event loop when its process is there again.
 
     Args:
         spec: of the model.
         samples: makes what is run; called in a thread, each time. Nothing is kept for it, since samples may be large.
-        answers: is told ``child_revived`` when the instance is warm. One that fails to run its samples serves all the
+        answers: is told ``worker_ready`` when the instance is warm. One that fails to run its samples serves all the
             same: its version was ready before, and is better slow than gone.
     """
 
@@ -34,7 +34,7 @@ class WarmAgain:
         self,
         spec: ModelSpec,
         samples: Callable[[], Sequence[Sample]],
-        answers: Answers,
+        answers: WorkerEventSink,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._spec = spec
@@ -60,7 +60,7 @@ class WarmAgain:
     def _done(self, instance: ProcessInstance, pid: int) -> None:
         if _is_there(instance, pid):
             instance.problem = ""
-            self._answers.child_revived(instance)
+            self._answers.worker_ready(instance)
 
 
 def _is_there(instance: ProcessInstance, pid: int) -> bool:

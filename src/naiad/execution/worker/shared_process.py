@@ -15,10 +15,10 @@ from array import array
 from collections.abc import Callable
 from typing import Any, Final
 
-from naiad.backend_api.backend import ChildSpec
+from naiad.backend_api.backend import WorkerSpec
 from naiad.errors import ModelLoadError
 from naiad.execution.worker.codec.writer import frame
-from naiad.execution.worker.process import Ask, ChildProcess
+from naiad.execution.worker.process import Ask, WorkerProcess
 from naiad.worker.ipc.frames import OPEN
 
 END_S: Final = 5.0
@@ -38,7 +38,7 @@ class SharedProcesses:
         self._lock = threading.Lock()
         self._running: dict[str, SharedProcess] = {}
 
-    def connect(self, group: str, seat: Seat) -> tuple[SharedProcess, socket.socket]:
+    def connect(self, group: str, seat: SharedProcessSlot) -> tuple[SharedProcess, socket.socket]:
         """A connection of its own for an instance; starts the process of the group when none runs.
 
         Raises:
@@ -76,12 +76,12 @@ class SharedProcess:
         ModelLoadError: it cannot be started.
     """
 
-    def __init__(self, group: str, spec: ChildSpec, left: Callable[[SharedProcess], object]) -> None:
+    def __init__(self, group: str, spec: WorkerSpec, left: Callable[[SharedProcess], object]) -> None:
         self.group = group
         self.name = f"shared process '{group}'" if group else "shared process"
-        self.seats: dict[Seat, None] = {}
+        self.seats: dict[SharedProcessSlot, None] = {}
         self.was_left = False
-        self.child = ChildProcess(self.name, spec)
+        self.child = WorkerProcess(self.name, spec)
         self.child.connection.settimeout(_SEND_S)
         self._left = left
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class SharedProcess:
         """Whether it has not ended."""
         return self.child.process.poll() is None
 
-    def connect(self, seat: Seat) -> socket.socket:
+    def connect(self, seat: SharedProcessSlot) -> socket.socket:
         """A connection to a new thread of it.
 
         Raises:
@@ -111,7 +111,7 @@ class SharedProcess:
         self.seats[seat] = None
         return ours
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, seat: SharedProcessSlot) -> None:
         """An instance needs its part no more. May be called twice."""
         if seat in self.seats:
             self.seats.pop(seat, None)
@@ -152,26 +152,26 @@ class SharedProcess:
             self.child.close()
 
 
-class Seat(ChildProcess):
+class SharedProcessSlot(WorkerProcess):
     """An instance's part of a shared process, which takes the place of a process of its own.
 
     Raises:
         ModelLoadError: the process cannot be started.
     """
 
-    def __init__(self, processes: SharedProcesses, group: str, name: str, spec: ChildSpec) -> None:
+    def __init__(self, processes: SharedProcesses, group: str, name: str, spec: WorkerSpec) -> None:
         # Not the base class's way, which starts a process.
         self.name, self.spec = name, spec
         self._processes = processes
         self._group = group
         self._is_aborted = False
-        self._alone: ChildProcess | None = None
+        self._alone: WorkerProcess | None = None
         self._sit_down()
 
     def _sit_down(self) -> None:
         self._shared, connection = self._processes.connect(self._group, self)
         self._set_up(self.name, self.spec, connection)
-        self.process = SeatEnd(self._shared, self, connection)
+        self.process = SlotConnection(self._shared, self, connection)
 
     def begin(self, ask: Ask | None = None) -> tuple[int, Any]:
         """As for a process of its own.
@@ -191,7 +191,7 @@ class Seat(ChildProcess):
         return super().begin(ask)
 
     def _prove(self, ask: Ask | None) -> None:
-        self._alone = ChildProcess(self.name, self.spec)
+        self._alone = WorkerProcess(self.name, self.spec)
         try:
             if self._is_aborted:
                 self._alone.abort()
@@ -236,10 +236,10 @@ class Seat(ChildProcess):
         self.end()
 
 
-class SeatEnd:
+class SlotConnection:
     """What a seat has of ``subprocess.Popen``."""
 
-    def __init__(self, shared: SharedProcess, seat: Seat, connection: socket.socket) -> None:
+    def __init__(self, shared: SharedProcess, seat: SharedProcessSlot, connection: socket.socket) -> None:
         self._shared = shared
         self._seat = seat
         self._connection = connection

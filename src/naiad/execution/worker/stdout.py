@@ -6,7 +6,7 @@ import asyncio
 from time import monotonic
 from typing import Final
 
-from naiad.execution.worker.process import ChildProcess
+from naiad.execution.worker.process import WorkerProcess
 
 PAUSES: Final = 4.0
 """After each reading comes a pause so many times as long: a child that prints without end takes a fifth of the loop at
@@ -14,10 +14,10 @@ most. It has to wait meanwhile, as for any slow terminal, and no line is lost.""
 _SHORT_S: Final = 0.0002
 
 
-class ChildOutput:
+class WorkerOutput:
     """Takes the lines of one child in, until it is closed or the child has closed its output."""
 
-    def __init__(self, process: ChildProcess, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, process: WorkerProcess, loop: asyncio.AbstractEventLoop) -> None:
         self._process = process
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None

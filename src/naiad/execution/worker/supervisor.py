@@ -7,18 +7,18 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from naiad.execution.worker.backoff import BackOff
-from naiad.execution.worker.process import ChildProcess
+from naiad.execution.worker.backoff import RestartBackoff
+from naiad.execution.worker.process import WorkerProcess
 
 
-class Spawned(NamedTuple):
+class StartedWorker(NamedTuple):
     """A child that is ready, and whether its model has ``is_ready()``."""
 
-    process: ChildProcess
+    process: WorkerProcess
     is_asked: bool
 
 
-class Revival:
+class WorkerSupervisor:
     """Ends children that have not ended by themselves and starts others, one at a time. Used on the event loop.
 
     Args:
@@ -37,11 +37,11 @@ class Revival:
         self,
         name: str,
         loop: asyncio.AbstractEventLoop,
-        spawn: Callable[[], Spawned],
-        ended: Callable[[ChildProcess, str], None],
-        came: Callable[[Spawned | None, str], None],
+        spawn: Callable[[], StartedWorker],
+        ended: Callable[[WorkerProcess, str], None],
+        came: Callable[[StartedWorker | None, str], None],
     ) -> None:
-        self.back_off = BackOff()
+        self.back_off = RestartBackoff()
         self.is_over = False
         self._name = name
         self._loop = loop
@@ -63,7 +63,7 @@ class Revival:
         if (thread := self._thread) is not None:
             thread.join(timeout)
 
-    def end(self, process: ChildProcess) -> None:
+    def end(self, process: WorkerProcess) -> None:
         """Have a child end that has not ended by itself: that of a large one takes long."""
         self._in_thread("end", lambda: self._end(process))
 
@@ -81,7 +81,7 @@ class Revival:
         self._thread = threading.Thread(target=work, name=f"naiad-{what}-{self._name}", daemon=True)
         self._thread.start()
 
-    def _end(self, process: ChildProcess) -> None:
+    def _end(self, process: WorkerProcess) -> None:
         how = process.obituary()
         try:
             self._loop.call_soon_threadsafe(self._tell_end, process, how)
@@ -89,12 +89,12 @@ class Revival:
             # The loop is closed, and with it the server.
             process.close()
 
-    def _tell_end(self, process: ChildProcess, how: str) -> None:
+    def _tell_end(self, process: WorkerProcess, how: str) -> None:
         self._thread = None
         self._ended(process, how)
 
     def _start_again(self) -> None:
-        spawned: Spawned | None = None
+        spawned: StartedWorker | None = None
         failure = ""
         try:
             spawned = self._spawn()
@@ -106,7 +106,7 @@ class Revival:
             # The loop is closed, and with it the server.
             _give_up(spawned)
 
-    def _tell_start(self, spawned: Spawned | None, failure: str) -> None:
+    def _tell_start(self, spawned: StartedWorker | None, failure: str) -> None:
         self._thread = None
         if self.is_over:
             threading.Thread(target=_give_up, args=[spawned], daemon=True).start()
@@ -114,7 +114,7 @@ class Revival:
             self._came(spawned, failure)
 
 
-def _give_up(spawned: Spawned | None) -> None:
+def _give_up(spawned: StartedWorker | None) -> None:
     """End a child that came too late; that may take seconds."""
     if spawned is not None:
         spawned.process.end()

@@ -12,8 +12,8 @@ from naiad.errors import ModelLoadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.worker.codec.writer import Response
-from naiad.execution.worker.events import Answers
-from naiad.execution.worker.framework_instance import HostedInstance
+from naiad.execution.worker.events import WorkerEventSink
+from naiad.execution.worker.framework_instance import FrameworkInstance
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest
 from naiad.worker.ipc.frames import FLAG_RESCHEDULE
@@ -35,7 +35,7 @@ class WarmProcess:
         instance: ProcessInstance,
         spec: ModelSpec,
         warmup: Warmup,
-        answers: Answers,
+        answers: WorkerEventSink,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._instance = instance
@@ -81,7 +81,7 @@ class WarmupRun:
         is_over: set when the process is free again, or gone.
     """
 
-    def __init__(self, instance: ProcessInstance, spec: ModelSpec, answers: Answers) -> None:
+    def __init__(self, instance: ProcessInstance, spec: ModelSpec, answers: WorkerEventSink) -> None:
         self.errors: list[str] = []
         self.is_over = threading.Event()
         self._instance = instance
@@ -131,7 +131,7 @@ class WarmupRun:
 
     # What the process says
 
-    def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
+    def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """A request has a response, perhaps its last."""
         if response.error is not None:
             self.errors.append(str(response.error))
@@ -147,34 +147,34 @@ class WarmupRun:
                 self.errors.append(f"model '{self._spec.name}' ended the request without a response")
         self._go_on()
 
-    def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+    def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Every request has its one response."""
         self._is_busy = False
         self._open.difference_update(batch.requests)
         self._go_on()
 
-    def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
+    def worker_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """The batch is over; requests of it may still be open."""
         self._is_busy = False
         self._go_on()
 
-    def hosted_finished(self, instance: HostedInstance, batches: list[Batch], is_free: bool) -> None:
+    def framework_finished(self, instance: FrameworkInstance, batches: list[Batch], is_free: bool) -> None:
         """A framework has run the batch."""
         self._end(*(str(batch.error) for batch in batches if batch.error is not None))
 
-    def child_died(self, instance: ProcessInstance) -> None:
+    def worker_died(self, instance: ProcessInstance) -> None:
         """The process is gone; the requests that it held are answered with that once it is known how."""
-        self._answers.child_died(instance)
+        self._answers.worker_died(instance)
         if not self._open:
             self._end(f"instance '{instance.name}' has ended: {instance.problem}")
         self._is_busy = False
 
-    def child_down(self, instance: ProcessInstance) -> None:
+    def worker_down(self, instance: ProcessInstance) -> None:
         """The process does not come back soon."""
-        self._answers.child_down(instance)
+        self._answers.worker_down(instance)
         self._end(f"instance '{instance.name}' has ended: {instance.problem}")
 
-    def child_revived(self, instance: ProcessInstance) -> None:
+    def worker_ready(self, instance: ProcessInstance) -> None:
         """The process is there again."""
-        self._answers.child_revived(instance)
+        self._answers.worker_ready(instance)
         self._end(f"instance '{instance.name}' ended and was started again")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 
 
-class Overtime:
+class ExecutionWatchdog:
     """Watches the running batch with one timer, which is set again only when it has fired.
 
     A batch that begins thus costs one look, however many there are.

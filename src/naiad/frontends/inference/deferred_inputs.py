@@ -25,7 +25,7 @@ QUICK_BYTES: Final = 1 << 20
 """So much is copied on the event loop where the order of requests hangs on it, which takes some 200 us."""
 
 
-class Late(NamedTuple):
+class DeferredInputs(NamedTuple):
     """Inputs of one request that are to be read in a thread before it reaches its model, or to be checked there."""
 
     parts: Sequence[tuple[RegionInput, RegionPart]]
@@ -56,10 +56,10 @@ class Late(NamedTuple):
         return found
 
 
-def late_strings(request: InferRequest, spec: ModelSpec) -> Late | None:
+def late_strings(request: InferRequest, spec: ModelSpec) -> DeferredInputs | None:
     """The inputs of a request that are still to be checked; None when there are none."""
     found = unchecked(request.inputs)
-    return Late((), found, spec, request.id) if found else None
+    return DeferredInputs((), found, spec, request.id) if found else None
 
 
 def unchecked(inputs: Mapping[str, Array]) -> dict[str, PackedStrings]:
@@ -70,7 +70,7 @@ def unchecked(inputs: Mapping[str, Array]) -> dict[str, PackedStrings]:
 def submit_when_read(
     request: InferRequest,
     model: ServingModel,
-    late: Late,
+    late: DeferredInputs,
     is_wanted: Callable[[], bool],
     then: Callable[[], object] = lambda: None,
 ) -> None:
@@ -97,7 +97,7 @@ def submit_when_read(
             refuse(CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
             return
         try:
-            model.submit_expected(request)
+            model.submit_reserved(request)
         except NaiadError as error:
             request.respond({}, error)
 
@@ -111,11 +111,11 @@ def submit_when_read(
         try:
             request.respond({}, error)
         finally:
-            model.expect_no_more()
+            model.release()
 
     size = late.size
     model.check_room(size)
-    if request.terms.correlation_id and late.is_quick:
+    if request.options.correlation_id and late.is_quick:
         # The next request of its sequence must not overtake it; on a stream it does not overtake longer ones either.
         _add(request, late.read())
         model.submit(request)
@@ -128,7 +128,7 @@ def submit_when_read(
 def _add(request: InferRequest, found: Mapping[str, Array]) -> None:
     """Add inputs that were read. Requests with the same terms have their inputs in one order, whatever was late."""
     inputs = {**request.inputs, **found}
-    for given in request.terms.regions.inputs if request.terms.regions is not None else ():
+    for given in request.options.regions.inputs if request.options.regions is not None else ():
         inputs[given.name] = inputs.pop(given.name)
     request.inputs = inputs
     request.held_bytes = max(request.held_bytes, memory_of(inputs))

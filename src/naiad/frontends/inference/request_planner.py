@@ -11,7 +11,7 @@ from naiad.errors import InvalidArgumentError
 from naiad.execution.model.interface import ServingModel
 from naiad.request import Array, request_label
 from naiad.shared_memory.registry import LONGEST_NAME
-from naiad.shared_memory.spec import RegionInput, RegionTerms
+from naiad.shared_memory.spec import RegionInput, RegionOptions
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.packed_bytes import AT_ONCE_STRINGS, PACKED_BYTES, PACKED_STRINGS, PackedStrings, as_strings
 from naiad.wire.v2.classification import Classes, check_classifiable
@@ -115,7 +115,7 @@ class Planner(Generic[_Plan]):
         return plan
 
 
-def _regions(spec: ModelSpec, header: InferHeader) -> RegionTerms | None:
+def _regions(spec: ModelSpec, header: InferHeader) -> RegionOptions | None:
     """What a request says about regions; None for nothing."""
     inputs = []
     for given in header.inputs:
@@ -126,10 +126,10 @@ def _regions(spec: ModelSpec, header: InferHeader) -> RegionTerms | None:
             check_size(spec, given.name, size, given.region.byte_size, header.id)
         inputs.append(RegionInput(given.name, given.dtype, given.shape, given.elements, given.region))
     outputs = {o.name: o.region for o in header.outputs or () if o.region is not None}
-    return RegionTerms(tuple(inputs), tuple(outputs.items())) if inputs or outputs else None
+    return RegionOptions(tuple(inputs), tuple(outputs.items())) if inputs or outputs else None
 
 
-def _has_long_names(regions: RegionTerms | None) -> bool:
+def _has_long_names(regions: RegionOptions | None) -> bool:
     if regions is None:
         return False
     named = [i.ref for i in regions.inputs] + [ref for _, ref in regions.outputs]

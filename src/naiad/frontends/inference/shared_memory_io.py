@@ -14,7 +14,7 @@ import numpy as np
 
 from naiad.errors import InternalError, NaiadError
 from naiad.execution.model.interface import ServingModel
-from naiad.frontends.inference.deferred_inputs import Late, late_strings, read_region, unchecked
+from naiad.frontends.inference.deferred_inputs import DeferredInputs, late_strings, read_region, unchecked
 from naiad.frontends.inference.offload import run_off_loop
 from naiad.request import Array, InferRequest, request_label
 from naiad.scheduling.admission import RequestBudget
@@ -32,7 +32,7 @@ class Opened(NamedTuple):
     """A request's regions: where its outputs go, and which inputs are still to be read, if any."""
 
     use: RegionUse
-    late: Late | None
+    late: DeferredInputs | None
 
 
 def open_regions(request: InferRequest, registry: RegionRegistry, model: ServingModel) -> Opened:
@@ -42,10 +42,10 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
         NaiadError: there is no such region, or a part is not inside it, or what was read is not right.
     """
     registry.check_allowed()
-    terms = request.terms.regions
-    if terms is None:
+    options = request.options.regions
+    if options is None:
         raise InternalError(f"{request_label(request.id)}a request without regions was taken for one with regions")
-    if (known := registry.recall(terms, model.regions_from)) is not None:
+    if (known := registry.recall(options, model.regions_from)) is not None:
         use = RegionUse(known.outputs)
         if not request.inputs:
             request.inputs = dict(known.inputs)
@@ -56,7 +56,7 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
     inputs = dict(request.inputs)
     late: list[tuple[RegionInput, RegionPart]] = []
     unread: dict[str, Array] = {}
-    for given in terms.inputs:
+    for given in options.inputs:
         name, dtype, shape, _, ref = given
         part = registry.part(ref)
         size = part.byte_size
@@ -71,11 +71,11 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
         else:
             late.append((given, part))
     request.inputs = inputs
-    use = RegionUse({name: registry.part(ref) for name, ref in terms.outputs})
-    if len(unread) == len(terms.inputs) and all(array.nbytes <= SPARSE_BYTES for array in unread.values()):
-        registry.keep(LookedUp(terms, model.regions_from, unread, use.outputs))
+    use = RegionUse({name: registry.part(ref) for name, ref in options.outputs})
+    if len(unread) == len(options.inputs) and all(array.nbytes <= SPARSE_BYTES for array in unread.values()):
+        registry.keep(LookedUp(options, model.regions_from, unread, use.outputs))
     strings = unchecked(inputs)
-    return Opened(use, Late(late, strings, model.spec, request.id) if late or strings else None)
+    return Opened(use, DeferredInputs(late, strings, model.spec, request.id) if late or strings else None)
 
 
 def place(

@@ -36,7 +36,7 @@ class _Files:
     mark: Mark
 
 
-class Renewal:
+class FileReloader:
     """Watches files for as long as the server runs. To be used on the loop.
 
     Args:

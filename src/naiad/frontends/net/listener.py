@@ -25,7 +25,7 @@ _NS_PER_S: Final = 1_000_000_000
 _SERVICES: Final = {"--http-port": "HTTP", "--grpc-port": "GRPC", "--metrics-port": "Metrics"}
 
 
-class Connection(Protocol):
+class ServedConnection(Protocol):
     """What a listener asks of a connection.
 
     Attributes:
@@ -63,7 +63,7 @@ class Service(Protocol):
 
     @property
     def connections(self) -> Collection[Any]:
-        """Each a ``Connection``, those that are being closed included."""
+        """Each a ``ServedConnection``, those that are being closed included."""
 
     def age(self, seconds: int) -> None:
         """Note that time has passed."""

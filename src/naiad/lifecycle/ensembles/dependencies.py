@@ -19,7 +19,7 @@ from naiad.config.labels import with_labels
 from naiad.config.resolve import finish, prepare
 from naiad.errors import InternalError, InvalidArgumentError, NaiadError, UnavailableError
 from naiad.execution.ensemble.model import EnsembleModel
-from naiad.lifecycle.ensembles.member_lease import Together
+from naiad.lifecycle.ensembles.member_lease import MemberLeases
 from naiad.lifecycle.naming.namespaces import resolve
 from naiad.lifecycle.state.load_threads import in_thread
 from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from naiad.config.source import ModelSource
     from naiad.config.spec import ModelSpec
     from naiad.execution.model.interface import ServingModel
-    from naiad.execution.worker.bls import Models
+    from naiad.execution.worker.bls import ModelDirectory
     from naiad.lifecycle.loading.candidate import Candidate
     from naiad.lifecycle.loading.load_version import LoadSettings
-    from naiad.lifecycle.naming.keys import Keys
-    from naiad.lifecycle.state.model_requests import Asker
+    from naiad.lifecycle.naming.keys import ModelKeys
+    from naiad.lifecycle.state.model_requests import RequestingVersion
     from naiad.telemetry.metrics.custom import CustomMetrics
 
 logger = logging.getLogger("naiad")
@@ -51,7 +51,7 @@ class CircularEnsembleError(EnsembleError):
     """An ensemble is made of itself."""
 
 
-class Owner(Protocol):
+class EnsembleManager(Protocol):
     """The manager, as ensembles need it."""
 
     entries: dict[str, ModelEntry]
@@ -62,7 +62,7 @@ class Owner(Protocol):
     async def key_within(self, name: str, namespace: str) -> str:
         """What a model is known by that an ensemble of a namespace names: one of its own comes before others."""
 
-    async def load_member(self, name: str, asker: Asker) -> bool:
+    async def load_member(self, name: str, asker: RequestingVersion) -> bool:
         """Have a model loaded, if it may be and does not serve; whether that was so.
 
         Raises:
@@ -93,8 +93,8 @@ class Ensembles:
         together: what stays while they are loaded.
     """
 
-    def __init__(self, owner: Owner, keys: Keys, settings: LoadSettings, in_turn: bool = False) -> None:
-        self.together = Together(in_turn, self.members_within)
+    def __init__(self, owner: EnsembleManager, keys: ModelKeys, settings: LoadSettings, in_turn: bool = False) -> None:
+        self.together = MemberLeases(in_turn, self.members_within)
         self._owner = owner
         self._keys = keys
         self._settings = settings
@@ -112,7 +112,13 @@ class Ensembles:
     # Loading
 
     async def load(
-        self, name: str, version: int, found: Candidate, asker: Asker, models: Models | None, metrics: CustomMetrics
+        self,
+        name: str,
+        version: int,
+        found: Candidate,
+        asker: RequestingVersion,
+        models: ModelDirectory | None,
+        metrics: CustomMetrics,
     ) -> tuple[EnsembleModel, Any]:
         """Load an ensemble, its members first; the model and its completed configuration message.
 
@@ -144,7 +150,7 @@ class Ensembles:
         version: int,
         spec: ModelSpec,
         written: ModelSpec,
-        models: Models,
+        models: ModelDirectory,
         metrics: CustomMetrics,
         failures: dict[str, NaiadError],
     ) -> EnsembleModel:
@@ -174,7 +180,7 @@ class Ensembles:
         logger.warning("the answers of ensemble '%s' are not kept: Redis keeps those of its members only", spec.name)
         return None
 
-    async def _bring_all(self, name: str, members: Iterable[str], asker: Asker) -> dict[str, NaiadError]:
+    async def _bring_all(self, name: str, members: Iterable[str], asker: RequestingVersion) -> dict[str, NaiadError]:
         """Have all members of an ensemble loaded; gives back why some are not."""
         failures: dict[str, NaiadError] = {}
         for member in members:
@@ -186,7 +192,7 @@ class Ensembles:
                 failures[member] = error
         return failures
 
-    async def _bring(self, name: str, member: str, asker: Asker) -> None:
+    async def _bring(self, name: str, member: str, asker: RequestingVersion) -> None:
         try:
             if member == name:
                 raise WaitsForItselfError(member)

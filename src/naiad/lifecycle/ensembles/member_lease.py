@@ -23,7 +23,7 @@ class _Load:
         self.begins = asyncio.Event()
 
 
-class Together:
+class MemberLeases:
     """The ensembles that are being loaded, and what they hold.
 
     Args:

@@ -16,7 +16,7 @@ from naiad.config.resolve import finish, prepare
 from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.instances.warmup import Warmup
-from naiad.execution.model.group_change import Regrouping
+from naiad.execution.model.group_change import GroupChange
 from naiad.execution.model.instance_set import AnyInstance, end
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.lifecycle.loading.load_version import LoadSettings, make_warmup
@@ -85,10 +85,10 @@ class _Change:
     spec: ModelSpec
     before: Any
     config: Any
-    regrouping: Regrouping[AnyInstance]
+    regrouping: GroupChange[AnyInstance]
 
 
-class InPlace:
+class InstanceGroupUpdate:
     """Changes the instance groups of models that serve. Used on the event loop only; ends what leaves in threads."""
 
     def __init__(self, settings: LoadSettings, permits: LoadPermits) -> None:

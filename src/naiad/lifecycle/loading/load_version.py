@@ -29,7 +29,7 @@ from naiad.execution.model.loaded_model import LoadedModel
 from naiad.execution.model.rate_limited import RateLimits
 from naiad.execution.model.remote_cache import SharedCache
 from naiad.execution.sequence.model import SequenceModel
-from naiad.execution.worker.bls import Models
+from naiad.execution.worker.bls import ModelDirectory
 from naiad.execution.worker.shared_process import SharedProcesses
 from naiad.lifecycle.loading.candidate import Finder
 from naiad.lifecycle.loading.custom_batching_file import load_strategy
@@ -84,7 +84,7 @@ def load_version(
     read: ReadConfig,
     settings: LoadSettings,
     loop: asyncio.AbstractEventLoop,
-    models: Models | None = None,
+    models: ModelDirectory | None = None,
     metrics: CustomMetrics | None = None,
     not_wanted: Callable[[], str] = lambda: "",
     meter: LoadMeter | None = None,
@@ -152,7 +152,7 @@ def _cache_of(
 
 
 def make_warmup(
-    spec: ModelSpec, folder: Path, settings: LoadSettings, models: Models | None, not_wanted: Callable[[], str]
+    spec: ModelSpec, folder: Path, settings: LoadSettings, models: ModelDirectory | None, not_wanted: Callable[[], str]
 ) -> Warmup:
     """What new instances of a version run before they get requests; ``folder`` is the model's own.
 

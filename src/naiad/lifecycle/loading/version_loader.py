@@ -14,7 +14,7 @@ from naiad.lifecycle.loading.retry import with_retries
 from naiad.lifecycle.memory.measure import LoadMeter
 from naiad.lifecycle.state.load_errors import as_load_error, located, reason_of
 from naiad.lifecycle.state.load_threads import in_thread
-from naiad.lifecycle.state.model_requests import Asker, AskingModels
+from naiad.lifecycle.state.model_requests import AskingModels, RequestingVersion
 from naiad.lifecycle.state.states import ModelState
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from naiad.lifecycle.loading.candidate import Candidate
     from naiad.lifecycle.loading.load_version import LoadSettings
     from naiad.lifecycle.state.load_threads import LoadPermits
-    from naiad.lifecycle.state.model_requests import CallableModels, Control
+    from naiad.lifecycle.state.model_requests import CallableModels, ModelLoader
     from naiad.lifecycle.state.model_table import VersionEntry
     from naiad.lifecycle.state.operations import Operation, Operations
     from naiad.telemetry.metrics.custom import CustomMetrics
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 
-class VersionLoads:
+class VersionLoader:
     """Loads versions. Used on the event loop only.
 
     Args:
@@ -45,7 +45,7 @@ class VersionLoads:
 
     def __init__(
         self,
-        control: Control,
+        control: ModelLoader,
         settings: LoadSettings,
         permits: LoadPermits,
         operations: Operations,
@@ -73,7 +73,7 @@ class VersionLoads:
         ``callable_models`` are those that it can call.
         """
         version.become(ModelState.LOADING)
-        asker = version.asker = Asker(operation)
+        asker = version.asker = RequestingVersion(operation)
         permit = asker.permit = await self._permits.take()
         logger.info("loading: %s:%d", name, version.version)
         begun = monotonic()

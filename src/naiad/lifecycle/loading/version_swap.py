@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from naiad.execution.model.interface import LoadedVersion, ServingModel
     from naiad.lifecycle.ensembles.dependencies import Ensembles
     from naiad.lifecycle.loading.candidate import Candidate
-    from naiad.lifecycle.loading.version_loader import VersionLoads
-    from naiad.lifecycle.state.draining import Retirements
+    from naiad.lifecycle.loading.version_loader import VersionLoader
+    from naiad.lifecycle.state.draining import Draining
     from naiad.lifecycle.state.model_requests import CallableModels
     from naiad.lifecycle.state.operations import Operation
 
 
-class Versions:
+class VersionSwap:
     """Changes which versions of a model serve. Used on the event loop only, inside an operation on the model.
 
     Args:
@@ -38,7 +38,7 @@ class Versions:
         on_unloading: told of each loaded model that goes, so that what was remembered of it can go too.
     """
 
-    def __init__(self, loads: VersionLoads, retirements: Retirements, ensembles: Ensembles) -> None:
+    def __init__(self, loads: VersionLoader, retirements: Draining, ensembles: Ensembles) -> None:
         self.models: CallableModels | None = None
         self.on_serving: Callable[[LoadedVersion], None] = lambda model: None
         self.on_unloading: Callable[[ServingModel], None] = lambda model: None

@@ -21,7 +21,7 @@ from naiad.config.warmup import DataSource, WarmupInput, WarmupSample
 from naiad.errors import InternalError, ModelLoadError
 from naiad.execution.instances.warmup import Sample
 from naiad.execution.worker.bls import CalledInput, Checked
-from naiad.request import Array, RequestTerms, request_label
+from naiad.request import Array, RequestOptions, request_label
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import DataType
 
@@ -75,8 +75,8 @@ def _configured(spec: ModelSpec, sample: WarmupSample, folder: Path, check: Chec
     outputs = tuple(spec.outputs)
     if check is not None:
         outputs = check(spec, named, (), "").outputs
-    terms = RequestTerms(outputs, 1, _shape_key(spec, inputs))
-    return Sample(sample.name, sample.count, sample.batch_size, terms, inputs)
+    options = RequestOptions(outputs, 1, _shape_key(spec, inputs))
+    return Sample(sample.name, sample.count, sample.batch_size, options, inputs)
 
 
 def _check_input(spec: ModelSpec, given: WarmupInput) -> None:
@@ -202,8 +202,8 @@ def _automatic(spec: ModelSpec) -> Iterator[Sample]:
         if any(math.prod(shapes[t.name]) * (t.dtype.itemsize or _POINTER) > MAX_BYTES for t in tensors):
             continue
         inputs = {t.name: _zeros(t.dtype, math.prod(shapes[t.name])).reshape(shapes[t.name]) for t in tensors}
-        terms = RequestTerms(tuple(spec.outputs), rows, _shape_key(spec, inputs))
-        yield Sample(f"auto_{rows}", 1, 1, terms, inputs, is_needed=False)
+        options = RequestOptions(tuple(spec.outputs), rows, _shape_key(spec, inputs))
+        yield Sample(f"auto_{rows}", 1, 1, options, inputs, is_needed=False)
 
 
 def _fixed(tensor: TensorSpec) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from naiad.config.freeze import parameters
 from naiad.config.memory import BYTES, PINNED, is_true, stated_bytes
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
 from naiad.lifecycle.memory.measure import files_bytes, process_bytes, shared_out
-from naiad.lifecycle.memory.waiting_line import LOOK_S, Line
+from naiad.lifecycle.memory.waiting_line import LOOK_S, WaitingLine
 from naiad.lifecycle.state.load_threads import in_thread
 from naiad.scheduling.eviction import Resident, idle, to_make_room
 
@@ -113,7 +113,7 @@ class ModelMemory:
         self._clock = clock or SystemClock()
         # Of each load under way, what its model will hold in the end.
         self._targets: dict[str, tuple[ModelEntry, int]] = {}
-        self._line = Line()
+        self._line = WaitingLine()
         # Those whose loads wait for room themselves.
         self._asking: set[str] = set()
         self._is_closed = False

@@ -52,7 +52,7 @@ class Waiting:
     __slots__ = ("_demand", "_go_on", "_name", "_size", "_timer", "caller")
 
     def __init__(
-        self, demand: Demand, name: str, size: int, go_on: Done, timer: asyncio.TimerHandle, caller: str
+        self, demand: LoadOnDemand, name: str, size: int, go_on: Done, timer: asyncio.TimerHandle, caller: str
     ) -> None:
         self.caller = caller
         self._demand = demand
@@ -81,7 +81,7 @@ class Waiting:
             logger.exception("a request that waited for model '%s' failed", self._name)
 
 
-class Demand:
+class LoadOnDemand:
     """Loads models for requests.
 
     Args:

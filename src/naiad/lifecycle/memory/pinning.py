@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from naiad.lifecycle.ensembles.dependencies import Ensembles
-    from naiad.lifecycle.memory.load_on_demand import Demand
+    from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
     from naiad.lifecycle.state.operations import Operations
 
 
-class Staying:
+class Pinning:
     """As ``memory.Stays``. Used on the event loop only.
 
     Args:
@@ -19,7 +19,7 @@ class Staying:
         demand: the requests that wait for models; None where none do.
     """
 
-    def __init__(self, operations: Operations, ensembles: Ensembles, demand: Demand | None) -> None:
+    def __init__(self, operations: Operations, ensembles: Ensembles, demand: LoadOnDemand | None) -> None:
         self._operations = operations
         self._ensembles = ensembles
         self._demand = demand

@@ -10,7 +10,7 @@ LOOK_S = 0.05
 """How often those that wait look whether something else has changed."""
 
 
-class Line:
+class WaitingLine:
     """Whoever is first has its turn until it leaves; the others wait in their order. Each load is known by a name."""
 
     def __init__(self) -> None:

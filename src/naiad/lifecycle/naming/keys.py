@@ -12,12 +12,12 @@ from naiad.lifecycle.state.load_threads import in_thread
 from naiad.repository.local.namespaces import short_name
 
 if TYPE_CHECKING:
-    from naiad.lifecycle.naming.repository_names import Names
+    from naiad.lifecycle.naming.repository_names import RepositoryNames
     from naiad.lifecycle.state.model_table import ModelEntry
     from naiad.repository.catalog import Catalog
 
 
-class Keys:
+class ModelKeys:
     """The keys behind names. Used on the event loop only.
 
     Args:
@@ -26,7 +26,7 @@ class Keys:
         entries: all models that the server knows.
     """
 
-    def __init__(self, catalog: Catalog, names: Names, entries: Mapping[str, ModelEntry]) -> None:
+    def __init__(self, catalog: Catalog, names: RepositoryNames, entries: Mapping[str, ModelEntry]) -> None:
         self._catalog = catalog
         self._names = names
         self._entries = entries

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 
-class Names:
+class RepositoryNames:
     """The names of all models in the repositories.
 
     Attributes:

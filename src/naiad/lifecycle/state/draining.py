@@ -21,7 +21,7 @@ CLOSING_S: Final = 1.0
 """What a model gets at least to finish something of its own once the server has to end."""
 
 
-class Retirements:
+class Draining:
     """Versions on their way out: ``models``. Used on the event loop only."""
 
     def __init__(self) -> None:

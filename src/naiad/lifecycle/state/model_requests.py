@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from naiad.errors import NaiadError, UnsupportedError
-from naiad.execution.worker.bls import Models
+from naiad.execution.worker.bls import ModelDirectory
 from naiad.repository.local.overrides import Overrides
 
 if TYPE_CHECKING:
-    from naiad.execution.worker.bls_waits import Wait
+    from naiad.execution.worker.bls_waits import ModelWait
     from naiad.lifecycle.state.load_threads import LoadPermit
     from naiad.lifecycle.state.operations import Operation
 
@@ -19,21 +19,25 @@ Done = Callable[[NaiadError | None], None]
 """Told once that an operation is over, with the error that it ended with."""
 
 
-class Control(Protocol):
+class ModelLoader(Protocol):
     """Who loads and unloads: the manager."""
 
-    def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None: ...
+    def begin_load(
+        self, name: str, overrides: Overrides, done: Done, asker: RequestingVersion | None = None
+    ) -> None: ...
 
-    def begin_unload(self, name: str, unload_dependents: bool, done: Done, asker: Asker | None = None) -> None: ...
+    def begin_unload(
+        self, name: str, unload_dependents: bool, done: Done, asker: RequestingVersion | None = None
+    ) -> None: ...
 
 
-class CallableModels(Models, Protocol):
+class CallableModels(ModelDirectory, Protocol):
     """The models, told who calls: the engine."""
 
-    def wait_for_model(self, error: NaiadError, size: int, go_on: Done, caller: str = "") -> Wait | None: ...
+    def wait_for_model(self, error: NaiadError, size: int, go_on: Done, caller: str = "") -> ModelWait | None: ...
 
 
-class Asker:
+class RequestingVersion:
     """A version that may ask. While it loads, its load waits for what it asks for.
 
     Attributes:
@@ -53,11 +57,11 @@ class Asker:
 
 
 class AskingModels:
-    """The models as one version sees them: ``Models`` that knows who asks."""
+    """The models as one version sees them: ``ModelDirectory`` that knows who asks."""
 
     __slots__ = ("_asker", "_control", "check", "find", "is_model_ready", "wait_for_model")
 
-    def __init__(self, models: CallableModels, control: Control, asker: Asker, name: str) -> None:
+    def __init__(self, models: CallableModels, control: ModelLoader, asker: RequestingVersion, name: str) -> None:
         """``name`` is what the model is known by that asks."""
         # Bound here: the way of a call through these costs nothing more.
         self.find = models.find

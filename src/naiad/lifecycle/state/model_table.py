@@ -13,7 +13,7 @@ from naiad.lifecycle.state.states import NEXT, ModelState
 if TYPE_CHECKING:
     from naiad.config.read import ReadConfig
     from naiad.execution.model.interface import ServingModel
-    from naiad.lifecycle.state.model_requests import Asker
+    from naiad.lifecycle.state.model_requests import RequestingVersion
     from naiad.lifecycle.traffic.routes import Routing
     from naiad.repository.changes.fingerprint import Fingerprint
     from naiad.repository.local.temporary_folder import ModelFolder
@@ -40,7 +40,7 @@ class VersionEntry:
     reason: str = ""
     model: LoadedVersion | None = None
     config: Any = None
-    asker: Asker | None = None
+    asker: RequestingVersion | None = None
     folder: ModelFolder | None = None
     follows_failure: bool = False
     reason_gone: str = UNLOADED

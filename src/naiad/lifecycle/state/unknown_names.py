@@ -7,14 +7,14 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from naiad.lifecycle.naming.repository_names import Names
+    from naiad.lifecycle.naming.repository_names import RepositoryNames
     from naiad.lifecycle.state.model_table import ModelEntry
 
 MAX_STRAYS: Final = 256
 """How many models are remembered that no repository holds and of which nothing is loaded."""
 
 
-class Strays:
+class UnknownNames:
     """Those among ``entries``. Used on the event loop only.
 
     Args:
@@ -24,7 +24,7 @@ class Strays:
     """
 
     def __init__(
-        self, entries: MutableMapping[str, ModelEntry], names: Names, is_under_way: Callable[[str], bool]
+        self, entries: MutableMapping[str, ModelEntry], names: RepositoryNames, is_under_way: Callable[[str], bool]
     ) -> None:
         self._entries = entries
         self._names = names

@@ -12,7 +12,7 @@ MAX_CONTENT: Final = 1 << 30
 """Bytes of configurations and files that loads under way and waiting may bring together, but for a single one."""
 
 
-class BroughtContent:
+class UploadQuota:
     """Counts it. Used on the event loop only."""
 
     def __init__(self) -> None:

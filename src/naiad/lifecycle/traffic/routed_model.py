@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from naiad.errors import ServerStoppingError
 from naiad.execution.model.loaded_model import NEVER
-from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, RequestTerms
+from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, RequestOptions
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.traffic.weighted_split import WeightedSplit
 
@@ -108,17 +108,17 @@ class RoutedModel:
         """
         if self._is_closed:
             raise ServerStoppingError(_NOT_RUN % self.name)
-        target, shadow = self._choose(request.terms)
+        target, shadow = self._choose(request.options)
         if shadow is not None:
             shadow.watch(request, target, target.submit)
             return
         request.aim(target)
         target.submit(request)
 
-    def _choose(self, terms: RequestTerms) -> tuple[LoadedVersion, ShadowTraffic | None]:
+    def _choose(self, options: RequestOptions) -> tuple[LoadedVersion, ShadowTraffic | None]:
         """The version for a request, and who gets a copy of it."""
-        if terms.correlation_id:
-            return self._of_sequence(terms.correlation_id, terms.flags), None
+        if options.correlation_id:
+            return self._of_sequence(options.correlation_id, options.flags), None
         shadow = self._shadow
         return self._only or self._split.take(), shadow if shadow is not None and shadow.wants() else None
 
@@ -129,33 +129,33 @@ class RoutedModel:
                 model.expect()
         self._expected += 1
 
-    def submit_expected(self, request: InferRequest) -> None:
+    def submit_reserved(self, request: InferRequest) -> None:
         """``submit``, for a request that was accepted when it was expected."""
         try:
-            target, shadow = self._choose(request.terms)
+            target, shadow = self._choose(request.options)
             target.expect()
             if shadow is not None:
-                shadow.watch(request, target, target.submit_expected)
+                shadow.watch(request, target, target.submit_reserved)
                 return
             request.aim(target)
-            target.submit_expected(request)
+            target.submit_reserved(request)
         finally:
-            self.expect_no_more()
+            self.release()
 
-    def expect_no_more(self) -> None:
+    def release(self) -> None:
         """The request that was expected does not come."""
         self._expected -= 1
         if self._expected:
             return
         for model in list(self._versions.values()):
-            model.expect_no_more()
+            model.release()
         if self._is_closed:
             self._forget()
 
     def cancel(self, request: InferRequest) -> None:
         """Nothing: requests know the version that they were handed to."""
 
-    def hold(self, request: InferRequest, patience_ms: int) -> None:
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Nothing: see ``cancel``."""
 
     def go_on(self, request: InferRequest) -> None:

@@ -108,7 +108,7 @@ class WatchedRequest(InferRequest):
     __slots__ = ("_is_over", "_request", "_target", "_traffic")
 
     def __init__(self, request: InferRequest, target: ServingModel, traffic: ShadowTraffic) -> None:
-        super().__init__(request.terms, request.inputs, request.id, request.received_ns, request.queued_ns)
+        super().__init__(request.options, request.inputs, request.id, request.received_ns, request.queued_ns)
         self.held_bytes = request.held_bytes
         self._request: InferRequest | None = request
         self._target = target
@@ -146,7 +146,7 @@ class WatchedRequest(InferRequest):
         """The caller gave up."""
         self._target.cancel(self)
 
-    def hold(self, request: InferRequest, patience_ms: int) -> None:
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Nothing: requests to decoupled models are not watched."""
 
     def go_on(self, request: InferRequest) -> None:
@@ -167,7 +167,7 @@ class _Copy(InferRequest):
     __slots__ = ("_expected", "_traffic")
 
     def __init__(self, request: WatchedRequest, expected: Mapping[str, Array], traffic: ShadowTraffic) -> None:
-        super().__init__(request.terms, request.inputs, request.id)
+        super().__init__(request.options, request.inputs, request.id)
         self._expected = expected
         self._traffic = traffic
 

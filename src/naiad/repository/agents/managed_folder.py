@@ -30,7 +30,7 @@ class _Engaged:
     parameters: Mapping[str, str]
 
 
-class TendedFolder:
+class ManagedFolder:
     """The folder of one load of one model, with its agents. Calls agents and removes files: for threads only.
 
     Attributes:
@@ -165,7 +165,9 @@ class TendedFolder:
             self._under.release()
 
 
-def tend(source: ModelSource, config: Any, directory: AgentDirectory, under: ModelFolder | None) -> TendedFolder | None:
+def tend(
+    source: ModelSource, config: Any, directory: AgentDirectory, under: ModelFolder | None
+) -> ManagedFolder | None:
     """Ask the agents that ``config`` names; None when it names none. The caller holds the folder.
 
     ``under`` is a temporary folder that the model lies in, which goes with the one that is given back, or stays when an
@@ -180,7 +182,7 @@ def tend(source: ModelSource, config: Any, directory: AgentDirectory, under: Mod
     if source.directory is None:
         raise ModelLoadError(f"model '{source.name}' is a single file: repository agents need a model's folder")
     agents = [_Engaged(agent.name, directory.create(agent.name), dict(agent.parameters)) for agent in named]
-    folder = TendedFolder(source, agents, directory.limit_s)
+    folder = ManagedFolder(source, agents, directory.limit_s)
     folder.load()
     folder.comes_in(under)
     return folder

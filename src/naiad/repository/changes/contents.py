@@ -73,7 +73,7 @@ def _state(found: os.stat_result) -> FileState:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino
 
 
-class Contents:
+class FileHashes:
     """The hashes of files, each kept for as long as the file's state is the same."""
 
     def __init__(self) -> None:

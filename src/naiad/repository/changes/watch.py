@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from naiad.config.source import ModelSource
 from naiad.errors import NaiadError
 from naiad.repository.catalog import in_two
-from naiad.repository.changes.contents import Content, Contents, ListedLook, Look, look_at, unchanged_versions
+from naiad.repository.changes.contents import Content, FileHashes, ListedLook, Look, look_at, unchanged_versions
 from naiad.repository.local.layout import duplicate
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Watch:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._contents = Contents()
+        self._contents = FileHashes()
         self._watched: dict[str, _Watched] = {}
 
     def begin(self, models: Mapping[str, ModelSource | RemoteModel], unavailable: Iterable[str]) -> None:

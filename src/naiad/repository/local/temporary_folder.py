@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Final, Protocol
 
-from naiad.folder_lease import HeldFolder, abandoned_folders
+from naiad.folder_lease import FolderLease, abandoned_folders
 
 logger = logging.getLogger("naiad")
 
@@ -45,7 +45,7 @@ class TemporaryFolder:
     """
 
     def __init__(self, model: str) -> None:
-        self._root = HeldFolder(PREFIX)
+        self._root = FolderLease(PREFIX)
         self.path = self._root.path / model
         self._lock = threading.Lock()
         self._holders = 1

@@ -165,12 +165,12 @@ class DynamicBatcher:
         """
         max_rows, preferred, largest = self._max_rows, self._preferred, self._largest
         count = rows = best = 0
-        first = next(iter(self._queue)).terms
+        first = next(iter(self._queue)).options
         for request in self._queue:
-            terms = request.terms
-            if terms is not first and terms.shape_key != first.shape_key:
+            options = request.options
+            if options is not first and options.shape_key != first.shape_key:
                 return count, rows, best, True
-            total = rows + terms.rows
+            total = rows + options.rows
             if total > largest and best == 0:
                 best = count
             if total > max_rows and count:

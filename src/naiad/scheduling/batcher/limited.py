@@ -50,14 +50,14 @@ class LimitedBatcher(DynamicBatcher):
         max_rows, preferred, largest = self._max_rows, self._preferred, self._largest
         count = rows = best = 0
         begun = next(iter(self._queue))
-        first = begun.terms
+        first = begun.options
         for limit in self._limits:
             limit.begin(begun)
         for request in self._queue:
-            terms = request.terms
-            if terms.shape_key != first.shape_key:
+            options = request.options
+            if options.shape_key != first.shape_key:
                 return count, rows, best, True
-            total = rows + terms.rows
+            total = rows + options.rows
             if total > largest and best == 0:
                 best = count
             if count and (total > max_rows or not self._may_join(request)):
@@ -97,14 +97,14 @@ class ByteLimit:
 
     def begin(self, first: InferRequest) -> None:
         """As ``BatchLimit``."""
-        self._bytes, self._rows, self._own = input_bytes(first), first.terms.rows, 0
+        self._bytes, self._rows, self._own = input_bytes(first), first.options.rows, 0
         self._items = {name: first.inputs[name].shape[1:] for name, _ in self._pads if name in first.inputs}
         self._own = self._own_of(first)
 
     def takes(self, request: InferRequest) -> bool:
         """As ``BatchLimit``."""
         items = {name: tuple(map(max, item, request.inputs[name].shape[1:])) for name, item in self._items.items()}
-        rows = self._rows + request.terms.rows
+        rows = self._rows + request.options.rows
         own = self._own + self._own_of(request)
         held = self._bytes + input_bytes(request)
         size = held - own

@@ -29,7 +29,7 @@ class EnsembleError(ModelLoadError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EnsembleStep:
     """One step of a graph. Tensors are numbers.
 
     Attributes:
@@ -76,7 +76,7 @@ class Graph:
     tensors: tuple[str, ...]
     inputs: Mapping[str, int]
     outputs: Mapping[str, int]
-    steps: tuple[Step, ...]
+    steps: tuple[EnsembleStep, ...]
     order: tuple[int, ...]
     scopes: tuple[int, ...]
     parents: tuple[int, ...]
@@ -248,7 +248,7 @@ class _Builder:
             waiting = [step for step in waiting if step.index not in taken]
         return order
 
-    def _step(self, index: int) -> Step:
+    def _step(self, index: int) -> EnsembleStep:
         """Called in the order of the steps: the scopes of what it reads are known."""
         step, model, numbers = self._steps[index], self._models[index], self._numbers
         inputs = tuple((n, numbers[t], model.inputs[n].optional) for n, t in step.inputs if n in model.inputs)
@@ -269,7 +269,7 @@ class _Builder:
             if self._written.setdefault(number, gives) != gives:
                 self._refuse(step.model)
             self._scopes[number] = gives
-        return Step(index, step.model, inputs, outputs, conditions, scope, gives)
+        return EnsembleStep(index, step.model, inputs, outputs, conditions, scope, gives)
 
     def _one_chain(self, scopes: Iterable[int], model: str) -> int:
         """The innermost of some scopes, which must lie inside each other."""

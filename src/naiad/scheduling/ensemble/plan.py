@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from naiad.scheduling.ensemble.graph import Graph, Step
+from naiad.scheduling.ensemble.graph import EnsembleStep, Graph
 
 
 class Plan:
@@ -32,9 +32,9 @@ class Plan:
         self.outputs = {name: graph.outputs[name] for name in outputs}
         self.given = {name: number for name, number in graph.inputs.items() if name in given}
         needed = _needed(graph, set(self.outputs.values()))
-        self.needed: tuple[Step, ...] = tuple(graph.steps[i] for i in graph.order if i in needed)
+        self.needed: tuple[EnsembleStep, ...] = tuple(graph.steps[i] for i in graph.order if i in needed)
         count = len(graph.tensors)
-        readers: list[list[Step]] = [[] for _ in range(count)]
+        readers: list[list[EnsembleStep]] = [[] for _ in range(count)]
         writers = [0] * count
         self.waiting = [0] * len(graph.steps)
         for step in self.needed:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from naiad.scheduling.ensemble.graph import Step
+from naiad.scheduling.ensemble.graph import EnsembleStep
 from naiad.scheduling.ensemble.plan import Plan
 
 
@@ -65,10 +65,10 @@ class Task(NamedTuple):
     """A step that may run in a frame."""
 
     frame: Frame
-    step: Step
+    step: EnsembleStep
 
 
-class Progress:
+class EnsembleProgress:
     """One request on its way through a ``Plan``.
 
     ``begin`` and what follows it give back the steps that may run now, each once. For each the caller says what came
@@ -179,7 +179,7 @@ class Progress:
 
     # Steps
 
-    def _decide(self, frame: Frame, step: Step) -> None:
+    def _decide(self, frame: Frame, step: EnsembleStep) -> None:
         """All that a step reads is settled: it runs, or it will not."""
         why = self._against(frame, step)
         if why is None:
@@ -193,7 +193,7 @@ class Progress:
             for _, number in step.outputs:
                 self._write(frame, number, why)
 
-    def _against(self, frame: Frame, step: Step) -> Absent | None:
+    def _against(self, frame: Frame, step: EnsembleStep) -> Absent | None:
         values = frame.values
         for tensor, wanted in step.conditions:
             value = values[tensor]

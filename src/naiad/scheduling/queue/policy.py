@@ -87,19 +87,19 @@ class PolicyQueue:
         Raises:
             QueueFullError: ``max_queue_size`` requests of its level wait already.
         """
-        priority = self._spec.priority_of(request.terms.priority)
+        priority = self._spec.priority_of(request.options.priority)
         policy = self._spec.policy_of(priority)
         level = self._levels.get(priority)
         if level is not None and 0 < policy.max_size <= level.size:
             raise QueueFullError("Exceeds maximum queue size")
         place = self._stand(request, priority, policy)
-        timeout_ns = policy.timeout_of(request.terms.timeout_us)
+        timeout_ns = policy.timeout_of(request.options.timeout_us)
         if 0 < timeout_ns < _ENDLESS_NS:
             place.number = self._remind(request, request.queued_ns + timeout_ns)
 
     def append_again(self, request: InferRequest) -> None:
         """Add a request that its model gave back: it was taken in once, and is bound by no limit any more."""
-        priority = self._spec.priority_of(request.terms.priority)
+        priority = self._spec.priority_of(request.options.priority)
         self._stand(request, priority, self._spec.policy_of(priority))
 
     def _stand(self, request: InferRequest, priority: int, policy: QueuePolicySpec) -> _Place:

@@ -188,19 +188,19 @@ class Sequences:
         Raises:
             InvalidArgumentError: the request does not begin a sequence, and there is none with its id.
         """
-        terms = request.terms
-        sequence = self._by_id.get(terms.correlation_id)
+        options = request.options
+        sequence = self._by_id.get(options.correlation_id)
         if sequence is None:
-            if not (terms.flags & SEQUENCE_START or self._starting):
+            if not (options.flags & SEQUENCE_START or self._starting):
                 raise InvalidArgumentError(
-                    f"inference request for sequence {terms.correlation_id} to model "
+                    f"inference request for sequence {options.correlation_id} to model "
                     f"'{model}' must specify the START flag on the first request of the sequence"
                 )
-            sequence = self._begin(terms.correlation_id)
+            sequence = self._begin(options.correlation_id)
         sequence.waiting.append(request)
         self._by_request[request] = sequence
         self._idle.pop(sequence, None)
-        if terms.flags & SEQUENCE_END:
+        if options.flags & SEQUENCE_END:
             self._close(sequence)
         if sequence.slot is None and (due_ns := _due_ns(request)) != NEVER:
             self._remind(sequence, due_ns)
@@ -425,5 +425,5 @@ class Sequences:
 
 def _due_ns(request: InferRequest) -> int:
     """Until when a request may wait for a slot, ``NEVER`` for no such time."""
-    timeout_ns = request.terms.timeout_us * 1000
+    timeout_ns = request.options.timeout_us * 1000
     return request.queued_ns + timeout_ns if 0 < timeout_ns < _ENDLESS_NS else NEVER

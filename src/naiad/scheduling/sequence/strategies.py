@@ -104,7 +104,7 @@ class DirectBatcher:
         if self._delay_ns and (wake_ns := self._wake_ns(ready, now_ns)):
             return SequenceDecision([], wake_ns)
         # That of the request which has waited longest: callers in lower slots who never pause hold nobody up.
-        shape = (min(ready, key=_queued_ns) if len(ready) > 1 else ready[0]).terms.shape_key
+        shape = (min(ready, key=_queued_ns) if len(ready) > 1 else ready[0]).options.shape_key
         last = taken[-1].slot
         count = len(row) if last is None else last.index + 1
         rows = []
@@ -113,7 +113,7 @@ class DirectBatcher:
             request = None
             if sequence is not None and sequence.waiting and sequence.running is None:
                 request = sequence.waiting[0]
-                request = self.sequences.hand_out(sequence) if request.terms.shape_key == shape else None
+                request = self.sequences.hand_out(sequence) if request.options.shape_key == shape else None
             rows.append(Row(index, request, sequence))
         return SequenceDecision(rows)
 

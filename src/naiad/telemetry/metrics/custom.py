@@ -41,7 +41,7 @@ _HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
 Key = tuple[tuple[str, str], ...]
 
 
-class MetricKind(StrEnum):
+class CustomMetricKind(StrEnum):
     """What a metric may do."""
 
     COUNTER = "counter"
@@ -49,7 +49,7 @@ class MetricKind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Metric:
+class CustomMetric:
     """One metric of a family. Each kind does some of what is here and refuses the rest.
 
     Attributes:
@@ -58,7 +58,7 @@ class Metric:
     """
 
     __slots__ = ("_labels", "holders", "key")
-    kind: ClassVar[MetricKind]
+    kind: ClassVar[CustomMetricKind]
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self.key: Key = tuple(sorted(labels.items()))
@@ -98,11 +98,11 @@ class Metric:
         return UnsupportedError(f"TRITONSERVER_METRIC_KIND_{self.kind.name} does not support {operation}")
 
 
-class Counter(Metric):
+class Counter(CustomMetric):
     """Only grows."""
 
     __slots__ = ("_value",)
-    kind = MetricKind.COUNTER
+    kind = CustomMetricKind.COUNTER
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         super().__init__(labels)
@@ -126,11 +126,11 @@ class Counter(Metric):
         return self._value
 
 
-class Gauge(Metric):
+class Gauge(CustomMetric):
     """Goes up and down."""
 
     __slots__ = ("_value",)
-    kind = MetricKind.GAUGE
+    kind = CustomMetricKind.GAUGE
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         super().__init__(labels)
@@ -149,11 +149,11 @@ class Gauge(Metric):
         return self._value
 
 
-class Histogram(Metric):
+class Histogram(CustomMetric):
     """Counts values by buckets, each of which has an upper bound that belongs to it."""
 
     __slots__ = ("_bounds", "_buckets", "_counts", "_sum")
-    kind = MetricKind.HISTOGRAM
+    kind = CustomMetricKind.HISTOGRAM
 
     def __init__(self, labels: Mapping[str, str], bounds: Sequence[float]) -> None:
         super().__init__(labels)
@@ -191,14 +191,14 @@ class Family:
 
     __slots__ = ("description", "holders", "kind", "metrics", "name")
 
-    def __init__(self, name: str, description: str, kind: MetricKind) -> None:
+    def __init__(self, name: str, description: str, kind: CustomMetricKind) -> None:
         self.name = name
         self.description = description
         self.kind = kind
-        self.metrics: dict[Key, Metric] = {}
+        self.metrics: dict[Key, CustomMetric] = {}
         self.holders = 0
 
-    def take(self, labels: Mapping[str, str], buckets: Sequence[float] | None) -> Metric:
+    def take(self, labels: Mapping[str, str], buckets: Sequence[float] | None) -> CustomMetric:
         """The metric with these labels, made when there is none; its holder gives it back in the end.
 
         An existing histogram keeps its buckets, as the reference has it.
@@ -211,19 +211,19 @@ class Family:
         metric.holders += 1
         return metric
 
-    def give_back(self, metric: Metric) -> None:
+    def give_back(self, metric: CustomMetric) -> None:
         """The end of one use; the last removes the metric."""
         metric.holders -= 1
         if not metric.holders:
             del self.metrics[metric.key]
 
-    def _make(self, labels: Mapping[str, str], buckets: Sequence[float] | None) -> Metric:
+    def _make(self, labels: Mapping[str, str], buckets: Sequence[float] | None) -> CustomMetric:
         self._check_labels(labels)
-        if self.kind is MetricKind.HISTOGRAM:
+        if self.kind is CustomMetricKind.HISTOGRAM:
             return Histogram(labels, self._bounds(buckets))
         if buckets is not None:
             raise InvalidArgumentError(f"metric '{self.name}' is a {self.kind} and has no buckets")
-        return Counter(labels) if self.kind is MetricKind.COUNTER else Gauge(labels)
+        return Counter(labels) if self.kind is CustomMetricKind.COUNTER else Gauge(labels)
 
     def _check_labels(self, labels: Mapping[str, str]) -> None:
         for label in labels:
@@ -232,7 +232,7 @@ class Family:
                     f"Invalid label name: '{label}' of metric '{self.name}': expected letters, digits and '_', not a "
                     "digit first and not '__'"
                 )
-        if self.kind is MetricKind.HISTOGRAM and "le" in labels:
+        if self.kind is CustomMetricKind.HISTOGRAM and "le" in labels:
             raise InvalidArgumentError(
                 f"Invalid label name: 'le' of histogram '{self.name}' is what its own buckets are labelled with"
             )
@@ -262,7 +262,7 @@ class CustomMetrics:
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}
 
-    def take(self, name: str, description: str, kind: MetricKind) -> Family:
+    def take(self, name: str, description: str, kind: CustomMetricKind) -> Family:
         """The family of that name, made when there is none; its holder gives it back in the end.
 
         An existing one keeps its description, as the reference has it.
@@ -286,7 +286,7 @@ class CustomMetrics:
         if not family.holders:
             del self.families[family.name]
 
-    def _make(self, name: str, description: str, kind: MetricKind) -> Family:
+    def _make(self, name: str, description: str, kind: CustomMetricKind) -> Family:
         if not _NAME.fullmatch(name) or name.startswith("__") or len(name) > MAX_NAME:
             raise InvalidArgumentError(
                 f"Invalid metric name: '{name[:MAX_NAME]}': expected letters, digits, '_' and ':', not a digit first "
@@ -305,11 +305,11 @@ class CustomMetrics:
         self._check_suffixes(name, kind)
         return Family(name, description, kind)
 
-    def _check_suffixes(self, name: str, kind: MetricKind) -> None:
+    def _check_suffixes(self, name: str, kind: CustomMetricKind) -> None:
         """Nobody could tell the lines of a histogram from those of a metric that is named like one of them."""
         for suffix in _HISTOGRAM_SUFFIXES:
             histogram = self.families.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
-            if histogram is not None and histogram.kind is MetricKind.HISTOGRAM:
+            if histogram is not None and histogram.kind is CustomMetricKind.HISTOGRAM:
                 raise AlreadyExistsError(f"metric '{name}' would be taken for a part of histogram '{histogram.name}'")
-            if kind is MetricKind.HISTOGRAM and name + suffix in self.families:
+            if kind is CustomMetricKind.HISTOGRAM and name + suffix in self.families:
                 raise AlreadyExistsError(f"a part of histogram '{name}' would be taken for metric '{name}{suffix}'")

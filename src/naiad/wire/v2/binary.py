@@ -19,7 +19,7 @@ _HTTP_HEAD = (
 _ONE_WRITE_BYTES = 65536
 
 
-class AnswerHead:
+class BinaryResponseHead:
     """All of a plain answer before its tensors, but for the request id. ``is_small``: to be sent in one piece."""
 
     __slots__ = ("_before_id", "_binary_size", "_rest", "is_small", "without_id")
@@ -44,7 +44,7 @@ class AnswerHead:
         return before + request_id + self._rest
 
 
-class BinaryPlan(InferPlan[AnswerHead]):
+class BinaryPlan(InferPlan[BinaryResponseHead]):
     """A plan for requests with one JSON part."""
 
     __slots__ = ("_placed_answers",)
@@ -97,13 +97,13 @@ class BinaryPlan(InferPlan[AnswerHead]):
             return b"".join([text, *arrays])  # type: ignore[list-item]
         return [text, *[array.data.cast("B") for array in arrays]]
 
-    def _make_head(self, key: object, arrays: Sequence[Array]) -> AnswerHead:
+    def _make_head(self, key: object, arrays: Sequence[Array]) -> BinaryResponseHead:
         texts = [
             b'%s,"parameters":{"binary_data_size":%d}}' % (output_head(n, self.dtypes[n], a.shape), a.nbytes)
             for n, a in zip(self.outputs, arrays, strict=True)
         ]
         rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
-        return self.keep_head(key, AnswerHead(rest, sum(a.nbytes for a in arrays)))
+        return self.keep_head(key, BinaryResponseHead(rest, sum(a.nbytes for a in arrays)))
 
 
 def split_id(header: bytes) -> tuple[str, bytes]:

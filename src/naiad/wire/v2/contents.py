@@ -16,7 +16,7 @@ from naiad.wire.proto_fields import read_varint
 from naiad.wire.v2.header import InputHeader
 
 
-class Contents(NamedTuple):
+class TypedContents(NamedTuple):
     """The list of an input's contents that counts; ``field`` "" when there is none."""
 
     message: Any
@@ -53,7 +53,7 @@ KINDS: Final = {
 }
 
 
-def find_contents(message: Any, given: InputHeader, model: str) -> Contents:
+def find_contents(message: Any, given: InputHeader, model: str) -> TypedContents:
     """The list that counts in a message ``InferTensorContents``.
 
     Raises:
@@ -61,7 +61,7 @@ def find_contents(message: Any, given: InputHeader, model: str) -> Contents:
     """
     field = next((name for name in KINDS if len(getattr(message, name))), "")
     check_kind(field, given, model)
-    return Contents(message, field)
+    return TypedContents(message, field)
 
 
 def check_kind(field: str, given: InputHeader, model: str) -> None:
@@ -73,7 +73,7 @@ def check_kind(field: str, given: InputHeader, model: str) -> None:
         )
 
 
-def decode_contents(contents: Contents, given: InputHeader, place: str) -> Array:
+def decode_contents(contents: TypedContents, given: InputHeader, place: str) -> Array:
     """The elements as an array of the input's shape. May take all else out of the message.
 
     Args:
@@ -95,7 +95,7 @@ def decode_contents(contents: Contents, given: InputHeader, place: str) -> Array
     return flat.reshape(given.shape)
 
 
-def _from_memory(contents: Contents, given: InputHeader) -> Array:
+def _from_memory(contents: TypedContents, given: InputHeader) -> Array:
     """Protobuf packs these as an array has them, and copies a thousand times faster than it gives out elements."""
     message = contents.message
     for other in KINDS.keys() - {contents.field}:
@@ -106,7 +106,7 @@ def _from_memory(contents: Contents, given: InputHeader) -> Array:
     return np.frombuffer(raw, given.dtype.numpy, given.elements, start)
 
 
-def _from_numbers(contents: Contents, given: InputHeader) -> Array:
+def _from_numbers(contents: TypedContents, given: InputHeader) -> Array:
     return narrowed(
         np.fromiter(contents.values, np.uint64 if given.dtype.numpy.kind == "u" else np.int64, contents.size), given
     )

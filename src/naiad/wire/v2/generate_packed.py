@@ -18,7 +18,7 @@ from naiad.wire.v2.response import tensor_bytes
 _ALIGNMENT: Final = 64
 
 
-class Unpacked(NamedTuple):
+class UnpackedRequest(NamedTuple):
     """A request that was read: its header, whose inputs are all binary, and where each lies behind the description."""
 
     header: InferHeader
@@ -45,7 +45,7 @@ def pack_generate(known: bytes, raw: memoryview) -> list[bytes | memoryview]:
     return [described + b" " * (-len(described) % _ALIGNMENT), *tensors]
 
 
-def unpack_generate(description: memoryview) -> Unpacked:
+def unpack_generate(description: memoryview) -> UnpackedRequest:
     """The request that ``pack_generate`` described."""
     told = load_json(description)
     header = InferHeader(id=told["id"], parameters=told["parameters"])
@@ -56,4 +56,4 @@ def unpack_generate(description: memoryview) -> Unpacked:
         header.inputs.append(InputHeader(name, BY_WIRE[wire], shape, count_elements(shape, name), None, size))
         offsets[name] = at
         at += size
-    return Unpacked(header, offsets)
+    return UnpackedRequest(header, offsets)

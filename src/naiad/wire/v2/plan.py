@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from naiad.request import Array, Parameters, RequestTerms
-from naiad.shared_memory.spec import RegionTerms
+from naiad.request import Array, Parameters, RequestOptions
+from naiad.shared_memory.spec import RegionOptions
 from naiad.tensor.dtypes import DataType
 from naiad.wire.v2.classification import Classes
 
@@ -35,7 +35,7 @@ class BinaryInput(NamedTuple):
     shape: tuple[int, ...]
 
 
-class InferPlan(RequestTerms, Generic[_Head]):
+class InferPlan(RequestOptions, Generic[_Head]):
     """All that is known about requests with one description; each protocol adds how they are answered, with heads of
     its own kind that are kept by the shapes of the outputs.
 
@@ -93,7 +93,7 @@ class InferPlan(RequestTerms, Generic[_Head]):
         correlation_id: int | str = 0,
         empty_final: bool = False,
         classes: Classes | None = None,
-        regions: RegionTerms | None = None,
+        regions: RegionOptions | None = None,
     ) -> None:
         super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us, flags, correlation_id, regions)
         self.empty_final = empty_final

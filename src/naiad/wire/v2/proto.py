@@ -118,7 +118,7 @@ def raw_offsets(sizes: Iterable[int]) -> list[int]:
     return offsets
 
 
-class AnswerHead:
+class ProtoResponseHead:
     """What surrounds the id and the tensors of one kind of answer.
 
     Attributes:
@@ -155,7 +155,7 @@ Answer = tuple[Sequence[Any], int]
 """One message: its parts, and how many bytes they are together."""
 
 
-class ProtoPlan(InferPlan[AnswerHead]):
+class ProtoPlan(InferPlan[ProtoResponseHead]):
     """A plan for requests that come as ``ModelInferRequest``."""
 
     __slots__ = ()
@@ -197,7 +197,7 @@ class ProtoPlan(InferPlan[AnswerHead]):
         text = b"".join((opening, head.before, own, head.after))
         return head.parts(text, tensors), _checked(len(opening) + size)
 
-    def _head(self, outputs: Mapping[str, Array]) -> tuple[AnswerHead, Sequence[Any]]:
+    def _head(self, outputs: Mapping[str, Array]) -> tuple[ProtoResponseHead, Sequence[Any]]:
         """The head for these outputs, and their contents as they are sent."""
         if not self.plain or type(outputs) is Outputs:
             return self._placed_head(outputs) or self._any_head(outputs)
@@ -216,12 +216,12 @@ class ProtoPlan(InferPlan[AnswerHead]):
             head = self._make_head(key, arrays)
         return head, arrays
 
-    def _make_head(self, key: object, arrays: Sequence[Array]) -> AnswerHead:
+    def _make_head(self, key: object, arrays: Sequence[Array]) -> ProtoResponseHead:
         described = [output_field(n, self.dtypes[n], a.shape) for n, a in zip(self.outputs, arrays, strict=True)]
-        head = AnswerHead(self._opening(), b"".join(described), [a.nbytes for a in arrays])
+        head = ProtoResponseHead(self._opening(), b"".join(described), [a.nbytes for a in arrays])
         return self.keep_head(key, head)
 
-    def _placed_head(self, outputs: Mapping[str, Array]) -> tuple[AnswerHead, Sequence[Any]] | None:
+    def _placed_head(self, outputs: Mapping[str, Array]) -> tuple[ProtoResponseHead, Sequence[Any]] | None:
         """``_head`` for outputs that are all in regions, of which shapes alone are said; None where more is."""
         if len(self.placed) != len(self.outputs) or self.classes is not None or type(outputs) is not dict:
             return None
@@ -233,10 +233,10 @@ class ProtoPlan(InferPlan[AnswerHead]):
         if head is None:
             # Such a plan is not plain, and keeps no other heads.
             described = [output_field(n, self.dtypes[n], shape) for n, shape in zip(self.outputs, key, strict=True)]
-            head = self.keep_head(key, AnswerHead(self._opening(), b"".join(described), [0] * len(key)))
+            head = self.keep_head(key, ProtoResponseHead(self._opening(), b"".join(described), [0] * len(key)))
         return head, [b""] * len(key)
 
-    def _any_head(self, outputs: Mapping[str, Array]) -> tuple[AnswerHead, Sequence[Any]]:
+    def _any_head(self, outputs: Mapping[str, Array]) -> tuple[ProtoResponseHead, Sequence[Any]]:
         if self.classes is not None and not isinstance(outputs, Classified):
             outputs = self.classes.apply(outputs)
         said = parameter_fields(parameters_of(outputs))
@@ -245,7 +245,7 @@ class ProtoPlan(InferPlan[AnswerHead]):
         placed = self.placed
         tensors = [b"" if name in placed else tensor_bytes(array, dtype) for name, array, dtype in found]
         described = [output_field(name, dtype, array.shape) for name, array, dtype in found]
-        return AnswerHead(self._opening(), said + b"".join(described), [len(t) for t in tensors]), tensors
+        return ProtoResponseHead(self._opening(), said + b"".join(described), [len(t) for t in tensors]), tensors
 
     def ended(self, request_id: str) -> Answer:
         """A ``ModelStreamInferResponse`` without a response in it: nothing follows for the request any more."""

@@ -14,7 +14,7 @@ import numpy as np
 from naiad.errors import InvalidArgumentError
 from naiad.shared_memory.region import RegionRef
 from naiad.tensor.dtypes import BY_WIRE, DataType
-from naiad.wire.v2.contents import Contents, find_contents
+from naiad.wire.v2.contents import TypedContents, find_contents
 from naiad.wire.v2.header import (
     REGION,
     REGION_OFFSET,
@@ -46,7 +46,7 @@ class ReadMessage(NamedTuple):
     """A request: its ``header``, and for each input its raw bytes or its typed contents; None for a region."""
 
     header: InferHeader
-    sources: Sequence[Raw | Contents | None]
+    sources: Sequence[Raw | TypedContents | None]
 
 
 def read_message(message: Any, raws: Sequence[Raw], model: str) -> ReadMessage:
@@ -115,15 +115,15 @@ def _custom(key: str, parameter: Any) -> Any:
     return getattr(parameter, kind)
 
 
-def _read_inputs(header: InferHeader, inputs: Any, raws: Sequence[Raw], model: str) -> list[Raw | Contents | None]:
-    sources: list[Raw | Contents | None] = []
+def _read_inputs(header: InferHeader, inputs: Any, raws: Sequence[Raw], model: str) -> list[Raw | TypedContents | None]:
+    sources: list[Raw | TypedContents | None] = []
     position = 0
     for found in inputs:
         given = _describe(found)
         source = _source(found, given, raws, position, model)
         # Raw tensors are those of the inputs that are not in a region, in their order.
         position += source is not None
-        if source is not None and not isinstance(source, Contents):
+        if source is not None and not isinstance(source, TypedContents):
             given.binary_size = len(source)
         header.inputs.append(given)
         sources.append(source)
@@ -139,7 +139,9 @@ def _describe(found: Any) -> InputHeader:
     return InputHeader(name, BY_WIRE.get(found.datatype, INVALID), shape, elements, None, None)
 
 
-def _source(found: Any, given: InputHeader, raws: Sequence[Raw], position: int, model: str) -> Raw | Contents | None:
+def _source(
+    found: Any, given: InputHeader, raws: Sequence[Raw], position: int, model: str
+) -> Raw | TypedContents | None:
     if REGION in found.parameters:
         given.region = _region(found.parameters, given.name)
         if found.HasField("contents"):

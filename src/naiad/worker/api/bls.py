@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Locate = Callable[[bytearray, Tuple[int, ...], int], Tuple[Place, ...]]
 
 
-class CallTerms:
+class BlsCallOptions:
     """What a request of another model says beside its inputs."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class CallTerms:
         }
 
 
-class Call:
+class BlsCall:
     """A call under way. Responses are delivered by whichever thread reads from the server."""
 
     __slots__ = ("_decoupled", "_listeners", "finished", "number", "responses", "session", "waiter")
@@ -172,7 +172,7 @@ class ResponseIterator:
     Iterating again begins at the first.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: BlsCall) -> None:
         self._call = call
         self._seen: list[InferenceResponse] = []
         self._at = 0
@@ -241,11 +241,11 @@ def execute_async(request: InferenceRequest, decoupled: bool) -> asyncio.Future[
     return future
 
 
-def _start(request: InferenceRequest, decoupled: bool) -> Call:
-    terms = request._terms
-    if terms is None:
+def _start(request: InferenceRequest, decoupled: bool) -> BlsCall:
+    options = request._options
+    if options is None:
         raise TritonModelException("A request that the model received cannot be executed: make a new InferenceRequest")
-    head, form = terms.as_head(request.request_id(), decoupled), terms.as_form(request._flags, decoupled)
+    head, form = options.as_head(request.request_id(), decoupled), options.as_form(request._flags, decoupled)
     return active.running().start_call(request, head, form)
 
 

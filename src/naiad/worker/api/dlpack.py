@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ipc.datatypes import BOOL, BY_DLPACK, DLPACK_UINT, DataType
+from ..ipc.datatypes import BOOL, BY_DLPACK, DLPACK_UINT, WorkerDataType
 from ..ipc.errors import TritonModelException
 from ..ipc.types import Array
 
@@ -53,7 +53,7 @@ class _Carrier:
         return CPU, 0
 
 
-def export(array: Array, datatype: DataType) -> Any:
+def export(array: Array, datatype: WorkerDataType) -> Any:
     """A capsule that shares the memory of an array which holds values of a datatype (BF16 as UINT16).
 
     Raises:
@@ -86,7 +86,7 @@ def device_of(source: Any) -> tuple[int, int]:
     return int(kind), int(number)
 
 
-def take(source: Any) -> tuple[Array, DataType]:
+def take(source: Any) -> tuple[Array, WorkerDataType]:
     """The array that shares the memory of a capsule, or of a tensor with ``__dlpack__``, in the processor's memory.
 
     Raises:
@@ -106,7 +106,7 @@ def take(source: Any) -> tuple[Array, DataType]:
     return array.view(np.bool_) if datatype is BOOL else array, datatype
 
 
-def described(capsule: Any) -> tuple[DataType, tuple[int, ...]]:
+def described(capsule: Any) -> tuple[WorkerDataType, tuple[int, ...]]:
     """The datatype and the shape that a capsule names."""
     description = _description(capsule)
     return _datatype(description.dtype), tuple(description.shape[: description.ndim])
@@ -135,7 +135,7 @@ def to_processor(source: Any) -> Any:
     )
 
 
-def _datatype(kind: Any) -> DataType:
+def _datatype(kind: Any) -> WorkerDataType:
     found = BY_DLPACK.get((kind.code, kind.bits)) if kind.lanes == 1 else None
     if found is None:
         raise TritonModelException(

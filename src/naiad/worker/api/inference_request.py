@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from ..ipc.client_memory import Parts
 from ..ipc.errors import TritonModelException
-from ..ipc.schemas import CorrelationId, Form, checked_parameters
+from ..ipc.schemas import CorrelationId, Schema, checked_parameters
 from ..ipc.text import as_text
 from ..ipc.types import Place
 from . import bls as calls
@@ -78,15 +78,15 @@ class InferenceRequest:
         "_id",
         "_inputs",
         "_number",
+        "_options",
         "_places",
         "_release_flags",
         "_sender",
         "_session",
-        "_terms",
     )
 
     _parts: Parts | None = None
-    _form: Form | None
+    _form: Schema | None
     _inputs: list[Tensor] | None
     _places: tuple[Place, ...]
     _sender: InferenceResponseSender | None
@@ -120,7 +120,7 @@ class InferenceRequest:
         whose = f"for request with id '{request_id}' and model name '{model_name}' should not be empty."
         self._inputs = _checked_inputs(inputs, whose)
         names = _checked_names(requested_output_names, whose)
-        self._terms: calls.CallTerms | None = calls.CallTerms(
+        self._options: calls.BlsCallOptions | None = calls.BlsCallOptions(
             model_name=model_name,
             model_version=index(model_version),
             outputs=names,
@@ -183,12 +183,12 @@ class InferenceRequest:
 
     def preferred_memory(self) -> PreferredMemory:
         """Where outputs should lie."""
-        return self._terms.preferred_memory if self._terms else PreferredMemory(TRITONSERVER_MEMORY_CPU, 0)
+        return self._options.preferred_memory if self._options else PreferredMemory(TRITONSERVER_MEMORY_CPU, 0)
 
     def trace(self) -> InferenceTrace:
         """The trace of the request."""
-        if self._terms is not None:
-            return self._terms.trace
+        if self._options is not None:
+            return self._options.trace
         trace = InferenceTrace()
         trace._context = self._form.trace if self._form else ""
         trace._parent = self._number
@@ -241,8 +241,8 @@ class InferenceRequest:
                 return tensor
         return None
 
-    def _facts(self) -> Form | calls.CallTerms:
-        facts = self._form or self._terms
+    def _facts(self) -> Schema | calls.BlsCallOptions:
+        facts = self._form or self._options
         if facts is None:
             raise TritonModelException("The request has no content")
         return facts
@@ -268,7 +268,7 @@ RegionInferenceRequest.__name__ = InferenceRequest.__name__
 def received_request(
     session: Session,
     number: int,
-    form: Form,
+    form: Schema,
     places: tuple[Place, ...],
     request_id: bytearray,
     parts: Parts | None = None,
@@ -286,7 +286,7 @@ def received_request(
     request._id = request_id
     request._flags = form.flags
     request._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
-    request._inputs = request._sender = request._terms = None
+    request._inputs = request._sender = request._options = None
     return request
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..ipc.bytes_codec import decode_strings, encode_strings
-from ..ipc.datatypes import BF16, BY_NUMPY, BYTES, DataType, of_numpy
+from ..ipc.datatypes import BF16, BY_NUMPY, BYTES, WorkerDataType, of_numpy
 from ..ipc.errors import TritonModelException
 from ..ipc.text import as_text
 from ..ipc.types import Array, Buffer, Place
@@ -153,7 +153,7 @@ class Tensor:
         return memoryview(buffer)[offset : offset + size], size
 
 
-def received(name: str, datatype: DataType, shape: tuple[int, ...], place: Place) -> Tensor:
+def received(name: str, datatype: WorkerDataType, shape: tuple[int, ...], place: Place) -> Tensor:
     """A tensor whose bytes lie at ``place`` (buffer, offset, size); the buffer keeps them alive."""
     tensor = Tensor.__new__(Tensor)
     tensor._name = name
@@ -164,7 +164,7 @@ def received(name: str, datatype: DataType, shape: tuple[int, ...], place: Place
     return tensor
 
 
-def made_of(name: str, datatype: DataType, shape: tuple[int, ...], array: Array) -> Tensor:
+def made_of(name: str, datatype: WorkerDataType, shape: tuple[int, ...], array: Array) -> Tensor:
     """A tensor of that array, which fits the datatype and the shape, and is one row-major block."""
     tensor = Tensor.__new__(Tensor)
     tensor._name = name
@@ -175,7 +175,7 @@ def made_of(name: str, datatype: DataType, shape: tuple[int, ...], array: Array)
     return tensor
 
 
-def _of_array(name: str, array: Array, datatype: DataType) -> Tensor:
+def _of_array(name: str, array: Array, datatype: WorkerDataType) -> Tensor:
     if datatype is BF16:
         flat = array.reshape(-1).view(np.uint8)
         return received(name, datatype, array.shape, (flat, 0, flat.nbytes))

@@ -20,7 +20,7 @@ LOOKED_AT = 16
 """So many blocks that were taken are looked at before there is a new one."""
 
 
-class _SizeClass:
+class _FreeList:
     """The blocks of one size.
 
     Attributes:
@@ -37,7 +37,7 @@ class _SizeClass:
         self.since_s = monotonic()
 
 
-class Memory:
+class BlockPool:
     """Blocks of bytes. One is given out again when nothing refers to it any more: nobody gives anything back.
 
     Threads may let go of what was taken, and call ``trim``, at any time.
@@ -45,7 +45,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._classes: dict[int, _SizeClass] = {}
+        self._classes: dict[int, _FreeList] = {}
         self._kept_bytes = 0
         self._unused = _references_to(deque([np.empty(1, np.uint8)]))
 
@@ -59,7 +59,7 @@ class Memory:
     def _find(self, capacity: int) -> Array:
         found = self._classes.get(capacity)
         if found is None:
-            found = self._classes[capacity] = _SizeClass()
+            found = self._classes[capacity] = _FreeList()
         taken, free = found.taken, found.free
         # The last one first: it is still in the cache.
         if taken and _references_to(taken) == self._unused:
@@ -77,7 +77,7 @@ class Memory:
         taken.append(block)
         return block
 
-    def _collect(self, found: _SizeClass, most: int) -> None:
+    def _collect(self, found: _FreeList, most: int) -> None:
         """Look for blocks that have come free among the first ``most`` that were taken."""
         taken = found.taken
         for _ in range(min(len(taken), most)):

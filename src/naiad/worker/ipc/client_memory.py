@@ -10,7 +10,7 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 
-from .buffer_pool import Memory
+from .buffer_pool import BlockPool
 from .client_file import ClientFile, RegionError
 from .types import Array
 
@@ -27,7 +27,7 @@ class Regions:
     """The regions that the server passed on, by number."""
 
     def __init__(self) -> None:
-        self.memory = Memory()
+        self.memory = BlockPool()
         self._open: dict[int, ClientFile] = {}
 
     def add(self, number: int, name: str, descriptor: int) -> None:

@@ -11,7 +11,7 @@ from .errors import TritonModelException
 DLPACK_INT, DLPACK_UINT, DLPACK_FLOAT, DLPACK_BFLOAT, DLPACK_BOOL = 0, 1, 2, 4, 6
 
 
-class DataType:
+class WorkerDataType:
     """One datatype. There is one object for each, so that they compare by identity, which is quick.
 
     ``number`` is its place in the ``DataType`` enumeration of the model configuration. ``stored`` is the numpy type
@@ -31,12 +31,12 @@ class DataType:
         self.dlpack = dlpack
 
 
-def _numeric(wire: str, number: int, numpy_type: Any, code: int) -> DataType:
+def _numeric(wire: str, number: int, numpy_type: Any, code: int) -> WorkerDataType:
     dtype: np.dtype[Any] = np.dtype(numpy_type)
-    return DataType(wire, number, dtype, dtype.itemsize, (code, dtype.itemsize * 8))
+    return WorkerDataType(wire, number, dtype, dtype.itemsize, (code, dtype.itemsize * 8))
 
 
-BYTES = DataType("BYTES", 13, np.dtype(np.object_), 0, None)
+BYTES = WorkerDataType("BYTES", 13, np.dtype(np.object_), 0, None)
 BF16 = _numeric("BF16", 14, np.uint16, DLPACK_BFLOAT)
 BOOL = _numeric("BOOL", 1, np.bool_, DLPACK_BOOL)
 _WITH_NUMPY_TYPE = (
@@ -54,9 +54,9 @@ _WITH_NUMPY_TYPE = (
     _numeric("FP64", 12, np.float64, DLPACK_FLOAT),
     BYTES,
 )
-BY_WIRE: dict[str, DataType] = {t.wire: t for t in (*_WITH_NUMPY_TYPE, BF16)}
-BY_NUMPY: dict[Any, DataType] = {t.stored: t for t in _WITH_NUMPY_TYPE}
-BY_DLPACK: dict[tuple[int, int], DataType] = {t.dlpack: t for t in BY_WIRE.values() if t.dlpack is not None}
+BY_WIRE: dict[str, WorkerDataType] = {t.wire: t for t in (*_WITH_NUMPY_TYPE, BF16)}
+BY_NUMPY: dict[Any, WorkerDataType] = {t.stored: t for t in _WITH_NUMPY_TYPE}
+BY_DLPACK: dict[tuple[int, int], WorkerDataType] = {t.dlpack: t for t in BY_WIRE.values() if t.dlpack is not None}
 
 TRITON_STRING_TO_NUMPY: dict[str, Any] = {
     "TYPE_BOOL": bool,
@@ -65,7 +65,7 @@ TRITON_STRING_TO_NUMPY: dict[str, Any] = {
 }
 
 
-def of_numpy(dtype: np.dtype[Any]) -> DataType:
+def of_numpy(dtype: np.dtype[Any]) -> WorkerDataType:
     """The datatype of a numpy type.
 
     Raises:

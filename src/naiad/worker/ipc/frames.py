@@ -50,7 +50,7 @@ has one response alone (number: the request). ``FLAG_FINAL``: no further respons
 answer that the model chose, and not a failure. ``FLAG_EMPTY``: there is no response, only the end.
 ``FLAG_RESCHEDULE`` (with ``FLAG_FINAL`` and ``FLAG_EMPTY``): the model gave the request back; it is to be queued again.
 
-**Requests alike.** Most batches are made of requests of one form with small tensors of fixed size. ``EXECUTE_ALIKE``
+**Requests alike.** Most batches are made of requests of one form with small tensors of fixed size. ``EXECUTE_UNIFORM``
 (number: the batch) says what they have in common once::
 
     u64 first request, u32 requests, u32 form, u32 bytes of the ids, u32 reserved
@@ -58,12 +58,12 @@ answer that the model chose, and not a failure. ``FLAG_EMPTY``: there is no resp
 then the ids with a zero byte between each two (or nothing when no request has one), then the data part: the tensors of
 one request after the other in the order of the form, each beginning at a multiple of ``ALIGNMENT``. The requests are
 numbered one after the other. When each of them has one plain response, and all of one form with small tensors that are
-not BYTES, ``RESPONSES_ALIKE`` (number: the batch) may answer them: ``u32 responses, u32 form``, then the data part,
+not BYTES, ``RESPONSES_UNIFORM`` (number: the batch) may answer them: ``u32 responses, u32 form``, then the data part,
 laid out likewise. All of these responses are final.
 
 **Steps.** The requests of sequences differ in their sequence and their flags as well. ``EXECUTE_STEPS`` is
-``EXECUTE_ALIKE`` with, right behind its head and before the ids, for each request ``u64 correlation id, u32 flags, u32
-reserved``; those of its form count for nothing. Ids of sequences that are texts travel with forms of their own.
+``EXECUTE_UNIFORM`` with, right behind its head and before the ids, for each request ``u64 correlation id, u32 flags,
+u32 reserved``; those of its form count for nothing. Ids of sequences that are texts travel with forms of their own.
 
 A request that has no final response when its batch ends stays open: the model still holds its response sender, and a
 ``RESPONSE`` with ``FLAG_FINAL`` comes later, an error if the model lets go of the sender. This is the rule in
@@ -89,7 +89,7 @@ COUNT = struct.Struct("<II")
 REQUEST = struct.Struct("<QIHH")
 PLACE = struct.Struct("<IIQQ")
 RESPONSE_HEAD = struct.Struct("<QIIII")
-ALIKE = struct.Struct("<QIIII")
+UNIFORM = struct.Struct("<QIIII")
 STEP = struct.Struct("<QII")
 NUMBERS = struct.Struct("<I")
 
@@ -125,15 +125,15 @@ n}}``."""
 OPEN = 9
 """To the shared process of a framework's models, instead of orders: the connection of another instance, whose
 descriptor comes along. It is served like a process's own, by a thread of its own."""
-EXECUTE_ALIKE = 10
+EXECUTE_UNIFORM = 10
 REGION = 11
 """number: the region. Payload: its name. The descriptor comes along."""
 DROP_REGION = 12
 """number: the region."""
-HOLD = 13
+PAUSE = 13
 """number: the request whose caller does not take its responses. Payload: u32 milliseconds for which a thread may wait
-that other requests need. Nothing may be sent for it, by threads that can wait, until ``GO_ON`` or ``CANCEL``."""
-GO_ON = 14
+that other requests need. Nothing may be sent for it, by threads that can wait, until ``RESUME`` or ``CANCEL``."""
+RESUME = 14
 """number: the request whose caller takes its responses again."""
 EXECUTE_STEPS = 15
 
@@ -167,7 +167,7 @@ ASK = 44
 ``api/control.py`` of the child for all of them."""
 TELL = 45
 """Like ``ASK`` without an answer."""
-RESPONSES_ALIKE = 46
+RESPONSES_UNIFORM = 46
 
 CATCH_UP = "catch_up"
 """What ``ASK`` says when its answer is all that is wanted: the server has taken in what was sent before."""

@@ -6,7 +6,7 @@ import json
 import struct
 from typing import Any, Dict, Mapping, Tuple, Union
 
-from .datatypes import BY_WIRE, DataType
+from .datatypes import BY_WIRE, WorkerDataType
 from .errors import TritonModelException
 from .frames import ALIGNMENT
 
@@ -14,11 +14,11 @@ PADDING = [bytes(n) for n in range(ALIGNMENT)]
 """Zero bytes by their number, to fill the room up to the next multiple of ``ALIGNMENT``."""
 
 CorrelationId = Union[int, str]
-TensorForm = Tuple[str, DataType, Tuple[int, ...]]
+TensorForm = Tuple[str, WorkerDataType, Tuple[int, ...]]
 Parameters = Mapping[str, Any]
 
 
-class Form:
+class Schema:
     """A form that the server sent: of its requests, or of its responses to calls.
 
     Attributes:
@@ -69,12 +69,12 @@ class Form:
         self.decoupled = bool(content.get("decoupled", False))
 
 
-Forms = Dict[int, Form]
+Forms = Dict[int, Schema]
 
 
-def read_form(payload: bytes | bytearray) -> Form:
+def read_form(payload: bytes | bytearray) -> Schema:
     """The form that a ``FORM`` frame holds."""
-    return Form(json.loads(payload))
+    return Schema(json.loads(payload))
 
 
 def compact_json(parameters: Parameters) -> str:
@@ -107,9 +107,9 @@ def response_form(tensors: tuple[TensorForm, ...], parameters_json: str) -> dict
     return {"outputs": _listed(tensors), "parameters": json.loads(parameters_json)}
 
 
-def call_form(tensors: tuple[TensorForm, ...], terms: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a call's form; ``terms`` has all but the inputs."""
-    return {"inputs": _listed(tensors), **terms}
+def call_form(tensors: tuple[TensorForm, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a call's form; ``options`` has all but the inputs."""
+    return {"inputs": _listed(tensors), **options}
 
 
 def _listed(tensors: tuple[TensorForm, ...]) -> list[Any]:

@@ -8,10 +8,10 @@ from ..api.inference_request import InferenceRequest, received_request
 from ..ipc.client_file import RegionError
 from ..ipc.client_memory import Parts
 from ..ipc.errors import ErrorCode, FailedError
-from ..ipc.frames import COUNT, EXECUTE, EXECUTE_ALIKE, EXECUTE_STEPS, IN_REGION, REQUEST
-from ..ipc.schemas import Form, Forms, aligned
+from ..ipc.frames import COUNT, EXECUTE, EXECUTE_STEPS, EXECUTE_UNIFORM, IN_REGION, REQUEST
+from ..ipc.schemas import Forms, Schema, aligned
 from ..ipc.types import Place
-from .uniform_batch import read_alike
+from .uniform_batch import read_uniform
 from .uniform_steps import read_steps
 from .writer import error_frame
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-class Batch:
+class WorkerBatch:
     """The requests that one ``execute`` gets.
 
     Attributes:
@@ -33,7 +33,7 @@ class Batch:
 
     __slots__ = ("ended", "form", "given", "number", "requests", "result")
 
-    def __init__(self, number: int, requests: list[InferenceRequest], form: Form | None = None) -> None:
+    def __init__(self, number: int, requests: list[InferenceRequest], form: Schema | None = None) -> None:
         self.number = number
         self.requests = requests
         self.given = list(requests)
@@ -59,14 +59,14 @@ class Batch:
             self.form = None
 
 
-def read_batch(session: Session, kind: int, number: int, payload: bytearray, forms: Forms) -> Batch | None:
+def read_batch(session: Session, kind: int, number: int, payload: bytearray, forms: Forms) -> WorkerBatch | None:
     """The batch that a frame holds, None when it is no batch; ``forms`` are those that were valid when it came."""
-    if kind == EXECUTE_ALIKE:
-        batch = Batch(number, *read_alike(session, payload, forms))
+    if kind == EXECUTE_UNIFORM:
+        batch = WorkerBatch(number, *read_uniform(session, payload, forms))
     elif kind == EXECUTE:
         batch = _read_any(session, number, payload, forms)
     elif kind == EXECUTE_STEPS:
-        batch = Batch(number, *read_steps(session, payload, forms))
+        batch = WorkerBatch(number, *read_steps(session, payload, forms))
     else:
         return None
     if session.is_decoupled:
@@ -76,7 +76,7 @@ def read_batch(session: Session, kind: int, number: int, payload: bytearray, for
     return batch
 
 
-def _read_any(session: Session, number: int, payload: bytearray, forms: Forms) -> Batch:
+def _read_any(session: Session, number: int, payload: bytearray, forms: Forms) -> WorkerBatch:
     count, _ = COUNT.unpack_from(payload)
     at = COUNT.size
     described = []
@@ -97,13 +97,13 @@ def _read_any(session: Session, number: int, payload: bytearray, forms: Forms) -
             requests += [] if read is None else [read]
         else:
             requests.append(received_request(session, request, form, locate(payload, places, data), request_id))
-    return Batch(number, requests)
+    return WorkerBatch(number, requests)
 
 
 def _read_from_regions(
     session: Session,
     number: int,
-    form: Form,
+    form: Schema,
     payload: bytearray,
     places: tuple[int, ...],
     data: int,

@@ -9,7 +9,7 @@ from ..api.inference_request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, Inf
 from ..api.inference_response import InferenceResponse
 from ..ipc.errors import FailedError, TritonError, TritonModelException, describe
 from ..ipc.frames import DONE, FLAG_FINAL, FLAG_RESCHEDULE
-from .batch import Batch
+from .batch import WorkerBatch
 from .uniform_answers import Answer
 from .writer import error_frame, json_frame
 
@@ -42,7 +42,7 @@ class Executor:
         """Whether ``execute`` is a coroutine function."""
         return inspect.iscoroutinefunction(getattr(self._model, "execute", None))
 
-    def run(self, batch: Batch) -> None:
+    def run(self, batch: WorkerBatch) -> None:
         """Execute a batch and answer it."""
         if not batch.requests:
             # None of them could be read, and all are answered.
@@ -60,7 +60,7 @@ class Executor:
             else:
                 self._fail(batch, error)
 
-    async def run_async(self, batch: Batch) -> None:
+    async def run_async(self, batch: WorkerBatch) -> None:
         """Execute a batch with a coroutine and answer it. In a decoupled model the next may begin meanwhile."""
         if not batch.requests:
             self._end(batch)
@@ -86,13 +86,13 @@ class Executor:
 
     # A batch that failed, request by request
 
-    def _may_split(self, batch: Batch) -> bool:
+    def _may_split(self, batch: WorkerBatch) -> bool:
         """What was answered, or given back, has left: that must not run again."""
         if not self._splits_failed or batch.ended or len(batch.requests) < 2:
             return False
         return all(r._sender is None and not _is_rescheduled(r) for r in batch.requests)
 
-    def _run_singly(self, batch: Batch) -> None:
+    def _run_singly(self, batch: WorkerBatch) -> None:
         answers: list[Answer] = []
         for request in batch.requests:
             try:
@@ -106,7 +106,7 @@ class Executor:
                 self._add_failed(answers, request, error)
         self._answer_singly(batch, answers)
 
-    async def _run_singly_async(self, batch: Batch) -> None:
+    async def _run_singly_async(self, batch: WorkerBatch) -> None:
         answers: list[Answer] = []
         for request in batch.requests:
             try:
@@ -123,14 +123,14 @@ class Executor:
             text = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
             answers.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
 
-    def _answer_singly(self, batch: Batch, answers: list[Answer]) -> None:
+    def _answer_singly(self, batch: WorkerBatch, answers: list[Answer]) -> None:
         try:
             self._out.answer_batch(batch.number, answers, batch.forget)
             batch.ended = True
         except BaseException as error:
             self._fail(batch, error)
 
-    def _run_beside(self, batch: Batch) -> None:
+    def _run_beside(self, batch: WorkerBatch) -> None:
         """Run the coroutine of a plain function in the loop of another thread. Only default mode waits for it."""
         import asyncio
 
@@ -141,7 +141,7 @@ class Executor:
         else:
             batch.result = future.result()
 
-    def _ended_beside(self, batch: Batch, done: Any) -> None:
+    def _ended_beside(self, batch: WorkerBatch, done: Any) -> None:
         try:
             batch.result = done.result()
             self._finish(batch)
@@ -150,7 +150,7 @@ class Executor:
 
     # Results
 
-    def _finish(self, batch: Batch) -> None:
+    def _finish(self, batch: WorkerBatch) -> None:
         if self.decoupled:
             self._finish_decoupled(batch)
             return
@@ -161,7 +161,7 @@ class Executor:
         # Not before: answers that cannot be sent are a failure, and that has to end the batch.
         batch.ended = True
 
-    def _finish_decoupled(self, batch: Batch) -> None:
+    def _finish_decoupled(self, batch: WorkerBatch) -> None:
         if batch.result is not None:
             raise WrongResultError(
                 f"Python model '{self._session.instance}' is using the decoupled mode and the execute function must "
@@ -179,7 +179,7 @@ class Executor:
         if not sender.close():
             self._out.respond(request._number, None, None, FLAG_FINAL | FLAG_RESCHEDULE)
 
-    def _end(self, batch: Batch, message: str | None = None) -> None:
+    def _end(self, batch: WorkerBatch, message: str | None = None) -> None:
         self._out.post(json_frame(DONE, batch.number, {} if message is None else {"message": message}))
         batch.ended = True
 
@@ -215,7 +215,7 @@ class Executor:
 
     # Failures
 
-    def _fail(self, batch: Batch, error: BaseException) -> None:
+    def _fail(self, batch: WorkerBatch, error: BaseException) -> None:
         """Answer all requests of the batch that have no final response yet with an error."""
         message = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
         unheard = True

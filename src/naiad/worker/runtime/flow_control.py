@@ -14,7 +14,7 @@ PAUSE_S = 0.02
 """How often a thread that waits looks for itself."""
 
 
-class Holds:
+class PausedRequests:
     """The requests that are held.
 
     A thread of the model's own waits until the server says that the caller takes its responses again. The main thread

@@ -6,26 +6,28 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Tuple
 
-from ..api.bls import Call, read_response
+from ..api.bls import BlsCall, read_response
 from ..api.control import Question
 from ..ipc import frames as protocol
 from ..ipc.client_memory import Regions
 from ..ipc.schemas import Forms, read_form
 from ..ipc.segments import ServerSegments
 from ..ipc.types import Place
-from .flow_control import Holds
+from .flow_control import PausedRequests
 
 if TYPE_CHECKING:
     from ..ipc.reader import Channel
-    from .writer import Outbound
+    from .writer import FrameWriter
 
 MAX_CANCELLED = 4096
-_WORK = frozenset((protocol.EXECUTE_ALIKE, protocol.EXECUTE_STEPS, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE))
+_WORK = frozenset(
+    (protocol.EXECUTE_UNIFORM, protocol.EXECUTE_STEPS, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE)
+)
 Work = Tuple[int, int, bytearray, Forms]
 """Kind, number and payload of a frame for the main thread, and the forms that were valid when it came."""
 
 
-class Arrivals:
+class Inbox:
     """The state of the server's side of the conversation.
 
     Attributes:
@@ -38,7 +40,7 @@ class Arrivals:
     def __init__(
         self,
         channel: Channel,
-        out: Outbound,
+        out: FrameWriter,
         work_arrived: Callable[[], object],
         check_ready: Callable[[int], object],
         regions: Regions | None = None,
@@ -47,9 +49,9 @@ class Arrivals:
         self.forms: Forms = {}
         self.inbox: deque[Work] = deque()
         self.cancelled: dict[int, None] = {}
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, BlsCall] = {}
         self.questions: dict[int, Question] = {}
-        self.holds = Holds(look, self.cancelled.__contains__)
+        self.holds = PausedRequests(look, self.cancelled.__contains__)
         self._channel = channel
         self._out = out
         self._segments = ServerSegments(out.release)
@@ -58,8 +60,8 @@ class Arrivals:
         self._check_ready = check_ready
         self._handlers: dict[int, Callable[[int, bytearray], object]] = {
             protocol.CANCEL: self._cancel,
-            protocol.HOLD: self._hold,
-            protocol.GO_ON: self._go_on,
+            protocol.PAUSE: self._hold,
+            protocol.RESUME: self._go_on,
             protocol.PING: self._ping,
             protocol.FORM: self._form,
             protocol.FORGET_FORMS: self._forget_forms,

@@ -10,7 +10,7 @@ from ..api.tensor import Tensor
 _MOST = 64
 
 
-class Strays:
+class UnexpectedOutputs:
     """Says of each such output once, in the log, that it is left out: most often a name is misspelt."""
 
     def __init__(self, log: Callable[[str, str], object]) -> None:

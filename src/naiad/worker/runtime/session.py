@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Mapping
 
 from ..api import current as active
-from ..api.bls import Call
+from ..api.bls import BlsCall
 from ..api.control import Question
 from ..api.model_config import ModelConfig
 from ..api.response_sender import InferenceResponseSender
@@ -25,11 +25,11 @@ from ..ipc.segments import notice
 from .batch import read_batch
 from .executor import Executor
 from .flow_control import is_in_loop
-from .inbox import Arrivals
+from .inbox import Inbox
 from .model_loader import load_model_class
-from .output_warnings import Strays
+from .output_warnings import UnexpectedOutputs
 from .readiness import ReadinessCheck
-from .writer import Outbound, error_frame, json_frame
+from .writer import FrameWriter, error_frame, json_frame
 
 if TYPE_CHECKING:
     import asyncio
@@ -54,12 +54,10 @@ class Session:
         self.is_decoupled = False
         self.model_directory = ""
         self.channel = Channel(connection, self._handle)
-        self._strays = Strays(self.log)
+        self._strays = UnexpectedOutputs(self.log)
         self.regions = Regions()
-        self.out = Outbound(connection, self._look, self._strays.look_at, self.regions)
-        self._arrivals = Arrivals(
-            self.channel, self.out, self._work_arrived, self._check_ready, self.regions, self._look
-        )
+        self.out = FrameWriter(connection, self._look, self._strays.look_at, self.regions)
+        self._arrivals = Inbox(self.channel, self.out, self._work_arrived, self._check_ready, self.regions, self._look)
         self.inbox = self._arrivals.inbox
         self.locate = self._arrivals.locate
         self._main = Waiter()
@@ -274,7 +272,7 @@ class Session:
 
     # Calls and questions
 
-    def start_call(self, request: InferenceRequest, head: Mapping[str, Any], terms: Mapping[str, Any]) -> Call:
+    def start_call(self, request: InferenceRequest, head: Mapping[str, Any], options: Mapping[str, Any]) -> BlsCall:
         """Ask another model.
 
         Raises:
@@ -282,10 +280,10 @@ class Session:
         """
         if not self._is_running:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
-        call = Call(self, next(self._numbers), bool(head["decoupled"]))
+        call = BlsCall(self, next(self._numbers), bool(head["decoupled"]))
         self._arrivals.calls[call.number] = call
         try:
-            self.out.call(call.number, head, request, terms)
+            self.out.call(call.number, head, request, options)
         except BaseException:
             del self._arrivals.calls[call.number]
             raise

@@ -6,17 +6,17 @@ from typing import Any, Optional, Tuple
 
 from ..api.inference_request import InferenceRequest
 from ..api.inference_response import InferenceResponse
-from ..ipc.datatypes import BYTES, DataType
+from ..ipc.datatypes import BYTES, WorkerDataType
 from ..ipc.frames import ALIGNMENT, FLAG_FINAL, SEGMENT_BYTES
-from ..ipc.schemas import PADDING, Form
+from ..ipc.schemas import PADDING, Schema
 
 Answer = Tuple[InferenceRequest, Optional[InferenceResponse], int]
 """A request, the response to it if there is one, and the flags."""
-_Facts = Tuple[str, DataType, Tuple[int, ...], bytes]
+_Facts = Tuple[str, WorkerDataType, Tuple[int, ...], bytes]
 """Name, datatype and shape of a tensor, and the bytes that fill the room to the next."""
 
 
-def alike(answers: list[Answer], form: Form) -> list[Any] | None:
+def alike(answers: list[Answer], form: Schema) -> list[Any] | None:
     """The data part of the answers to requests of that form, in pieces; None when the answers differ in their tensors,
     or are of other than the plain kind."""
     facts = _facts_of(answers, form)
@@ -38,7 +38,7 @@ def alike(answers: list[Answer], form: Form) -> list[Any] | None:
     return data
 
 
-def _facts_of(answers: list[Answer], form: Form) -> list[_Facts] | None:
+def _facts_of(answers: list[Answer], form: Schema) -> list[_Facts] | None:
     response = answers[0][1] if answers else None
     if response is None or not response._tensors:
         return None

@@ -13,8 +13,8 @@ import numpy as np
 from ..api.inference_request import TRITONSERVER_REQUEST_RELEASE_ALL, InferenceRequest
 from ..api.tensor import Tensor, made_of, received
 from ..ipc.datatypes import BF16, BYTES
-from ..ipc.frames import ALIKE
-from ..ipc.schemas import Form, Forms, aligned
+from ..ipc.frames import UNIFORM
+from ..ipc.schemas import Forms, Schema, aligned
 from ..ipc.types import Array
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 NO_ID = bytearray()
 
 
-class Rows:
+class UniformRows:
     """The tensors of ``count`` requests of one form, those of the first of which begin at ``data``."""
 
     __slots__ = ("_columns", "_count", "_data", "_payload", "form")
 
-    def __init__(self, payload: bytearray, data: int, count: int, form: Form) -> None:
+    def __init__(self, payload: bytearray, data: int, count: int, form: Schema) -> None:
         self.form = form
         self._payload = payload
         self._data = data
@@ -61,13 +61,13 @@ class Rows:
         return column
 
 
-class RowRequest(InferenceRequest):
+class UniformRequest(InferenceRequest):
     """One of such requests; models see no difference."""
 
     __slots__ = ("_found", "_row", "_rows")
     _found: dict[str, Tensor]
     _row: int
-    _rows: Rows
+    _rows: UniformRows
 
     def _tensors(self) -> list[Tensor]:
         inputs = self._inputs
@@ -88,7 +88,7 @@ class RowRequest(InferenceRequest):
             tensor = self._found[name] = self._rows.tensor(index, self._row)
         return tensor
 
-    def _begin(self, session: Session, number: int, rows: Rows, row: int, request_id: bytearray) -> None:
+    def _begin(self, session: Session, number: int, rows: UniformRows, row: int, request_id: bytearray) -> None:
         """Be the request at ``row``, in place of ``__init__``, which models call."""
         self._session = session
         self._number = number
@@ -99,20 +99,20 @@ class RowRequest(InferenceRequest):
         self._id = request_id
         self._flags = rows.form.flags
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
-        self._inputs = self._sender = self._terms = None
+        self._inputs = self._sender = self._options = None
 
 
-RowRequest.__name__ = InferenceRequest.__name__
+UniformRequest.__name__ = InferenceRequest.__name__
 
 
-def read_alike(session: Session, payload: bytearray, forms: Forms) -> tuple[list[InferenceRequest], Form]:
-    """The requests of an ``EXECUTE_ALIKE`` frame, and what they have in common."""
-    first, count, form_number, id_bytes, _ = ALIKE.unpack_from(payload)
-    ids = payload[ALIKE.size : ALIKE.size + id_bytes].split(b"\0") if id_bytes else [NO_ID] * count
-    rows = Rows(payload, aligned(ALIKE.size + id_bytes), count, forms[form_number])
+def read_uniform(session: Session, payload: bytearray, forms: Forms) -> tuple[list[InferenceRequest], Schema]:
+    """The requests of an ``EXECUTE_UNIFORM`` frame, and what they have in common."""
+    first, count, form_number, id_bytes, _ = UNIFORM.unpack_from(payload)
+    ids = payload[UNIFORM.size : UNIFORM.size + id_bytes].split(b"\0") if id_bytes else [NO_ID] * count
+    rows = UniformRows(payload, aligned(UNIFORM.size + id_bytes), count, forms[form_number])
     requests: list[InferenceRequest] = []
     for row, request_id in enumerate(ids):
-        request = RowRequest.__new__(RowRequest)
+        request = UniformRequest.__new__(UniformRequest)
         request._begin(session, first + row, rows, row, request_id)
         requests.append(request)
     return requests, rows.form

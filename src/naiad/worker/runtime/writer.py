@@ -36,11 +36,11 @@ from ..ipc.frames import (
     RESPONSE,
     RESPONSE_HEAD,
     RESPONSES,
-    RESPONSES_ALIKE,
+    RESPONSES_UNIFORM,
     SEGMENT,
     SEGMENT_BYTES,
 )
-from ..ipc.schemas import PADDING, Form, call_form, response_form
+from ..ipc.schemas import PADDING, Schema, call_form, response_form
 from ..ipc.segments import Segment, SegmentPool
 from .uniform_answers import Answer, alike
 
@@ -50,7 +50,7 @@ MAX_FORM_BYTES = 1 << 22
 MAX_ID_BYTES = 0xFFFF
 
 
-class Body:
+class FrameBody:
     """The payload of one frame while it is put together: what describes the tensors, and the small ones themselves."""
 
     __slots__ = ("data", "data_bytes", "heads")
@@ -80,7 +80,7 @@ class Body:
         return b"".join((head, described, PADDING[gap], *self.data))
 
 
-class Outbound:
+class FrameWriter:
     """Writes frames, one thread at a time.
 
     ``look`` reads what the server has sent without waiting. It is called before a new segment is made, since the server
@@ -138,7 +138,7 @@ class Outbound:
     # Responses
 
     def answer_batch(
-        self, batch: int, answers: list[Answer], forget: Callable[[], object], form: Form | None = None
+        self, batch: int, answers: list[Answer], forget: Callable[[], object], form: Schema | None = None
     ) -> None:
         """Answer the requests of a batch and end it. ``form`` is that of all its requests, where they have one and all
         of them are answered here.
@@ -147,20 +147,22 @@ class Outbound:
         segments are then given back in the same write.
         """
         with self._lock:
-            frame = (form is not None and self._alike_frame(batch, answers, form)) or self._batch_frame(batch, answers)
+            frame = (form is not None and self._uniform_frame(batch, answers, form)) or self._batch_frame(
+                batch, answers
+            )
             answers.clear()
             forget()
             self._write(frame)
         self._flush()
 
     def _batch_frame(self, batch: int, answers: list[Answer]) -> bytes:
-        body = Body(COUNT.pack(len(answers), 0))
+        body = FrameBody(COUNT.pack(len(answers), 0))
         for request, response, flags in answers:
             wanted = request._form.wanted if request._form else None
             self._encode(body, request._number, response, wanted, flags, request._parts)
         return body.frame(RESPONSES, batch)
 
-    def _alike_frame(self, batch: int, answers: list[Answer], form: Form) -> bytes | None:
+    def _uniform_frame(self, batch: int, answers: list[Answer], form: Schema) -> bytes | None:
         """The frame for responses that differ in their elements alone; None when they differ in more."""
         data = alike(answers, form)
         if data is None:
@@ -169,7 +171,7 @@ class Outbound:
         number = self._response_form(response._tensors, "{}") if response is not None else 0
         described = COUNT.pack(len(answers), number)
         body = b"".join(data)
-        head = FRAME.pack(RESPONSES_ALIKE, ALIGNMENT + len(body), batch)
+        head = FRAME.pack(RESPONSES_UNIFORM, ALIGNMENT + len(body), batch)
         return b"".join((head, described, PADDING[-len(described) % ALIGNMENT], body))
 
     def respond(
@@ -182,14 +184,14 @@ class Outbound:
     ) -> None:
         """Send one response; None is no response, just its flags. ``parts``: where outputs are wanted in regions."""
         with self._lock:
-            body = Body()
+            body = FrameBody()
             self._encode(body, number, response, wanted, flags, parts)
             self._write(body.frame(RESPONSE, number))
         self._flush()
 
     def _encode(
         self,
-        body: Body,
+        body: FrameBody,
         number: int,
         response: InferenceResponse | None,
         wanted: Any | None,
@@ -236,7 +238,9 @@ class Outbound:
             places.append(PLACE.pack(part[0], IN_REGION, part[1], size))
         return places
 
-    def _place_others(self, body: Body, payloads: Sequence[tuple[Any, int]], written: Sequence[bytes | None]) -> None:
+    def _place_others(
+        self, body: FrameBody, payloads: Sequence[tuple[Any, int]], written: Sequence[bytes | None]
+    ) -> None:
         for payload, place in zip(payloads, written):
             if place is None:
                 self._place(body, [payload])
@@ -276,12 +280,12 @@ class Outbound:
         self._fresh.append(described)
         return number
 
-    def _place(self, body: Body, payloads: Sequence[tuple[Any, int]]) -> None:
+    def _place(self, body: FrameBody, payloads: Sequence[tuple[Any, int]]) -> None:
         heads = body.heads
         for data, size in payloads:
             heads.append(body.add(data, size) if size < SEGMENT_BYTES else self._place_large(body, data, size))
 
-    def _place_large(self, body: Body, data: Any, size: int) -> bytes:
+    def _place_large(self, body: FrameBody, data: Any, size: int) -> bytes:
         """Copy a tensor into a segment; into the frame when the system has no memory that could be shared."""
         if self.pool.is_waiting and not self.pool.has_free(size):
             self._look()
@@ -326,7 +330,7 @@ class Outbound:
 
     # Calls
 
-    def call(self, number: int, head: Mapping[str, Any], request: InferenceRequest, terms: Mapping[str, Any]) -> None:
+    def call(self, number: int, head: Mapping[str, Any], request: InferenceRequest, options: Mapping[str, Any]) -> None:
         """Send a call of another model."""
         text = json.dumps(head).encode()
         tensors = request._tensors()
@@ -337,11 +341,11 @@ class Outbound:
             )
         payloads = [t._payload() for t in tensors]
         with self._lock:
-            key = ("call", tuple([(t._name, t._type, t._shape) for t in tensors]), json.dumps(terms, sort_keys=True))
+            key = ("call", tuple([(t._name, t._type, t._shape) for t in tensors]), json.dumps(options, sort_keys=True))
             form = self._forms.get(key)
             if form is None:
-                form = self._new_form(key, lambda: call_form(_described(tensors), terms))
-            body = Body(NUMBERS.pack(len(text)), NUMBERS.pack(0), text, REQUEST.pack(0, form, len(request_id), 0))
+                form = self._new_form(key, lambda: call_form(_described(tensors), options))
+            body = FrameBody(NUMBERS.pack(len(text)), NUMBERS.pack(0), text, REQUEST.pack(0, form, len(request_id), 0))
             self._place(body, payloads)
             body.heads.append(request_id)
             self._write(body.frame(CALL, number))

@@ -13,7 +13,7 @@ from naiad.worker.ipc.frames import DROP_REGION, FRAME, IN_REGION, PLACE, REGION
 Piece = tuple[bytes, int]
 
 
-class ChildRegions:
+class WorkerRegions:
     """Gives a child each region once, and tells it to close those that nobody uses any more.
 
     It keeps no region open: that is what the registry and requests do.

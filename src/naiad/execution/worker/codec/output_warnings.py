@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 _MOST = 64
 
 
-class Misfits:
+class OutputWarnings:
     """Says it in one warning for each output. Asked once for each form of answers."""
 
     def __init__(self, spec: ModelSpec) -> None:

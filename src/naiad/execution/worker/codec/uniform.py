@@ -1,4 +1,4 @@
-"""Batches of requests that differ in their tensors' elements alone, as ``EXECUTE_ALIKE`` frames.
+"""Batches of requests that differ in their tensors' elements alone, as ``EXECUTE_UNIFORM`` frames.
 
 They are described once, and all elements are put together in one step.
 """
@@ -11,15 +11,15 @@ from typing import Any, Final
 
 from naiad.config.spec import ModelSpec
 from naiad.request import InferRequest
-from naiad.worker.ipc.frames import ALIGNMENT, ALIKE, EXECUTE_ALIKE, FRAME, SEGMENT_BYTES
+from naiad.worker.ipc.frames import ALIGNMENT, EXECUTE_UNIFORM, FRAME, SEGMENT_BYTES, UNIFORM
 from naiad.worker.ipc.schemas import PADDING, aligned
 
-_BEGIN: Final = aligned(ALIKE.size)
-_HEAD: Final = struct.Struct(f"{FRAME.format}{ALIKE.format[1:]}{_BEGIN - ALIKE.size}x")
+_BEGIN: Final = aligned(UNIFORM.size)
+_HEAD: Final = struct.Struct(f"{FRAME.format}{UNIFORM.format[1:]}{_BEGIN - UNIFORM.size}x")
 """All that comes before the data of requests without ids."""
 
 
-class AlikeForm:
+class UniformSchema:
     """A form whose requests can travel like this.
 
     Args:
@@ -48,16 +48,16 @@ class AlikeForm:
             return None
         data_bytes = count * self._stride
         if said:
-            begin = aligned(ALIKE.size + len(said))
+            begin = aligned(UNIFORM.size + len(said))
             pieces: list[Any] = [
-                FRAME.pack(EXECUTE_ALIKE, begin + data_bytes, batch),
-                ALIKE.pack(first, count, self._number, len(said), 0),
+                FRAME.pack(EXECUTE_UNIFORM, begin + data_bytes, batch),
+                UNIFORM.pack(first, count, self._number, len(said), 0),
                 said,
-                PADDING[begin - ALIKE.size - len(said)],
+                PADDING[begin - UNIFORM.size - len(said)],
             ]
         else:
             begin = _BEGIN
-            pieces = [_HEAD.pack(EXECUTE_ALIKE, begin + data_bytes, batch, first, count, self._number, 0, 0)]
+            pieces = [_HEAD.pack(EXECUTE_UNIFORM, begin + data_bytes, batch, first, count, self._number, 0, 0)]
         if (name := self._only) is None:
             pieces += [p for r in requests for name, gap in self._tensors for p in (r.inputs[name], gap)]
         elif count == 1:
@@ -85,9 +85,9 @@ def joined(pieces: Sequence[Any], size: int) -> bytes | None:
     return whole if len(whole) == size else None
 
 
-def alike_form(number: int, spec: ModelSpec, request: InferRequest) -> AlikeForm | None:
+def uniform_schema(number: int, spec: ModelSpec, request: InferRequest) -> UniformSchema | None:
     """The form of that number, which is the request's; None when its requests cannot travel like this."""
-    if request.terms.regions is not None:
+    if request.options.regions is not None:
         return None
     tensors = []
     for name, array in request.inputs.items():
@@ -96,4 +96,4 @@ def alike_form(number: int, spec: ModelSpec, request: InferRequest) -> AlikeForm
         if dtype.is_bytes or dtype.wire == "BF16" or array.nbytes >= SEGMENT_BYTES:
             return None
         tensors.append((name, array.nbytes))
-    return AlikeForm(number, tensors) if tensors else None
+    return UniformSchema(number, tensors) if tensors else None

@@ -6,14 +6,14 @@ import struct
 from collections.abc import Sequence
 
 from naiad.config.spec import ModelSpec
-from naiad.execution.worker.codec.client_memory import ChildRegions, Piece
+from naiad.execution.worker.codec.client_memory import Piece, WorkerRegions
 from naiad.request import InferRequest
 from naiad.shared_memory.tensor_ref import RegionTensor
 from naiad.worker.ipc.frames import ALIGNMENT, COUNT, EXECUTE, FRAME, PLACE, REQUEST
 from naiad.worker.ipc.schemas import PADDING
 
 
-class PlacedForm:
+class UniformShmSchema:
     """A form whose requests can travel like this.
 
     Args:
@@ -24,7 +24,7 @@ class PlacedForm:
 
     __slots__ = ("_number", "_numbers", "_one", "_regions", "_request")
 
-    def __init__(self, number: int, regions: ChildRegions, inputs: int, outputs: int) -> None:
+    def __init__(self, number: int, regions: WorkerRegions, inputs: int, outputs: int) -> None:
         self._number = number
         self._regions = regions
         self._numbers = 4 * (inputs + outputs)
@@ -70,8 +70,8 @@ class PlacedForm:
         return places if len(places) == self._numbers else None
 
 
-def placed_form(number: int, spec: ModelSpec, regions: ChildRegions, request: InferRequest) -> PlacedForm | None:
+def placed_form(number: int, spec: ModelSpec, regions: WorkerRegions, request: InferRequest) -> UniformShmSchema | None:
     """The form of that number, which is the request's; None when its requests cannot travel like this."""
-    if request.terms.regions is None or request.use is None or spec.is_cached:
+    if request.options.regions is None or request.use is None or spec.is_cached:
         return None
-    return PlacedForm(number, regions, len(request.inputs), len(request.use.outputs))
+    return UniformShmSchema(number, regions, len(request.inputs), len(request.use.outputs))

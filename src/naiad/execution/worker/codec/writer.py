@@ -12,11 +12,11 @@ import orjson
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, error_of_code
 from naiad.execution.batching.reshape import as_clients_get, as_model_sees
-from naiad.execution.worker.codec.client_memory import ChildRegions
-from naiad.execution.worker.codec.output_warnings import Misfits
-from naiad.execution.worker.codec.uniform import AlikeForm, alike_form
-from naiad.execution.worker.codec.uniform_shm import PlacedForm, placed_form
-from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestTerms
+from naiad.execution.worker.codec.client_memory import WorkerRegions
+from naiad.execution.worker.codec.output_warnings import OutputWarnings
+from naiad.execution.worker.codec.uniform import UniformSchema, uniform_schema
+from naiad.execution.worker.codec.uniform_shm import UniformShmSchema, placed_form
+from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestOptions
 from naiad.shared_memory.region import RegionPart
 from naiad.shared_memory.tensor_ref import PlacedOutput, RegionTensor, as_array
 from naiad.tensor.bytes_codec import decode_bytes
@@ -75,11 +75,11 @@ class BatchWriter:
         self._spec = spec
         # What the response cache is to keep has to come here.
         self._places = not spec.is_cached
-        self._forms: dict[RequestTerms | bytes, int] = {}
+        self._forms: dict[RequestOptions | bytes, int] = {}
         self._form_bytes = 0
-        self._alike: dict[RequestTerms, AlikeForm | PlacedForm | None] = {}
+        self._alike: dict[RequestOptions, UniformSchema | UniformShmSchema | None] = {}
         self.pool = SegmentPool()
-        self.regions = ChildRegions()
+        self.regions = WorkerRegions()
 
     def write(self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> None:
         """Add the frames of a batch: forms and segments that the child does not know yet, then the batch itself.
@@ -90,7 +90,7 @@ class BatchWriter:
             OSError, MemoryError: there is no shared memory for it. What was added is to be sent all the same.
         """
         self.make_room(pieces)
-        if (whole := self._write_alike(number, first, requests, pieces)) is not None:
+        if (whole := self._write_uniform(number, first, requests, pieces)) is not None:
             pieces.append((whole, -1))
             return
         taken: list[int] = []
@@ -100,31 +100,31 @@ class BatchWriter:
             self.pool.give_back(taken)
             raise
 
-    def _write_alike(
+    def _write_uniform(
         self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]
     ) -> bytes | None:
         """The frame for requests that differ in their tensors' elements alone, None for others."""
-        terms = requests[0].terms
+        options = requests[0].options
         for request in requests:
-            if request.terms is not terms:
+            if request.options is not options:
                 return None
-        if terms not in self._alike:
-            self._alike[terms] = self._alike_form(requests[0], pieces)
-        alike = self._alike[terms]
-        if type(alike) is AlikeForm:
+        if options not in self._alike:
+            self._alike[options] = self._uniform_schema(requests[0], pieces)
+        alike = self._alike[options]
+        if type(alike) is UniformSchema:
             return alike.frame(number, first, requests)
-        return alike.frame(number, first, requests, pieces) if type(alike) is PlacedForm else None
+        return alike.frame(number, first, requests, pieces) if type(alike) is UniformShmSchema else None
 
-    def _alike_form(self, request: InferRequest, pieces: list[Piece]) -> AlikeForm | PlacedForm | None:
+    def _uniform_schema(self, request: InferRequest, pieces: list[Piece]) -> UniformSchema | UniformShmSchema | None:
         form = self._form_of(request, pieces)
         placed = placed_form(form, self._spec, self.regions, request)
-        return placed or alike_form(form, self._spec, request)
+        return placed or uniform_schema(form, self._spec, request)
 
     def _write(
         self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece], taken: list[int]
     ) -> None:
         ids = [request.id.encode() for request in requests]
-        places = sum([len(r.inputs) + (0 if r.terms.regions is None else len(self._placed(r))) for r in requests])
+        places = sum([len(r.inputs) + (0 if r.options.regions is None else len(self._placed(r))) for r in requests])
         head_bytes = COUNT.size + len(requests) * REQUEST.size + places * PLACE.size + sum(map(len, ids))
         begin = at = -(-head_bytes // ALIGNMENT) * ALIGNMENT
         parts: list[Any] = [COUNT.pack(len(requests), 0)]
@@ -146,7 +146,7 @@ class BatchWriter:
                     padding = -size % ALIGNMENT
                     data += (raw, bytes(padding))
                     at += size + padding
-            if request.terms.regions is not None:
+            if request.options.regions is not None:
                 parts += [self.regions.place(part, pieces) for part in self._placed(request)]
             parts.append(request_id)
         pieces.append((b"".join((FRAME.pack(EXECUTE, at, number), *parts, *data)), -1))
@@ -177,39 +177,39 @@ class BatchWriter:
         """The number of a form that is known by its content alone."""
         return self._forms.get(described) or self._add_form(described, described, pieces)
 
-    def _add_form(self, key: RequestTerms | bytes, described: bytes, pieces: list[Piece]) -> int:
+    def _add_form(self, key: RequestOptions | bytes, described: bytes, pieces: list[Piece]) -> int:
         number = self._forms[key] = len(self._forms) + 1
         self._form_bytes += len(described)
         pieces.append((frame(FORM, number, described), -1))
         return number
 
     def _form_of(self, request: InferRequest, pieces: list[Piece]) -> int:
-        terms = request.terms
-        is_placed = terms.regions is not None and self._places
+        options = request.options
+        is_placed = options.regions is not None and self._places
         if is_placed and request.use is None:
             # One that a shadow watches, or is a copy for: what it asks for in regions is written behind the model.
             return self.form(self._described(request, False), pieces)
-        found = self._forms.get(terms)
+        found = self._forms.get(options)
         if found is not None:
             return found
-        return self._add_form(terms, self._described(request, is_placed), pieces)
+        return self._add_form(options, self._described(request, is_placed), pieces)
 
     def _described(self, request: InferRequest, is_placed: bool) -> bytes:
-        terms = request.terms
+        options = request.options
         tensors = [(self._spec.inputs[name], array.shape) for name, array in request.inputs.items()]
         inputs = [[t.name, t.dtype.wire, as_model_sees(shape, t, self._spec)] for t, shape in tensors]
         described = {
             "inputs": inputs,
-            "outputs": terms.outputs,
-            "parameters": dict(terms.parameters),
-            "timeout_us": terms.timeout_us,
-            "flags": terms.flags,
-            "correlation_id": terms.correlation_id,
+            "outputs": options.outputs,
+            "parameters": dict(options.parameters),
+            "timeout_us": options.timeout_us,
+            "flags": options.flags,
+            "correlation_id": options.correlation_id,
             "trace": None,
             "decoupled": self._spec.decoupled,
         }
-        if terms.regions is not None and is_placed:
-            described["placed"] = [name for name, _ in terms.regions.outputs]
+        if options.regions is not None and is_placed:
+            described["placed"] = [name for name, _ in options.regions.outputs]
         return orjson.dumps(described)
 
     def segment(self, size: int, pieces: list[Piece]) -> Segment:
@@ -235,7 +235,7 @@ class BatchWriter:
             return None
 
 
-class ResponseForm(NamedTuple):
+class ResponseSchema(NamedTuple):
     """What a child says about responses again and again."""
 
     outputs: Sequence[tuple[str, DataType, tuple[int, ...], int]]
@@ -243,7 +243,7 @@ class ResponseForm(NamedTuple):
     fits: bool
 
 
-class AlikeLayout(NamedTuple):
+class UniformLayout(NamedTuple):
     """Where responses alike of a form have their outputs.
 
     Attributes:
@@ -254,7 +254,7 @@ class AlikeLayout(NamedTuple):
 
     stride: int
     outputs: Sequence[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]
-    form: ResponseForm
+    form: ResponseSchema
 
 
 class Response(NamedTuple):
@@ -287,9 +287,9 @@ class ResponseReader:
     def __init__(self, spec: ModelSpec, open_segment: Callable[[int, int, int], Array]) -> None:
         self._spec = spec
         self._open = open_segment
-        self._misfits = Misfits(spec)
-        self._forms: dict[int, ResponseForm] = {0: ResponseForm((), NO_PARAMETERS, True)}
-        self._alike: dict[int, AlikeLayout] = {}
+        self._output_warnings = OutputWarnings(spec)
+        self._forms: dict[int, ResponseSchema] = {0: ResponseSchema((), NO_PARAMETERS, True)}
+        self._alike: dict[int, UniformLayout] = {}
         # What the one response of a batch is behind the number of its request, and its outputs, all in regions.
         self._placed: dict[bytes, Mapping[str, Array]] = {}
 
@@ -302,12 +302,12 @@ class ResponseReader:
             dtype, elements = BY_WIRE[wire], 1
             for dim in shape:
                 elements *= dim
-            self._misfits.look_at(name, dtype, tuple(shape))
+            self._output_warnings.look_at(name, dtype, tuple(shape))
             outputs.append((name, dtype, self._for_clients(name, tuple(shape), elements), elements))
             known = self._spec.outputs.get(name)
             fits = fits and (known is None or known.dtype is dtype)
         parameters = described.get("parameters") or NO_PARAMETERS
-        self._forms[number] = ResponseForm(outputs, parameters, fits and not parameters)
+        self._forms[number] = ResponseSchema(outputs, parameters, fits and not parameters)
         self._alike.pop(number, None)
 
     def _for_clients(self, name: str, shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
@@ -350,8 +350,8 @@ class ResponseReader:
         """The response of a ``RESPONSE`` frame."""
         return self._read(payload, 1, 0, came_ns)[0]
 
-    def read_alike(self, payload: bytearray) -> list[Mapping[str, Array]]:
-        """The outputs of each request of the batch that a ``RESPONSES_ALIKE`` frame answers."""
+    def read_uniform(self, payload: bytearray) -> list[Mapping[str, Array]]:
+        """The outputs of each request of the batch that a ``RESPONSES_UNIFORM`` frame answers."""
         count, form_number = COUNT.unpack_from(payload)
         stride, outputs, form = self._alike.get(form_number) or self._lay_out(form_number)
         if len(payload) != ALIGNMENT + count * stride:
@@ -369,7 +369,7 @@ class ResponseReader:
             found = [{name: arrays[i] for name, arrays in columns} for i in range(count)]
         return found if form.fits else [Outputs(arrays, form.parameters) for arrays in found]
 
-    def _lay_out(self, form_number: int) -> AlikeLayout:
+    def _lay_out(self, form_number: int) -> UniformLayout:
         form = self._forms[form_number]
         offset, outputs = ALIGNMENT, []
         for name, dtype, shape, elements in form.outputs:
@@ -377,7 +377,7 @@ class ResponseReader:
             if name in self._spec.outputs:
                 outputs.append((name, dtype.numpy, shape, offset, size))
             offset += aligned(size)
-        layout = self._alike[form_number] = AlikeLayout(offset - ALIGNMENT, outputs, form)
+        layout = self._alike[form_number] = UniformLayout(offset - ALIGNMENT, outputs, form)
         return layout
 
     def _read(self, payload: bytearray, count: int, at: int, came_ns: int) -> list[Response]:
@@ -420,7 +420,7 @@ class _Described(NamedTuple):
     """A response without its tensors."""
 
     request: int
-    form: ResponseForm
+    form: ResponseSchema
     flags: int
     places: Sequence[tuple[int, int, int, int]]
     error: bytearray

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import NaiadError
 from naiad.frontends.grpc.rpc.access_gate import admitted
-from naiad.frontends.grpc.rpc.call import Buffer, Method, Methods, Owner, Receiver, Streaming, Unary
+from naiad.frontends.grpc.rpc.call import Buffer, CallOwner, Method, Methods, Receiver, Streaming, Unary
 from naiad.telemetry.metrics.cancelled import CancelCounts
 from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status, shorten_text
 
@@ -51,7 +51,7 @@ class GrpcioCall:
 
     def __init__(self, context: Any, cancelled: CancelCounts) -> None:
         self._cancelled = cancelled
-        self.owner: Owner | None = None
+        self.owner: CallOwner | None = None
         self.on_drained: Callable[[], None] | None = None
         self.ended = False
         self.congested = False

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from naiad.errors import RateLimitError
 from naiad.frontends.access.features import feature_of_grpc
-from naiad.frontends.grpc.rpc.call import Body, Call, Method, Receiver, Streaming, Unary, fail
+from naiad.frontends.grpc.rpc.call import Body, Method, Receiver, RpcCall, Streaming, Unary, fail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ def admitted(method: Method | None, path: str, metadata: Mapping[str, str], gate
 def _limited_unary(method: Unary, key: KnownKey) -> Unary:
     inner = method.handle
 
-    def handle(call: Call, message: Body) -> None:
+    def handle(call: RpcCall, message: Body) -> None:
         try:
             key.take()
         except RateLimitError as error:
@@ -42,7 +42,7 @@ def _limited_unary(method: Unary, key: KnownKey) -> Unary:
 
 
 def _limited_stream(method: Streaming, key: KnownKey) -> Streaming:
-    def open_(call: Call) -> Receiver:
+    def open_(call: RpcCall) -> Receiver:
         return _LimitedStream(call, method.open(call), key)
 
     return Streaming(open_, method.compressed)
@@ -53,7 +53,7 @@ class _LimitedStream:
 
     __slots__ = ("_call", "_inner", "_key")
 
-    def __init__(self, call: Call, inner: Receiver, key: KnownKey) -> None:
+    def __init__(self, call: RpcCall, inner: Receiver, key: KnownKey) -> None:
         self._call = call
         self._inner = inner
         self._key = key

@@ -1,4 +1,4 @@
-"""``Call``: one RPC as a service sees it, and how a service declares its methods. No transport is known here."""
+"""``RpcCall``: one RPC as a service sees it, and how a service declares its methods. No transport is known here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Buffer = Any
 """Flat bytes of an answer: ``bytes``, a flat memoryview, or a row-major array. Must not change until written."""
 
 
-class Owner(Protocol):
+class CallOwner(Protocol):
     """Who works on a call."""
 
     def cancel(self) -> None:
@@ -26,7 +26,7 @@ class Owner(Protocol):
         """
 
 
-class Receiver(Owner, Protocol):
+class Receiver(CallOwner, Protocol):
     """Who works on a call with a stream of request messages."""
 
     def receive(self, message: Body) -> None:
@@ -39,7 +39,7 @@ class Receiver(Owner, Protocol):
         """The server stops: finish with UNAVAILABLE and the text ``STOPPING``, once what came is answered."""
 
 
-class Call(Protocol):
+class RpcCall(Protocol):
     """One RPC. All of it belongs to the event loop's thread. After the call has ended all methods do nothing.
 
     Attributes:
@@ -49,7 +49,7 @@ class Call(Protocol):
         on_drained: called when they no longer do, and whenever all answers have been written.
     """
 
-    owner: Owner | None
+    owner: CallOwner | None
     on_drained: Callable[[], None] | None
 
     @property
@@ -86,7 +86,7 @@ class Unary:
     large message of so many bytes is received, and raises what the call is then refused with.
     """
 
-    handle: Callable[[Call, Body], None]
+    handle: Callable[[RpcCall, Body], None]
     compressed: bool = False
     check_room: Callable[[int], None] | None = None
 
@@ -95,7 +95,7 @@ class Unary:
 class Streaming:
     """A method with a stream of request messages; ``open`` is called before the first of them."""
 
-    open: Callable[[Call], Receiver]
+    open: Callable[[RpcCall], Receiver]
     compressed: bool = False
 
 
@@ -104,18 +104,18 @@ Methods = Mapping[str, Method]
 """Methods by path, such as ``/grpc.health.v1.Health/Check``."""
 
 
-def reply_message(call: Call, message: Any) -> None:
+def reply_message(call: RpcCall, message: Any) -> None:
     """Answer with one protobuf message."""
     raw = message.SerializeToString()
     call.reply((raw,), len(raw))
 
 
-def send_message(call: Call, message: Any) -> None:
+def send_message(call: RpcCall, message: Any) -> None:
     """Send one protobuf message of a stream of answers."""
     raw = message.SerializeToString()
     call.send((raw,), len(raw))
 
 
-def fail(call: Call, error: NaiadError) -> None:
+def fail(call: RpcCall, error: NaiadError) -> None:
     """End a call with an error's code and text."""
     call.finish(error.grpc_code, caller_text(error))

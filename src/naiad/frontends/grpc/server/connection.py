@@ -13,19 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from naiad.errors import NaiadError
-from naiad.eventloop.end_of_turn import turn_end_of
+from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.frontends.grpc.rpc.access_gate import admitted
-from naiad.frontends.grpc.server.h2_call import H2Call, Route
+from naiad.frontends.grpc.server.h2_call import H2Call, RpcRoute
 from naiad.frontends.grpc.server.keepalive import PING, Keepalive
 from naiad.frontends.grpc.server.state import RECEIVE_BYTES
 from naiad.wire.grpc.call_head import parse_call_head
 from naiad.wire.grpc.status import Status
-from naiad.wire.http2.connection import Connection
-from naiad.wire.http2.frames import MAX_STREAM_ID, ErrorCode, encode_goaway, encode_ping
+from naiad.wire.http2.connection import Http2Connection
+from naiad.wire.http2.frames import MAX_STREAM_ID, Http2ErrorCode, encode_goaway, encode_ping
 
 if TYPE_CHECKING:
     from naiad.frontends.grpc.server.state import GrpcService
-    from naiad.wire.http2.headers import RequestHead
+    from naiad.wire.http2.headers import Http2RequestHead
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_born_ns",
         "_choked",
         "_closing",
+        "_end_of_turn",
         "_going_away_ns",
         "_heard",
         "_keepalive",
@@ -67,7 +68,6 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_pumped",
         "_stalled_s",
         "_transport",
-        "_turn_end",
         "_unsent",
         "_wakes",
         "_write",
@@ -83,7 +83,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def __init__(self, service: GrpcService) -> None:
         self.service = service
-        self.core = core = Connection(
+        self.core = core = Http2Connection(
             service.receive_buffer(),
             partial(H2Call, self),
             self._find_route,
@@ -122,7 +122,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._write = self._transport.write
         self._loop = asyncio.get_running_loop()
-        self._turn_end = turn_end_of(self._loop)
+        self._end_of_turn = end_of_turn_queue(self._loop)
         connections = self.service.connections
         connections.add(self)
         if self.service.draining:
@@ -133,7 +133,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         elif len(connections) > limit:
             self.core.greet()
-            self.core.fail(ErrorCode.ENHANCE_YOUR_CALM, f"the server has its limit of {limit} connections open")
+            self.core.fail(Http2ErrorCode.ENHANCE_YOUR_CALM, f"the server has its limit of {limit} connections open")
             self._flush()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -183,7 +183,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
-        self.core.lose_streams(ErrorCode.CANCEL)
+        self.core.lose_streams(Http2ErrorCode.CANCEL)
         self.service.forget(self)
 
     def pause_writing(self) -> None:
@@ -209,7 +209,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         done = self._loop.run_in_executor(self.service.worker, work, argument)
         done.add_done_callback(lambda future: future.cancelled() or then(future.result()))
 
-    def _find_route(self, head: RequestHead) -> Route:
+    def _find_route(self, head: Http2RequestHead) -> RpcRoute:
         call_head = parse_call_head(head)
         method = self.service.methods.get(call_head.path)
         gate = self.service.gate
@@ -218,7 +218,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 method = admitted(method, call_head.path, call_head.metadata, gate)
             except NaiadError as error:
                 call_head = replace(call_head, status=Status(error.grpc_code), text=str(error))
-        return Route(call_head, method, self.service.limits)
+        return RpcRoute(call_head, method, self.service.limits)
 
     # Writing
 
@@ -226,7 +226,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """There is something to write, and nobody is reading."""
         if not self._wakes:
             self._wakes = True
-            self._turn_end.call(self._loop, self._flush)
+            self._end_of_turn.call(self._loop, self._flush)
 
     def _flush(self) -> None:
         """Write what is due, as far as the peer takes it."""
@@ -298,9 +298,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.core.greet()
         if not self.core.settled or not self.core.streams:
             self.core.close_to_new()
-            self.core.out.append(encode_goaway(self.core.last_stream_id, ErrorCode.NO_ERROR, reason))
+            self.core.out.append(encode_goaway(self.core.last_stream_id, Http2ErrorCode.NO_ERROR, reason))
         else:
-            self.core.out.append(encode_goaway(MAX_STREAM_ID, ErrorCode.NO_ERROR, reason))
+            self.core.out.append(encode_goaway(MAX_STREAM_ID, Http2ErrorCode.NO_ERROR, reason))
             self.core.out.append(encode_ping(_DRAIN_PING, ack=False))
         self._wake()
 
@@ -310,7 +310,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _close_to_new(self) -> None:
         self.core.close_to_new()
-        self.core.write(encode_goaway(self.core.last_stream_id, ErrorCode.NO_ERROR))
+        self.core.write(encode_goaway(self.core.last_stream_id, Http2ErrorCode.NO_ERROR))
 
     def _on_ping(self) -> bool:
         now_ns = self.service.clock.now_ns()
@@ -386,7 +386,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def give_up(self, reason: str) -> None:
         """End the connection for what its peer does, or does not do."""
-        self.core.fail(ErrorCode.ENHANCE_YOUR_CALM, reason)
+        self.core.fail(Http2ErrorCode.ENHANCE_YOUR_CALM, reason)
         self._flush()
 
     def _check_age(self, now_ns: int) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import NaiadError
-from naiad.frontends.grpc.rpc.call import Body, Owner, Receiver, Streaming, Unary
-from naiad.frontends.grpc.server.message_assembly import Incoming
+from naiad.frontends.grpc.rpc.call import Body, CallOwner, Receiver, Streaming, Unary
+from naiad.frontends.grpc.server.message_assembly import MessageAssembly
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES
 from naiad.wire.compression import compress
 from naiad.wire.grpc.answers import closing, only, opening, plain_http, whole_answer
@@ -25,8 +25,8 @@ from naiad.wire.http2.stream import BUSY, FIRST_FREE_FLAG, HEADERS_SENT, LOCAL_C
 if TYPE_CHECKING:
     from naiad.frontends.grpc.server.connection import GrpcConnection
     from naiad.frontends.grpc.server.state import GrpcLimits
-    from naiad.wire.http2.connection import Connection
-    from naiad.wire.http2.headers import RequestHead
+    from naiad.wire.http2.connection import Http2Connection
+    from naiad.wire.http2.headers import Http2RequestHead
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ MIN_COMPRESSED_BYTES: Final = 256
 _unpack_prefix = prefix.unpack_from
 
 
-class Route:
+class RpcRoute:
     """What a request head leads to, found once for all requests with that head.
 
     Attributes:
@@ -94,16 +94,16 @@ class H2Call(Stream):
     on_drained: Callable[[], None] | None
     tick: int
 
-    def __init__(self, peer: GrpcConnection, core: Connection, stream_id: int, head: RequestHead) -> None:
+    def __init__(self, peer: GrpcConnection, core: Http2Connection, stream_id: int, head: Http2RequestHead) -> None:
         # Not through super(): one call less for every request.
         self.id = stream_id
         self.credit = self.granted = self.received = self.queued_bytes = 0
         self.queue = self.trailers = None
-        self.owner: Owner | None = None
+        self.owner: CallOwner | None = None
         self.peer = peer
         self._core = core
-        self._route: Route = head.route
-        self._incoming: Incoming | None = None
+        self._route: RpcRoute = head.route
+        self._incoming: MessageAssembly | None = None
         self.flags = flags = self._route.flags
         if flags or self._route.handle is None or peer.turned_away:
             self._begin_slowly()
@@ -171,12 +171,12 @@ class H2Call(Stream):
         if ended:
             self.end()
 
-    def _read_piecemeal(self) -> Incoming:
+    def _read_piecemeal(self) -> MessageAssembly:
         incoming = self._incoming
         if incoming is None:
             method = self._route.method
             check_room = method.check_room if isinstance(method, Unary) else None
-            incoming = self._incoming = Incoming(self, self.peer.service, self._route.head.encoding, check_room)
+            incoming = self._incoming = MessageAssembly(self, self.peer.service, self._route.head.encoding, check_room)
             self.flags |= _PIECEMEAL
         return incoming
 
@@ -296,7 +296,7 @@ class H2Call(Stream):
         """Whether a message that began ``waited_s`` ago is still waited for, and comes fast enough."""
         return self._incoming is not None and self._incoming.check_rate(waited_s)
 
-    def _cancel(self, owner: Owner | None) -> None:
+    def _cancel(self, owner: CallOwner | None) -> None:
         if owner is None:
             return
         try:

@@ -25,7 +25,7 @@ _COMPACT_BYTES: Final = 1 << 20
 _ANY_BYTES: Final = 1 << 31
 
 
-class Incoming:
+class MessageAssembly:
     """Reads for ``call``, which gets each message by ``deliver``; ``check_room`` is as ``MessageReader`` takes it."""
 
     __slots__ = ("_busy_bytes", "_call", "_encoding", "_held_bytes", "_reader", "_service", "_unread", "_unread_at")

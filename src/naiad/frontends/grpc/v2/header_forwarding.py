@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from naiad.engine.engine import Engine
-from naiad.frontends.grpc.rpc.call import Body, Call, Receiver
-from naiad.frontends.grpc.v2.infer import InferHandler
+from naiad.frontends.grpc.rpc.call import Body, Receiver, RpcCall
+from naiad.frontends.grpc.v2.infer import GrpcInferHandler
 from naiad.frontends.grpc.v2.infer_reader import Decoded, Decoder, RequestDecoder
 from naiad.frontends.grpc.v2.stream import StreamService
 from naiad.frontends.inference.header_forwarding import AddedParameters, HeaderForwarding
-from naiad.lifecycle.memory.load_on_demand import Demand
+from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
 from naiad.wire.v2.long_contents import ReadContents
 
 _OF_GRPC: Final = frozenset(("te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"))
@@ -33,7 +33,7 @@ class ForwardingDecoder:
         self._added: AddedParameters | None = None
 
     @property
-    def demand(self) -> Demand | None:
+    def demand(self) -> LoadOnDemand | None:
         """As the decoder."""
         return self._decoder.demand
 
@@ -59,7 +59,7 @@ class ForwardingDecoder:
 
 
 class ForwardingInferHandler:
-    """``InferHandler`` for a server that forwards metadata."""
+    """``GrpcInferHandler`` for a server that forwards metadata."""
 
     __slots__ = ("_decoder", "_forwarding", "_known", "_regions")
 
@@ -68,17 +68,17 @@ class ForwardingInferHandler:
         self._decoder = RequestDecoder(engine, serves_decoupled=False)
         self._forwarding = forwarding
         # By the identity of the metadata, which calls with the same head share; it is kept, so that it stays the same.
-        self._known: dict[int, tuple[Mapping[str, str], InferHandler]] = {}
+        self._known: dict[int, tuple[Mapping[str, str], GrpcInferHandler]] = {}
 
-    def __call__(self, call: Call, message: Body) -> None:
+    def __call__(self, call: RpcCall, message: Body) -> None:
         metadata = call.metadata
         kept = self._known.get(id(metadata)) or self._keep(metadata)
         kept[1](call, message)
 
-    def _keep(self, metadata: Mapping[str, str]) -> tuple[Mapping[str, str], InferHandler]:
+    def _keep(self, metadata: Mapping[str, str]) -> tuple[Mapping[str, str], GrpcInferHandler]:
         if len(self._known) >= MAX_KEPT:
             self._known.clear()
-        handler = InferHandler(ForwardingDecoder(self._decoder, self._forwarding, metadata), self._regions)
+        handler = GrpcInferHandler(ForwardingDecoder(self._decoder, self._forwarding, metadata), self._regions)
         kept = self._known[id(metadata)] = metadata, handler
         return kept
 
@@ -90,7 +90,7 @@ class ForwardingStreamService(StreamService):
         super().__init__(engine, max_waiting)
         self._forwarding = forwarding
 
-    def open(self, call: Call) -> Receiver:
+    def open(self, call: RpcCall) -> Receiver:
         """A call has begun: who takes its requests."""
         return self.open_with(call, ForwardingDecoder(self.decoder, self._forwarding, call.metadata))
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
-from naiad.frontends.grpc.rpc.call import Body, Call, Methods, Unary, send_message
+from naiad.frontends.grpc.rpc.call import Body, Methods, RpcCall, Unary, send_message
 from naiad.frontends.grpc.v2.replies import check_size, protobuf_method, read_request
 from naiad.wire.grpc.paths import HEALTH, path
 from naiad.wire.grpc.status import STOPPING, Status
@@ -45,7 +45,7 @@ class HealthService:
     def _check(self, request: Any) -> Any:
         return _response(self._engine.is_ready())
 
-    def watch(self, call: Call, body: Body) -> None:
+    def watch(self, call: RpcCall, body: Body) -> None:
         """Send the state, then every change of it, until the caller gives up or the server stops."""
         if read_request(call, message_class("HealthCheckRequest", PACKAGE), body) is None:
             return
@@ -91,7 +91,7 @@ class _Watcher:
 
     __slots__ = ("_service", "_told", "call")
 
-    def __init__(self, service: HealthService, call: Call) -> None:
+    def __init__(self, service: HealthService, call: RpcCall) -> None:
         self.call = call
         self._service = service
         self._told: bool | None = None

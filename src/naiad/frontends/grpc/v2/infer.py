@@ -8,7 +8,7 @@ from typing import cast
 
 from naiad.errors import NaiadError
 from naiad.execution.model.interface import ServingModel
-from naiad.frontends.grpc.rpc.call import Body, Call, fail
+from naiad.frontends.grpc.rpc.call import Body, RpcCall, fail
 from naiad.frontends.grpc.v2.infer_reader import Decoded, Decoder, LongContentsError, read_contents_later
 from naiad.frontends.grpc.v2.model_wait import wait_for_model
 from naiad.frontends.inference import shared_memory_io as in_regions
@@ -30,7 +30,7 @@ class GrpcInferRequest(InferRequest):
 
     def __init__(
         self,
-        call: Call,
+        call: RpcCall,
         model: ServingModel,
         plan: ProtoPlan,
         inputs: Mapping[str, Array],
@@ -40,7 +40,7 @@ class GrpcInferRequest(InferRequest):
         # Not through super(): one call less for every request.
         self.call = call
         self.model = model
-        self.plan = self.terms = plan
+        self.plan = self.options = plan
         self.inputs = inputs
         # Inputs that are no views of the message hold memory of their own.
         self.held_bytes = plan.size if len(plan.inputs) == len(inputs) else memory_of(inputs)
@@ -54,7 +54,7 @@ class GrpcInferRequest(InferRequest):
     def aim(self, recipient: Recipient) -> None:
         """Another version answers, which the answer says."""
         self.model = cast(ServingModel, recipient)
-        self.plan = self.terms = self.plan.of_version(recipient.version)
+        self.plan = self.options = self.plan.of_version(recipient.version)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is None:
@@ -75,7 +75,7 @@ class GrpcInferRequest(InferRequest):
         self.model.cancel(self)
 
 
-class RegionRequest(GrpcInferRequest):
+class GrpcRegionRequest(GrpcInferRequest):
     """A request with tensors in regions of the client."""
 
     __slots__ = ("_is_given_up", "use")
@@ -113,7 +113,7 @@ class RegionRequest(GrpcInferRequest):
         super().cancel()
 
 
-class InferHandler:
+class GrpcInferHandler:
     """Handles the calls of ``ModelInfer``, which ``decoder`` reads; ``regions`` are those of clients, if any."""
 
     __slots__ = ("_decoder", "_regions")
@@ -122,7 +122,7 @@ class InferHandler:
         self._decoder = decoder
         self._regions = regions or RegionRegistry()
 
-    def __call__(self, call: Call, message: Body) -> None:
+    def __call__(self, call: RpcCall, message: Body) -> None:
         received_ns = monotonic_ns()
         try:
             found = self._decoder.recall(message)
@@ -130,7 +130,7 @@ class InferHandler:
                 self._receive(call, message, received_ns, self._decoder.read(message))
                 return
             model, plan, inputs, request_id = found
-            kind = GrpcInferRequest if plan.regions is None else RegionRequest
+            kind = GrpcInferRequest if plan.regions is None else GrpcRegionRequest
             request = kind(call, model, plan, inputs, request_id, received_ns)
             if plan.is_special:
                 self._submit_specially(request)
@@ -143,17 +143,17 @@ class InferHandler:
             if not wait_for_model(self._decoder.demand, call, message, error, self):
                 fail(call, error)
 
-    def _receive(self, call: Call, message: Body, received_ns: int, found: Decoded) -> None:
+    def _receive(self, call: RpcCall, message: Body, received_ns: int, found: Decoded) -> None:
         """Hand a request over that was read in full."""
         model, plan, inputs, request_id = found
-        kind = GrpcInferRequest if plan.regions is None else RegionRequest
+        kind = GrpcInferRequest if plan.regions is None else GrpcRegionRequest
         request = kind(call, model, plan, inputs, request_id, received_ns)
         request.held_bytes = max(len(message), request.held_bytes)
         # Reading took a while, and was no wait in a queue.
         request.queued_ns = monotonic_ns()
         self._submit_specially(request)
 
-    def _read_later(self, call: Call, message: Body, received_ns: int, long: LongContentsError) -> None:
+    def _read_later(self, call: RpcCall, message: Body, received_ns: int, long: LongContentsError) -> None:
         """Have typed contents read in a thread, and go on with the same request."""
 
         def done(contents: ReadContents) -> None:
@@ -170,7 +170,7 @@ class InferHandler:
         """Hand a request over whose inputs lie in regions, or may be too long for the event loop."""
         call, model = request.call, request.model
         call.owner = request
-        if isinstance(request, RegionRequest):
+        if isinstance(request, GrpcRegionRequest):
             request.submit(self._regions)
             return
         late = late_strings(request, model.spec)

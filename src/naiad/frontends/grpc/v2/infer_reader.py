@@ -21,11 +21,11 @@ from naiad.frontends.grpc.v2.replies import UNPARSABLE
 from naiad.frontends.grpc.v2.request_memo import Remembered, memo_key, memo_key_size
 from naiad.frontends.inference.offload import run_off_loop
 from naiad.frontends.inference.request_planner import Planner, read_bytes
-from naiad.lifecycle.memory.load_on_demand import Demand
+from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
 from naiad.request import Array, request_label
 from naiad.scheduling.admission import RequestBudget
 from naiad.wire.proto_fields import has_more_fields
-from naiad.wire.v2.contents import Contents, check_kind, decode_contents
+from naiad.wire.v2.contents import TypedContents, check_kind, decode_contents
 from naiad.wire.v2.header import MAX_DESCRIPTION_BYTES, MAX_ENTRIES, InferHeader, InputHeader, check_description
 from naiad.wire.v2.long_contents import LONG_STRINGS_BYTES, ReadContents, TypedValues, has_long_contents, read_contents
 from naiad.wire.v2.plan import MAX_PLAN_KEY, PlanMemo
@@ -40,7 +40,7 @@ MAX_FIELDS: Final = 4 * MAX_ENTRIES
 
 _LARGE_BYTES: Final = 1 << 20
 
-Source = Raw | Contents | TypedValues
+Source = Raw | TypedContents | TypedValues
 Decoded = tuple[ServingModel, ProtoPlan, dict[str, Array], str]
 """A request that fits its model: the model, the plan, the inputs and the id."""
 
@@ -85,7 +85,7 @@ class Decoder(Protocol):
     """Reads requests; see ``RequestDecoder``, which is one."""
 
     @property
-    def demand(self) -> Demand | None: ...
+    def demand(self) -> LoadOnDemand | None: ...
     def recall(self, message: Body) -> Decoded | None: ...
     def read(self, message: Body, contents: ReadContents | None = None) -> Decoded: ...
     def read_id(self, message: Body) -> str: ...
@@ -111,7 +111,7 @@ class RequestDecoder:
         engine.follow(self)
 
     @property
-    def demand(self) -> Demand | None:
+    def demand(self) -> LoadOnDemand | None:
         """Who loads models for requests, if anybody does."""
         return self._engine.demand
 
@@ -273,7 +273,7 @@ def _views(message: Body, layout: Layout) -> list[Raw]:
 
 
 def _with_contents(
-    header: InferHeader, sources: Sequence[Raw | Contents | None], contents: ReadContents, model: str
+    header: InferHeader, sources: Sequence[Raw | TypedContents | None], contents: ReadContents, model: str
 ) -> list[Source | None]:
     """The sources of the inputs, with what was read before."""
     found: list[Source | None] = []
@@ -285,7 +285,7 @@ def _with_contents(
 
 
 def _read_input(given: InputHeader, source: Source, spec: ModelSpec, request_id: str) -> Array:
-    if not isinstance(source, (Contents, TypedValues)):
+    if not isinstance(source, (TypedContents, TypedValues)):
         return _read_raw(given, source, spec, request_id)
     if not given.dtype.is_bytes:
         itemsize = given.dtype.itemsize

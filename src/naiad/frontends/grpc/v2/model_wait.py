@@ -12,17 +12,21 @@ from naiad.frontends.grpc.rpc.call import fail
 from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
 
 if TYPE_CHECKING:
-    from naiad.frontends.grpc.rpc.call import Body, Call
-    from naiad.lifecycle.memory.load_on_demand import Demand
+    from naiad.frontends.grpc.rpc.call import Body, RpcCall
+    from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
 
 
 def wait_for_model(
-    demand: Demand | None, call: Call, message: Body, error: NaiadError, handle: Callable[[Call, Body], None]
+    demand: LoadOnDemand | None,
+    call: RpcCall,
+    message: Body,
+    error: NaiadError,
+    handle: Callable[[RpcCall, Body], None],
 ) -> bool:
     """Where the model can be loaded, give a call to ``handle`` again once it is; False where it cannot."""
     if demand is None or not isinstance(error, ModelNotLoadedError):
         return False
-    waiter = _Waiter()
+    waiter = _WaitingCall()
 
     def go_on(problem: NaiadError | None) -> None:
         waiter.waiting = None
@@ -43,7 +47,7 @@ def wait_for_model(
     return True
 
 
-class _Waiter:
+class _WaitingCall:
     """Owns the call while its request waits."""
 
     __slots__ = ("waiting",)
@@ -94,7 +98,7 @@ class WaitingMessages:
         self._messages.append(message)
         return True
 
-    def wait(self, demand: Demand, message: Body, missing: ModelNotLoadedError) -> None:
+    def wait(self, demand: LoadOnDemand, message: Body, missing: ModelNotLoadedError) -> None:
         """The model of a message is loaded first.
 
         Raises:

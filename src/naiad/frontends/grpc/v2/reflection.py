@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from naiad.config.messages import message_class, pool
 from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError
-from naiad.frontends.grpc.rpc.call import Body, Call, Methods, Receiver, Streaming, send_message
+from naiad.frontends.grpc.rpc.call import Body, Methods, Receiver, RpcCall, Streaming, send_message
 from naiad.frontends.grpc.v2.replies import read_request
 from naiad.wire.grpc.paths import REFLECTION, path
 from naiad.wire.grpc.status import STOPPING, Status
@@ -26,9 +26,9 @@ def reflection_methods(services: Sequence[str]) -> Methods:
 
 
 def _method(package: str, services: Sequence[str]) -> Streaming:
-    answers = Answers(package, services)
+    answers = ReflectionAnswers(package, services)
 
-    def open_call(call: Call) -> Receiver:
+    def open_call(call: RpcCall) -> Receiver:
         return _ReflectionCall(call, package, answers)
 
     return Streaming(open_call)
@@ -39,7 +39,7 @@ class _ReflectionCall:
 
     __slots__ = ("_answer", "_call", "_package")
 
-    def __init__(self, call: Call, package: str, answers: Answers) -> None:
+    def __init__(self, call: RpcCall, package: str, answers: ReflectionAnswers) -> None:
         self._call = call
         self._package = package
         self._answer = answers
@@ -78,7 +78,7 @@ class _ReflectionCall:
         return response
 
 
-class Answers:
+class ReflectionAnswers:
     """Answers questions in one version of the service; called with the question and the response to fill.
 
     Raises:

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from naiad.config.messages import PACKAGE, message_class
 from naiad.errors import NaiadError
-from naiad.frontends.grpc.rpc.call import Body, Call, Unary, fail, reply_message
+from naiad.frontends.grpc.rpc.call import Body, RpcCall, Unary, fail, reply_message
 from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.status import Status
 
@@ -31,7 +31,7 @@ def check_size(size: int) -> None:
         raise MessageTooLargeError(f"the request message has {size} bytes, this method takes up to {MAX_REQUEST_BYTES}")
 
 
-def read_request(call: Call, message_type: Any, body: Body, may_be_large: bool = False) -> Any:
+def read_request(call: RpcCall, message_type: Any, body: Body, may_be_large: bool = False) -> Any:
     """The request message; None when its bytes are no such message, or too many, and then the call has been ended."""
     try:
         if not may_be_large:
@@ -57,7 +57,7 @@ def protobuf_method(request: str, answer: Callable[[Any], Any], package: str = P
     """
     message_type = message_class(request, package)
 
-    def handle(call: Call, body: Body) -> None:
+    def handle(call: RpcCall, body: Body) -> None:
         message = read_request(call, message_type, body)
         if message is None:
             return

@@ -9,7 +9,7 @@ from typing import Any, Final
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, UnsupportedError
-from naiad.frontends.grpc.rpc.call import Body, Call, Unary, fail, reply_message
+from naiad.frontends.grpc.rpc.call import Body, RpcCall, Unary, fail, reply_message
 from naiad.frontends.grpc.v2.replies import check_size, read_request
 from naiad.lifecycle.state.model_requests import Done
 from naiad.repository.local.overrides import FILE, Content, Overrides
@@ -82,13 +82,13 @@ def _method(name: str, start: _Start, answer: _Answer | None = None, may_be_larg
     message_type = message_class(f"{name}Request")
     empty = message_class(f"{name}Response")()
 
-    def finish(call: Call, message: Any, error: NaiadError | None) -> None:
+    def finish(call: RpcCall, message: Any, error: NaiadError | None) -> None:
         if error is not None:
             fail(call, error)
         else:
             reply_message(call, empty if answer is None else answer(message))
 
-    def handle(call: Call, body: Body) -> None:
+    def handle(call: RpcCall, body: Body) -> None:
         message = read_request(call, message_type, body, may_be_large)
         if message is None:
             return

@@ -10,13 +10,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from naiad.options import INT32_MAX
-from naiad.scheduling.flow_control import PATIENCE_MS
+from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from naiad.execution.model.interface import ServingModel
-    from naiad.frontends.grpc.rpc.call import Buffer, Call
+    from naiad.frontends.grpc.rpc.call import Buffer, RpcCall
     from naiad.request import InferRequest
 
 MAX_WAITING_BYTES: Final = 1 << 28
@@ -40,7 +40,7 @@ class Backlog:
 
     __slots__ = ("_bytes", "_call", "_count", "_held", "_limit", "_since_s")
 
-    def __init__(self, call: Call, limit: int = INT32_MAX) -> None:
+    def __init__(self, call: RpcCall, limit: int = INT32_MAX) -> None:
         self._call = call
         self._limit = HOLD_COUNT if limit == INT32_MAX else limit
         self._count = self._bytes = 0
@@ -71,7 +71,7 @@ class Backlog:
         if not self._held:
             self._since_s = now_s
         self._held[request] = model
-        model.hold(request, max(0, PATIENCE_MS - int((now_s - self._since_s) * 1000)))
+        model.hold(request, max(0, BACKPRESSURE_TIMEOUT_MS - int((now_s - self._since_s) * 1000)))
 
     def forget(self, request: InferRequest) -> None:
         """A request is over."""

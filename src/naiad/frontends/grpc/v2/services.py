@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from naiad.engine.engine import Engine
-from naiad.frontends.grpc.rpc.call import Body, Call, Method, Streaming, Unary
+from naiad.frontends.grpc.rpc.call import Body, Method, RpcCall, Streaming, Unary
 from naiad.frontends.grpc.v2.header_forwarding import ForwardingInferHandler, ForwardingStreamService
 from naiad.frontends.grpc.v2.health import HealthService
-from naiad.frontends.grpc.v2.infer import InferHandler
+from naiad.frontends.grpc.v2.infer import GrpcInferHandler
 from naiad.frontends.grpc.v2.infer_reader import RequestDecoder
 from naiad.frontends.grpc.v2.log_settings import LogSettingsMethod
 from naiad.frontends.grpc.v2.metadata import Description
@@ -31,9 +31,9 @@ def make_methods(
 
     ``max_waiting`` is as ``StreamService`` takes it, ``forwarding`` chooses the metadata that become parameters.
     """
-    infer: Callable[[Call, Body], None]
+    infer: Callable[[RpcCall, Body], None]
     if forwarding is None:
-        infer = InferHandler(RequestDecoder(engine, serves_decoupled=False), engine.regions)
+        infer = GrpcInferHandler(RequestDecoder(engine, serves_decoupled=False), engine.regions)
         streams = StreamService(engine, max_waiting)
     else:
         infer = ForwardingInferHandler(engine, forwarding)

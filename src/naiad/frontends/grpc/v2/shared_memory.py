@@ -8,7 +8,7 @@ from typing import Any
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError
-from naiad.frontends.grpc.rpc.call import Body, Call, Unary, fail, reply_message
+from naiad.frontends.grpc.rpc.call import Body, RpcCall, Unary, fail, reply_message
 from naiad.frontends.grpc.v2.replies import check_size, protobuf_method, read_request
 from naiad.frontends.inference.shared_memory_admin import register_cuda
 
@@ -62,7 +62,7 @@ class SharedMemory:
         self._registry.unregister_cuda(request.name)
         return message_class("CudaSharedMemoryUnregisterResponse")()
 
-    def _register_cuda(self, call: Call, body: Body) -> None:
+    def _register_cuda(self, call: RpcCall, body: Body) -> None:
         given = read_request(call, message_class("CudaSharedMemoryRegisterRequest"), body)
         if given is None:
             return
@@ -75,7 +75,7 @@ class SharedMemory:
             fail(call, error)
 
 
-def _registered(call: Call, error: NaiadError | None) -> None:
+def _registered(call: RpcCall, error: NaiadError | None) -> None:
     if error is not None:
         fail(call, error)
     else:

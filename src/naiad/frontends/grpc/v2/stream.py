@@ -21,7 +21,7 @@ from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model.interface import ServingModel
-from naiad.frontends.grpc.rpc.call import Body, Call, Receiver, fail
+from naiad.frontends.grpc.rpc.call import Body, Receiver, RpcCall, fail
 from naiad.frontends.grpc.v2.infer_reader import (
     Decoded,
     Decoder,
@@ -34,10 +34,10 @@ from naiad.frontends.grpc.v2.model_wait import WaitingMessages
 from naiad.frontends.grpc.v2.response_backlog import Backlog
 from naiad.frontends.inference import shared_memory_io as in_regions
 from naiad.frontends.inference.classification import classify_off_loop
-from naiad.frontends.inference.deferred_inputs import Late, late_strings, submit_when_read
+from naiad.frontends.inference.deferred_inputs import DeferredInputs, late_strings, submit_when_read
 from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError
 from naiad.options import INT32_MAX
-from naiad.request import Array, InferRequest, Recipient, RequestTerms, memory_of, request_label
+from naiad.request import Array, InferRequest, Recipient, RequestOptions, memory_of, request_label
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.shared_memory.tensor_ref import RegionUse
@@ -57,7 +57,7 @@ MAX_UNPLACED: Final = 1024
 """So many responses to a request may wait for the one before them to be written to a region."""
 
 ENDS_ON_ERROR: Final = "triton_grpc_error"
-_NO_TERMS: Final = RequestTerms(())
+_NO_TERMS: Final = RequestOptions(())
 _Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
 
 
@@ -78,11 +78,11 @@ class StreamService:
         self._max_waiting = max_waiting
         self._regions = engine.regions
 
-    def open(self, call: Call) -> Receiver:
+    def open(self, call: RpcCall) -> Receiver:
         """A call has begun: who takes its requests."""
         return self.open_with(call, self.decoder)
 
-    def open_with(self, call: Call, decoder: Decoder) -> Receiver:
+    def open_with(self, call: RpcCall, decoder: Decoder) -> Receiver:
         """``open``, with messages that ``decoder`` reads."""
         return _InferStream(call, decoder, self._max_waiting, self._regions)
 
@@ -114,10 +114,10 @@ class _StreamRequest(InferRequest):
         """Hand it to its model; errors as ``LoadedModel.submit``."""
         self.model.submit(self)
 
-    def submit_late(self, late: Late) -> None:
+    def submit_late(self, late: DeferredInputs) -> None:
         """Hand it to its model once its inputs are read; the requests of its sequence do not overtake it. Errors as
         ``submit_when_read``."""
-        then = self.stream.hold_back() if self.terms.correlation_id else _nothing
+        then = self.stream.hold_back() if self.options.correlation_id else _nothing
         try:
             submit_when_read(self, self.model, late, lambda: self.stream.is_running(self), then)
         except BaseException:
@@ -127,7 +127,7 @@ class _StreamRequest(InferRequest):
     def aim(self, recipient: Recipient) -> None:
         """Another version answers, which the answer says."""
         self.model = cast(ServingModel, recipient)
-        self.plan = self.terms = self.plan.of_version(recipient.version)
+        self.plan = self.options = self.plan.of_version(recipient.version)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.stream.answer(self, outputs, error)
@@ -250,7 +250,7 @@ class _InferStream:
         "_waiting",
     )
 
-    def __init__(self, call: Call, decoder: Decoder, max_waiting: int, regions: RegionRegistry) -> None:
+    def __init__(self, call: RpcCall, decoder: Decoder, max_waiting: int, regions: RegionRegistry) -> None:
         self._call = call
         self._regions = regions
         self._backlog = Backlog(call, max_waiting)
@@ -374,7 +374,7 @@ class _InferStream:
         self._refuse(error, message)
         self._answered()
 
-    def _submit(self, request: _StreamRequest, late: Late | None = None) -> None:
+    def _submit(self, request: _StreamRequest, late: DeferredInputs | None = None) -> None:
         request.queued_ns = monotonic_ns()
         self._places.expect(request)
         self._running.add(request)
@@ -387,7 +387,7 @@ class _InferStream:
             self._running.discard(request)
             self._release(request, partial(self._send_error, error, request.id))
 
-    def _submit_decoupled(self, request: _DecoupledRequest, late: Late | None = None) -> None:
+    def _submit_decoupled(self, request: _DecoupledRequest, late: DeferredInputs | None = None) -> None:
         request.queued_ns = monotonic_ns()
         self._running.add(request)
         self._decoupled += 1

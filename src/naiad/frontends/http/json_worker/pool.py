@@ -207,7 +207,7 @@ class JsonWork:
     # In a thread
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        child: _Child | None = None
+        child: _JsonProcess | None = None
         try:
             while (job := self._next()) is not None and not self._is_closed:
                 content, first_bytes, error = memoryview(b""), 0, None
@@ -215,7 +215,7 @@ class JsonWork:
                     if child is not None and not child.is_running:
                         child.close()
                         child = None
-                    child = child or _Child()
+                    child = child or _JsonProcess()
                     content, first_bytes = child.do(job)
                 except NaiadError as wrong:
                     error = wrong
@@ -245,7 +245,7 @@ class JsonWork:
             return None
 
 
-class _Child:
+class _JsonProcess:
     """One such process, used by one thread.
 
     Raises:

@@ -17,7 +17,7 @@ from typing import Final, cast
 
 from naiad.errors import QueueFullError
 from naiad.frontends.http.server.exchange import Application, Exchange, Handler, give_up
-from naiad.frontends.http.server.response_writer import CHOKED, FINAL, REFUSED_HEAD, Answering
+from naiad.frontends.http.server.response_writer import CHOKED, FINAL, REFUSED_HEAD, ResponseWriter
 from naiad.frontends.http.server.state import RECEIVE_BYTES, HttpLimits, HttpService
 from naiad.tensor.buffer_pool import BufferPool
 from naiad.wire.http1.body import SizedBody
@@ -46,7 +46,7 @@ _UNKEPT_HEAD: Final = RequestHead("", "", "", (1, 1), {})
 _HTTP2_START: Final = b"PRI * HTTP/2.0\r\n\r\n"
 
 
-class HttpConnection(Answering):
+class HttpConnection(ResponseWriter):
     """The protocol object of one connection; see the module for how it works."""
 
     __slots__ = (

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
-from naiad.frontends.http.server.exchange import Exchange, Handler, Owner
+from naiad.frontends.http.server.exchange import Exchange, ExchangeOwner, Handler
 from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES, run_off_loop
@@ -128,11 +128,11 @@ class _OuterExchange(Exchange):
         self.answer = None
 
     @property
-    def owner(self) -> Owner | None:
+    def owner(self) -> ExchangeOwner | None:
         return self._inner.owner
 
     @owner.setter
-    def owner(self, owner: Owner | None) -> None:
+    def owner(self, owner: ExchangeOwner | None) -> None:
         self._inner.owner = owner
 
 

@@ -12,14 +12,14 @@ from naiad.wire.http1.head import RequestHead, encode_head
 
 if TYPE_CHECKING:
     from naiad.frontends.http.json_worker.pool import JsonWork
-    from naiad.frontends.http.server.response_writer import Answering
-    from naiad.frontends.http.server.streaming_response import StreamedAnswer
+    from naiad.frontends.http.server.response_writer import ResponseWriter
+    from naiad.frontends.http.server.streaming_response import StreamingResponse
     from naiad.wire.http1.head import Part
 
 log = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
+class ExchangeOwner(Protocol):
     """Who works on a request."""
 
     def cancel(self) -> None:
@@ -39,11 +39,11 @@ class Exchange:
 
     __slots__ = ("answer", "connection", "head", "owner")
 
-    def __init__(self, connection: Answering, head: RequestHead) -> None:
+    def __init__(self, connection: ResponseWriter, head: RequestHead) -> None:
         self.connection = connection
         self.head = head
-        self.answer: Sequence[Part] | StreamedAnswer | None = None
-        self.owner: Owner | None = None
+        self.answer: Sequence[Part] | StreamingResponse | None = None
+        self.owner: ExchangeOwner | None = None
 
     def send(self, parts: bytes | list[Part]) -> None:
         """Answer with a complete encoded response; the head lies in the first part, as ``encode_head`` makes it.

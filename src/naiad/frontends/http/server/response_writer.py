@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from naiad.errors import InternalError
 from naiad.frontends.http.server.exchange import Exchange
-from naiad.frontends.http.server.streaming_response import StreamedAnswer
+from naiad.frontends.http.server.streaming_response import StreamingResponse
 from naiad.wire.http1.head import CONTINUE, RequestHead, adapt_response
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ REFUSED_HEAD: Final = RequestHead("", "", "", (1, 1), {"connection": "close"})
 _INTERIM_HEAD: Final = RequestHead("", "", "", (1, 1), {})
 
 
-class Answering(asyncio.BufferedProtocol, ABC):
+class ResponseWriter(asyncio.BufferedProtocol, ABC):
     """What leaves a connection, and how it ends.
 
     Attributes:
@@ -94,7 +94,7 @@ class Answering(asyncio.BufferedProtocol, ABC):
         self.halted &= ~CHOKED
         self._wait(self._patience())
         self._resume()
-        if self.pending and type(answer := self.pending[0].answer) is StreamedAnswer:
+        if self.pending and type(answer := self.pending[0].answer) is StreamingResponse:
             answer.look()
 
     def _can_half_close(self) -> bool:
@@ -133,7 +133,7 @@ class Answering(asyncio.BufferedProtocol, ABC):
         """Write the answers that are due, oldest first, and take up again what waited for them."""
         pending = self.pending
         while pending and (answer := pending[0].answer) is not None:
-            if type(answer) is StreamedAnswer:
+            if type(answer) is StreamingResponse:
                 is_complete = answer.write_on()
                 if not (pending and pending[0].answer is answer):
                     # What was told that there is room has ended it.
@@ -210,5 +210,5 @@ class Answering(asyncio.BufferedProtocol, ABC):
             self._wait(self._patience())
 
 
-def _size_of(answer: Sequence[Part] | StreamedAnswer) -> int:
-    return answer.waiting_bytes if isinstance(answer, StreamedAnswer) else sum(map(len, answer))
+def _size_of(answer: Sequence[Part] | StreamingResponse) -> int:
+    return answer.waiting_bytes if isinstance(answer, StreamingResponse) else sum(map(len, answer))

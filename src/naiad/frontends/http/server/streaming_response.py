@@ -1,4 +1,4 @@
-"""``StreamedAnswer``: an answer whose body is written piece by piece, as it comes into being.
+"""``StreamingResponse``: an answer whose body is written piece by piece, as it comes into being.
 
 HTTP/1.1 peers get it in chunks. For HTTP/1.0, which has none, the end of the body is the end of the connection.
 """
@@ -23,7 +23,7 @@ MAX_WAITING_BYTES: Final = 1 << 24
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
-class StreamedAnswer:
+class StreamingResponse:
     """The answer to ``exchange``, which must not have another one; its head is written with the first piece.
 
     ``extra`` are further header fields, which hold no line breaks.

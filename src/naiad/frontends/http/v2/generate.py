@@ -27,14 +27,14 @@ from naiad.execution.model.loaded_model import LoadedModel
 from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_TO_GENERATE, is_large_json, weight_in_json
 from naiad.frontends.http.server.exchange import Exchange
 from naiad.frontends.http.server.replies import JSON, RETRY_AFTER, handler_failed, send_error
-from naiad.frontends.http.server.streaming_response import StreamedAnswer
+from naiad.frontends.http.server.streaming_response import StreamingResponse
 from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.http.v2.model_wait import refuse_or_wait
 from naiad.frontends.http.v2.orca import load_fields
 from naiad.frontends.inference.deferred_inputs import late_strings, submit_when_read
 from naiad.frontends.inference.request_planner import Planner, read_bytes
 from naiad.request import Array, InferRequest, Recipient, request_label
-from naiad.scheduling.flow_control import PATIENCE_MS
+from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 from naiad.wire.http1.head import encode_head
 from naiad.wire.v2.binary import BinaryPlan
 from naiad.wire.v2.generate import encode_generated, read_generate
@@ -87,7 +87,7 @@ class _GenerateRequest(InferRequest):
     def aim(self, recipient: Recipient) -> None:
         """Another version answers, which the answer says."""
         self.model = cast(ServingModel, recipient)
-        self.plan = self.terms = self.plan.of_version(recipient.version)
+        self.plan = self.options = self.plan.of_version(recipient.version)
 
     def cancel(self) -> None:
         """The caller is gone: leave the queue, or tell the model."""
@@ -194,7 +194,7 @@ class _StreamedRequest(_GenerateRequest):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.events: StreamedAnswer | None = None
+        self.events: StreamingResponse | None = None
         self.is_held = False
         self.unwritten: deque[_Part] | None = None
 
@@ -227,7 +227,7 @@ class _StreamedRequest(_GenerateRequest):
     def _send(self, response: _Response, final: bool) -> None:
         status, body = response
         if self.events is None:
-            self.events = StreamedAnswer(self.exchange, status, EVENTS, self._fields(status))
+            self.events = StreamingResponse(self.exchange, status, EVENTS, self._fields(status))
         if type(body) is bytes:
             self.events.send(b"data: %b\n\n" % body)
         else:
@@ -252,7 +252,7 @@ class _StreamedRequest(_GenerateRequest):
     def _hold(self) -> None:
         if not self.is_held:
             self.is_held = True
-            self.model.hold(self, PATIENCE_MS)
+            self.model.hold(self, BACKPRESSURE_TIMEOUT_MS)
 
     def _go_on(self) -> None:
         """The caller took the events that waited."""

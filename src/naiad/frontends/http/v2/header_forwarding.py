@@ -8,13 +8,13 @@ from functools import partial
 from naiad.errors import NaiadError
 from naiad.frontends.http.server.connection import Exchange, Handler
 from naiad.frontends.http.server.replies import send_error
-from naiad.frontends.http.v2.infer import InferHandler
+from naiad.frontends.http.v2.infer import HttpInferHandler
 from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.wire.http1.head import RequestHead
 
 
-def forwarding(handler: InferHandler, head: RequestHead, forwarding: HeaderForwarding) -> Handler:
+def forwarding(handler: HttpInferHandler, head: RequestHead, forwarding: HeaderForwarding) -> Handler:
     """``handler``, or one that gives each request the headers of ``head`` that are forwarded."""
     try:
         chosen = forwarding.choose(_headers(head))

@@ -62,7 +62,7 @@ class HttpInferRequest(InferRequest):
         # Not through super(): one call less for every request.
         self.exchange = exchange
         self.model = model
-        self.plan = self.terms = plan
+        self.plan = self.options = plan
         self.inputs = inputs
         self.held_bytes = plan.size
         self.id = request_id
@@ -75,7 +75,7 @@ class HttpInferRequest(InferRequest):
     def aim(self, recipient: Recipient) -> None:
         """Another version answers, which the answer says."""
         self.model = cast(ServingModel, recipient)
-        self.plan = self.terms = self.plan.of_version(recipient.version)
+        self.plan = self.options = self.plan.of_version(recipient.version)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -167,7 +167,7 @@ class EscapedIdRequest(HttpInferRequest):
             self._send_any(outputs)
 
 
-class RegionRequest(HttpInferRequest):
+class HttpRegionRequest(HttpInferRequest):
     """A request with tensors in regions of the client."""
 
     __slots__ = ("_late", "use")
@@ -206,7 +206,7 @@ class RegionRequest(HttpInferRequest):
             self._send_any(outputs)
 
 
-class InferHandler:
+class HttpInferHandler:
     """Handles the inference requests for one model name and version.
 
     Besides the memo of plans it remembers the last JSON part as it came, id included: callers that send no id, or
@@ -288,7 +288,7 @@ class InferHandler:
                     _submit(self._read(exchange, model, body, size, received_ns, size), added)
                     return
             if added is not None:
-                request.plan = request.terms = added.added_to(request.plan)
+                request.plan = request.options = added.added_to(request.plan)
             exchange.owner = request
             model.submit(request)
         except NaiadError as error:
@@ -372,7 +372,9 @@ class InferHandler:
         request.queued_ns = monotonic_ns()
         return request
 
-    def _recall(self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int) -> RegionRequest | None:
+    def _recall(
+        self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int
+    ) -> HttpRegionRequest | None:
         """A request that is its description alone and like one that was read before; None when it is not."""
         if len(body) > MAX_PLAN_KEY:
             return None
@@ -394,8 +396,8 @@ class InferHandler:
         inputs: dict[str, Array],
         request_id: str,
         received_ns: int,
-    ) -> RegionRequest:
-        request = RegionRequest(exchange, model, plan, inputs, request_id, received_ns)
+    ) -> HttpRegionRequest:
+        request = HttpRegionRequest(exchange, model, plan, inputs, request_id, received_ns)
         request.open(self._engine.regions)
         request.held_bytes = memory_of(request.inputs)
         # Reading took a while, and was no wait in a queue.
@@ -405,9 +407,9 @@ class InferHandler:
 
 def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
     if added is not None:
-        request.plan = request.terms = added.added_to(request.plan)
+        request.plan = request.options = added.added_to(request.plan)
     request.exchange.owner = request
-    if isinstance(request, RegionRequest):
+    if isinstance(request, HttpRegionRequest):
         request.submit()
     elif request.plan.is_special and (late := late_strings(request, request.model.spec)) is not None:
         submit_when_read(request, request.model, late, lambda: not request.exchange.closed())

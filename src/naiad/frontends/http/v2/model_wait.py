@@ -27,7 +27,7 @@ def refuse_or_wait(
     send_error(exchange, error, content_type)
 
 
-class _Waiter:
+class _WaitingExchange:
     """Owns the exchange while its request waits."""
 
     __slots__ = ("exchange", "waiting")
@@ -45,7 +45,7 @@ class _Waiter:
 
 
 def _wait(engine: Engine, exchange: Exchange, body: Body, missing: ModelNotLoadedError, handle: Handler) -> None:
-    waiter = _Waiter(exchange)
+    waiter = _WaitingExchange(exchange)
 
     def go_on(error: NaiadError | None) -> None:
         waiter.waiting = None

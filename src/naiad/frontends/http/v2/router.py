@@ -27,7 +27,7 @@ from naiad.frontends.http.v2 import (
 from naiad.frontends.http.v2 import traffic as model_routes
 from naiad.frontends.http.v2.generate import GenerateHandler, GenerateStreamHandler
 from naiad.frontends.http.v2.header_forwarding import forwarding
-from naiad.frontends.http.v2.infer import InferHandler
+from naiad.frontends.http.v2.infer import HttpInferHandler
 from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.wire.http1.head import RequestHead
@@ -71,7 +71,7 @@ def describe(engine: Engine, model: str, version: str | None) -> Handler:
 
 
 ROUTES: tuple[Route, ...] = (
-    _route("POST", _MODEL + "/infer", InferHandler, TEXT),
+    _route("POST", _MODEL + "/infer", HttpInferHandler, TEXT),
     _route("GET", "/v2/health/live", health.live, TEXT),
     _route("GET", "/v2/health/ready", health.ready, TEXT),
     _route("GET", _MODEL + "/ready", health.model_ready, TEXT),
@@ -130,7 +130,7 @@ class Router:
             if len(self._handlers) >= MAX_HANDLERS:
                 self._handlers.clear()
             self._handlers[key] = handler
-        found = self._around_inference(handler, head) if isinstance(handler, InferHandler) else handler
+        found = self._around_inference(handler, head) if isinstance(handler, HttpInferHandler) else handler
         named = _ALIASED.match(head.target)
         return found if named is None else partial(self._answer_alias, named["model"], named["alias"], found)
 
@@ -140,7 +140,7 @@ class Router:
         """A version that is no number is no path of the protocol, unless it is an alias."""
         (handler if self._engine.has_alias(model, alias) else _not_found)(exchange, body)
 
-    def _around_inference(self, handler: InferHandler, head: RequestHead) -> Handler:
+    def _around_inference(self, handler: HttpInferHandler, head: RequestHead) -> Handler:
         """What only some heads ask for, so that the others do not pay for it."""
         found: Handler = handler if self._forwarding is None else forwarding(handler, head, self._forwarding)
         return self._coding.around(found, head)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from naiad.repository.remote.stores.store import Entry, digest
+from naiad.repository.remote.stores.store import StoredFile, digest
 
 logger = logging.getLogger("naiad")
 
@@ -33,15 +33,15 @@ class Index:
         found = _read(self._folder / "names.json")
         return frozenset(map(str, found)) if isinstance(found, list) else None
 
-    def keep(self, model: str, entries: Iterable[Entry]) -> None:
+    def keep(self, model: str, entries: Iterable[StoredFile]) -> None:
         """Remember the files of a model; all of them are in the mirror."""
         _write(self._of(model), [[entry.path, entry.size, entry.version] for entry in entries])
 
-    def entries(self, model: str) -> Sequence[Entry] | None:
+    def entries(self, model: str) -> Sequence[StoredFile] | None:
         """The files of a model when it was mirrored last; None when it never was."""
         found = _read(self._of(model))
         try:
-            return None if found is None else [Entry(str(path), int(size), str(v)) for path, size, v in found]
+            return None if found is None else [StoredFile(str(path), int(size), str(v)) for path, size, v in found]
         except (TypeError, ValueError):
             return None
 

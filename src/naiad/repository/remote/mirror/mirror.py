@@ -14,11 +14,11 @@ from naiad.errors import OptionError, StoreError
 from naiad.repository.remote.mirror.index import Index
 from naiad.repository.remote.mirror.locking import FolderLock, Users
 from naiad.repository.remote.mirror.objects import Objects, disk_error
-from naiad.repository.remote.mirror.progress import Progress, shown
+from naiad.repository.remote.mirror.progress import TransferProgress, shown
 from naiad.repository.remote.mirror.sweep import sweep
 from naiad.repository.remote.mirror.transfers import Halt, in_threads
 from naiad.repository.remote.mirror.views import BUILDING, Piece, View, Views
-from naiad.repository.remote.stores.store import Entry, Store, digest, object_key
+from naiad.repository.remote.stores.store import Store, StoredFile, digest, object_key
 
 logger = logging.getLogger("naiad")
 
@@ -100,7 +100,7 @@ class Mirror:
         repository: str,
         model: str,
         store: Store,
-        files: Mapping[str, Entry],
+        files: Mapping[str, StoredFile],
         what: str,
         extra: Mapping[str, str] | None = None,
     ) -> View:
@@ -121,7 +121,7 @@ class Mirror:
                 found = self._views.find(repository, tree, model)
                 if found is not None:
                     return found
-                progress = Progress(what, sum(entry.size for entry in files.values()))
+                progress = TransferProgress(what, sum(entry.size for entry in files.values()))
                 pieces, folders = self._fetch(store, files, progress)
                 view = self._views.build(repository, tree, model, pieces, folders, extra or {})
                 progress.finish()
@@ -135,7 +135,7 @@ class Mirror:
         repository: str,
         name: str,
         store: Store,
-        entry: Entry,
+        entry: StoredFile,
         unpack: Callable[[Path, Path], None],
         what: str,
     ) -> View:
@@ -151,7 +151,7 @@ class Mirror:
                 found = self._views.find(repository, tree, name)
                 if found is not None:
                     return found
-                progress = Progress(what, entry.size)
+                progress = TransferProgress(what, entry.size)
                 content = self.objects.fetch(store, entry, progress, self.halt)
                 progress.finish()
                 building = self._views.root / repository / f"{BUILDING}{uuid.uuid4().hex}"
@@ -186,7 +186,7 @@ class Mirror:
         except OSError as error:
             logger.warning("the mirror '%s' cannot be swept: %s", self.root, error)
 
-    def _make_room(self, store: Store, files: Mapping[str, Entry], what: str) -> None:
+    def _make_room(self, store: Store, files: Mapping[str, StoredFile], what: str) -> None:
         wanted = sum(entry.size for entry in files.values() if not self.objects.has(store, entry))
         # Small files are there twice, as content and as copy.
         needed = wanted + (_SPARE if wanted else 0)
@@ -206,12 +206,12 @@ class Mirror:
             return 1 << 62
 
     def _fetch(
-        self, store: Store, files: Mapping[str, Entry], progress: Progress
+        self, store: Store, files: Mapping[str, StoredFile], progress: TransferProgress
     ) -> tuple[dict[str, Piece], Collection[str]]:
         pieces: dict[str, Piece] = {}
         folders: list[str] = []
 
-        def fetch(job: tuple[str, Entry], halt: Halt) -> None:
+        def fetch(job: tuple[str, StoredFile], halt: Halt) -> None:
             path, entry = job
             if entry.size == 0 and not self.objects.has(store, entry) and not store.exists(entry):
                 folders.append(path)
@@ -230,21 +230,21 @@ def _is_own(name: str) -> bool:
     return name in (*_FOLDERS, "lock", "lost+found", MARK) or name.startswith(_FRESH)
 
 
-def tree_of(store: Store, files: Mapping[str, Entry], extra: Mapping[str, str] | None = None) -> str:
+def tree_of(store: Store, files: Mapping[str, StoredFile], extra: Mapping[str, str] | None = None) -> str:
     """The name of a listing: the same for the same files with the same contents."""
     lines = [f"{path}\n{object_key(store, entry)}" for path, entry in sorted(files.items())]
     lines += [f"{path}\n{text}" for path, text in sorted((extra or {}).items())]
     return digest("\n".join(lines))[:32]
 
 
-def leaves(entries: Sequence[Entry], where: str) -> dict[str, Entry]:
+def leaves(entries: Sequence[StoredFile], where: str) -> dict[str, StoredFile]:
     """``entries`` by path, without those that only stand for folders of others.
 
     Raises:
         StoreError: something is both a file and a folder.
     """
     parents = {entry.path[:at] for entry in entries for at in _slashes(entry.path)}
-    found: dict[str, Entry] = {}
+    found: dict[str, StoredFile] = {}
     for entry in entries:
         if entry.path not in parents:
             found[entry.path] = entry

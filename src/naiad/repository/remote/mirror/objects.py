@@ -20,9 +20,9 @@ from typing import Final
 
 from naiad.errors import StoreError, StoreUnreachableError
 from naiad.repository.remote.mirror.journal import Journal
-from naiad.repository.remote.mirror.progress import Progress, shown
+from naiad.repository.remote.mirror.progress import TransferProgress, shown
 from naiad.repository.remote.mirror.transfers import Halt, in_threads
-from naiad.repository.remote.stores.store import Entry, ObjectChangedError, Store, TruncatedError, object_key
+from naiad.repository.remote.stores.store import ObjectChangedError, Store, StoredFile, TruncatedError, object_key
 
 logger = logging.getLogger("naiad")
 
@@ -65,12 +65,12 @@ class Objects:
         """Where the content of that name lies, or would."""
         return self.folder / key[:2] / key
 
-    def has(self, store: Store, entry: Entry) -> bool:
+    def has(self, store: Store, entry: StoredFile) -> bool:
         """Whether the content of ``entry`` is here, as it was when it was written."""
         key = object_key(store, entry)
         return is_intact(self.path(key), entry.size, stamp(key))
 
-    def fetch(self, store: Store, entry: Entry, progress: Progress, halt: Halt) -> Path:
+    def fetch(self, store: Store, entry: StoredFile, progress: TransferProgress, halt: Halt) -> Path:
         """The content of ``entry``, from the store if it is not here.
 
         Raises:
@@ -116,7 +116,9 @@ class Objects:
             finally:
                 os.close(descriptor)
 
-    def _complete(self, store: Store, entry: Entry, key: str, descriptor: int, progress: Progress, halt: Halt) -> None:
+    def _complete(
+        self, store: Store, entry: StoredFile, key: str, descriptor: int, progress: TransferProgress, halt: Halt
+    ) -> None:
         part_size = PART if store.has_ranges else max(1, entry.size)
         with Journal(self.partial / f"{key}.journal", f"{entry.size} {part_size}") as journal:
             if not journal.done or os.fstat(descriptor).st_size != entry.size:
@@ -135,11 +137,11 @@ class Objects:
     def _fill(
         self,
         store: Store,
-        entry: Entry,
+        entry: StoredFile,
         descriptor: int,
         part_size: int,
         journal: Journal,
-        progress: Progress,
+        progress: TransferProgress,
         halt: Halt,
     ) -> None:
         """Write all parts that the journal does not have."""
@@ -157,11 +159,11 @@ class Objects:
     def _verify(
         self,
         store: Store,
-        entry: Entry,
+        entry: StoredFile,
         descriptor: int,
         part_size: int,
         journal: Journal,
-        progress: Progress,
+        progress: TransferProgress,
         halt: Halt,
     ) -> None:
         """Compare with the MD5 sum of the store, where it has one.
@@ -196,7 +198,7 @@ class Objects:
 
 
 def _read_part(
-    store: Store, entry: Entry, descriptor: int, start: int, end: int, progress: Progress, halt: Halt
+    store: Store, entry: StoredFile, descriptor: int, start: int, end: int, progress: TransferProgress, halt: Halt
 ) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         halt.check()

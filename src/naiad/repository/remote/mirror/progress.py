@@ -13,7 +13,7 @@ EVERY_S: Final = 5.0
 """Seconds between two lines about one transfer."""
 
 
-class Progress:
+class TransferProgress:
     """Counts the bytes of one transfer; used by several threads.
 
     Args:

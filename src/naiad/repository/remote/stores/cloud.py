@@ -15,7 +15,7 @@ from naiad.errors import OptionError, StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri, redacted
 from naiad.repository.remote.stores.credentials import azure_credentials, google_credentials, s3_credentials
 from naiad.repository.remote.stores.google_metadata import has_service_account
-from naiad.repository.remote.stores.store import MAX_ENTRIES, Entry, Level, ObjectChangedError, checked_path
+from naiad.repository.remote.stores.store import MAX_ENTRIES, Level, ObjectChangedError, StoredFile, checked_path
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore, S3Store
@@ -37,7 +37,7 @@ _REGION: Final = re.compile(r"status code: 30\d|PermanentRedirect|AuthorizationH
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BucketLocation:
     """Where an address leads: ``bucket`` (or container) at ``endpoint``, "" for the cloud's own, and the path in it."""
 
     bucket: str
@@ -46,7 +46,7 @@ class Place:
     account: str = ""
 
 
-def place_of(uri: RemoteUri) -> Place:
+def place_of(uri: RemoteUri) -> BucketLocation:
     """The parts of ``s3://[[http[s]://]host:port/]bucket/path``, ``gs://bucket/path``, ``as://account/container/path``.
 
     Raises:
@@ -70,7 +70,7 @@ def place_of(uri: RemoteUri) -> Place:
     parts = [part for part in prefix.split("/") if part]
     if any(part in (".", "..") for part in parts):
         raise OptionError(f"the model repository '{uri}' has '.' or '..' in its path, expected a path without them")
-    return Place(bucket, "/".join(parts), endpoint, account)
+    return BucketLocation(bucket, "/".join(parts), endpoint, account)
 
 
 class CloudStore:
@@ -85,17 +85,17 @@ class CloudStore:
 
     has_ranges = True
 
-    def __init__(self, uri: RemoteUri, place: Place, raw: S3Store | GCSStore | AzureStore, hint: str) -> None:
+    def __init__(self, uri: RemoteUri, place: BucketLocation, raw: S3Store | GCSStore | AzureStore, hint: str) -> None:
         self.identity = f"{uri.scheme}://{place.endpoint}/{place.account}/{place.bucket}/{place.prefix}"
         self._uri = uri
         self._prefix = place.prefix
         self._raw = raw
         self._hint = hint
 
-    def list(self, folder: str = "") -> Sequence[Entry]:
+    def list(self, folder: str = "") -> Sequence[StoredFile]:
         """As ``Store.list``."""
         below = "/".join(filter(None, (self._prefix, folder)))
-        found: list[Entry] = []
+        found: list[StoredFile] = []
         with self._explained(f"list '{below}'"):
             for page in self._raw.list(below or None, chunk_size=_PAGE):
                 # The folder itself may have an empty object that stands for it.
@@ -111,7 +111,7 @@ class CloudStore:
         folders = [path.rpartition("/")[2] for path in found["common_prefixes"]]
         return Level(folders, [meta["path"].rpartition("/")[2] for meta in found["objects"]])
 
-    def exists(self, entry: Entry) -> bool:
+    def exists(self, entry: StoredFile) -> bool:
         """As ``Store.exists``."""
         try:
             with self._explained(f"look for '{entry.path}'"):
@@ -120,7 +120,7 @@ class CloudStore:
             return False
         return True
 
-    def read(self, entry: Entry, start: int, end: int) -> Iterator[memoryview]:
+    def read(self, entry: StoredFile, start: int, end: int) -> Iterator[memoryview]:
         """As ``Store.read``."""
         if start == end:
             return
@@ -132,13 +132,13 @@ class CloudStore:
             content = answer.bytes()
         yield memoryview(content)
 
-    def _full(self, entry: Entry) -> str:
+    def _full(self, entry: StoredFile) -> str:
         return f"{self._prefix}/{entry.path}" if self._prefix else entry.path
 
-    def _entry(self, meta: Mapping[str, Any]) -> Entry:
+    def _entry(self, meta: Mapping[str, Any]) -> StoredFile:
         path = meta["path"][len(self._prefix) + 1 :] if self._prefix else meta["path"]
         tag, modified = _versions(meta)
-        return Entry(checked_path(path, f"'{self._uri}'"), meta["size"], tag or modified)
+        return StoredFile(checked_path(path, f"'{self._uri}'"), meta["size"], tag or modified)
 
     @contextmanager
     def _explained(self, operation: str) -> Iterator[None]:
@@ -169,7 +169,7 @@ class CloudStore:
         return StoreError(what)
 
 
-def open_cloud(uri: RemoteUri, place: Place, environ: Mapping[str, str] | None = None) -> CloudStore:
+def open_cloud(uri: RemoteUri, place: BucketLocation, environ: Mapping[str, str] | None = None) -> CloudStore:
     """The store behind an address of S3, Google or Azure, from ``place`` on down; nothing is asked of it yet.
 
     Raises:
@@ -194,7 +194,7 @@ def open_cloud(uri: RemoteUri, place: Place, environ: Mapping[str, str] | None =
     return CloudStore(uri, place, raw, hint)
 
 
-def _s3(uri: RemoteUri, place: Place, environ: Mapping[str, str]) -> tuple[S3Store, str]:
+def _s3(uri: RemoteUri, place: BucketLocation, environ: Mapping[str, str]) -> tuple[S3Store, str]:
     from obstore.store import S3Store
 
     found = s3_credentials(uri.text, environ)
@@ -223,7 +223,7 @@ def _s3(uri: RemoteUri, place: Place, environ: Mapping[str, str]) -> tuple[S3Sto
     )
 
 
-def _google(uri: RemoteUri, place: Place, environ: Mapping[str, str]) -> tuple[GCSStore, str]:
+def _google(uri: RemoteUri, place: BucketLocation, environ: Mapping[str, str]) -> tuple[GCSStore, str]:
     from obstore.store import GCSStore
 
     path = google_credentials(uri.text, environ)
@@ -251,7 +251,7 @@ def _google(uri: RemoteUri, place: Place, environ: Mapping[str, str]) -> tuple[G
     return raw, hint
 
 
-def _azure(uri: RemoteUri, place: Place, environ: Mapping[str, str]) -> tuple[AzureStore, str]:
+def _azure(uri: RemoteUri, place: BucketLocation, environ: Mapping[str, str]) -> tuple[AzureStore, str]:
     from obstore.store import AzureStore
 
     found = azure_credentials(uri.text, environ)

@@ -24,7 +24,7 @@ class TruncatedError(StoreUnreachableError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoredFile:
     """One file of a store.
 
     Attributes:
@@ -70,16 +70,16 @@ class Store(Protocol):
     identity: str
     has_ranges: bool
 
-    def list(self, folder: str = "") -> Sequence[Entry]:
+    def list(self, folder: str = "") -> Sequence[StoredFile]:
         """All files below ``folder``, at any depth; an empty file may stand for a folder."""
 
     def level(self) -> Level:
         """What lies at the root."""
 
-    def exists(self, entry: Entry) -> bool:
+    def exists(self, entry: StoredFile) -> bool:
         """Whether there is a file of that name, rather than a folder."""
 
-    def read(self, entry: Entry, start: int, end: int) -> Iterator[memoryview]:
+    def read(self, entry: StoredFile, start: int, end: int) -> Iterator[memoryview]:
         """The bytes from ``start`` to ``end`` in pieces.
 
         Raises:
@@ -87,7 +87,7 @@ class Store(Protocol):
         """
 
 
-def object_key(store: Store, entry: Entry) -> str:
+def object_key(store: Store, entry: StoredFile) -> str:
     """The name under which a mirror keeps the content of ``entry``."""
     return digest(f"{store.identity}\n{entry.path}\n{entry.version}\n{entry.size}")
 

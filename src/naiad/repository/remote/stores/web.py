@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from naiad.errors import StoreError, StoreUnreachableError
 from naiad.options.remote_uri import redacted
-from naiad.repository.remote.stores.store import Entry, Level, ObjectChangedError, checked_path, digest
+from naiad.repository.remote.stores.store import Level, ObjectChangedError, StoredFile, checked_path, digest
 
 WAIT_S: Final = 30.0
 """Seconds without an answer, or without more of it, after which a server counts as gone."""
@@ -76,7 +76,7 @@ class Web:
             raise StoreError(f"cannot {operation} '{redacted(url)}': the answer is no JSON object")
         return found
 
-    def read(self, url: str, entry: Entry, start: int, end: int, has_ranges: bool) -> Iterator[memoryview]:
+    def read(self, url: str, entry: StoredFile, start: int, end: int, has_ranges: bool) -> Iterator[memoryview]:
         """The bytes of a file from ``start`` to ``end``, as long as it is the one that ``entry`` tells of."""
         if start == end:
             return
@@ -110,7 +110,7 @@ class WebFile:
         # Of a file that says nothing about itself nobody knows whether it is the one that the mirror has.
         self._unknown = f"{UNKNOWN}{uuid.uuid4().hex}"
 
-    def describe(self) -> Entry:
+    def describe(self) -> StoredFile:
         """What the server says about the file.
 
         Raises:
@@ -123,7 +123,7 @@ class WebFile:
         if not _SIZE.fullmatch(size):
             raise StoreError(f"'{self.identity}' comes without its size, so nobody knows when it is complete")
         name = checked_path(self.name or "archive", f"'{self.identity}'")
-        return Entry(name, int(size), _version(headers) or self._unknown)
+        return StoredFile(name, int(size), _version(headers) or self._unknown)
 
     def _head(self) -> tuple[str, Mapping[str, str]]:
         """The size and the headers, by HEAD; by a read of one byte where an address is signed for reading alone."""
@@ -139,7 +139,7 @@ class WebFile:
                 whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
                 return whole if self.has_ranges else answer.headers.get("Content-Length", ""), answer.headers
 
-    def list(self, folder: str = "") -> Sequence[Entry]:
+    def list(self, folder: str = "") -> Sequence[StoredFile]:
         """As ``Store.list``."""
         return [self.describe()]
 
@@ -147,11 +147,11 @@ class WebFile:
         """As ``Store.level``."""
         return Level((), (self.name,))
 
-    def exists(self, entry: Entry) -> bool:
+    def exists(self, entry: StoredFile) -> bool:
         """As ``Store.exists``."""
         return True
 
-    def read(self, entry: Entry, start: int, end: int) -> Iterator[memoryview]:
+    def read(self, entry: StoredFile, start: int, end: int) -> Iterator[memoryview]:
         """As ``Store.read``."""
         return self._web.read(self._url, entry, start, end, self.has_ranges)
 
