@@ -25,7 +25,7 @@ from naiad.tensor.dtypes import BY_WIRE
 from naiad.worker.ipc import frames as p
 
 Array = np.ndarray[Any, Any]
-MAIN = Path(p.__file__).with_name("main.py")
+MAIN = Path(p.__file__).parents[1] / "main.py"
 WAIT_S = 20.0
 # Runs every test of this folder under another Python, which needs numpy.
 PYTHON = os.environ.get("NAIAD_TEST_CHILD_PYTHON", sys.executable)
