@@ -15,13 +15,13 @@ import pytest
 
 from backends.python_models import DOUBLES, Client, client_of, write_python_model
 from faults.python_acts import ACTS, SPIN_IN_C, act
-from naiad.execution.worker import reaper as warden
+from naiad.execution.worker import reaper as reaper
 from naiad.execution.worker.reaper_program import GRACE_S
 from server.running import until
 
-# The warden's grace, and a busy machine.
+# The reaper's grace, and a busy machine.
 GONE_S = 15.0
-PROGRAM = str(warden.PROGRAM)
+PROGRAM = str(reaper.PROGRAM)
 FORKS = "pid = os.fork()\nif not pid: time.sleep(600)\nprint('started', pid, flush=True)"
 FORKS_TWICE = """
 r, w = os.pipe()
@@ -104,24 +104,24 @@ def test_leaving_at_once_takes_a_process_along_that_native_code_holds(tmp_path: 
         client.server.signal()
         assert client.server.wait_exit(10) == 1
         assert asked.result(10) != ""
-        # Not only once the grace of the warden is over.
+        # Not only once the grace of the reaper is over.
         _, alive = psutil.wait_procs([child, helper], GRACE_S / 2)
         assert alive == []
 
 
 def test_a_warden_that_was_killed_is_replaced(tmp_path: Path) -> None:
     with acting(tmp_path, "--model-control-mode=explicit", "--load-model=acts") as client:
-        (first,) = wardens(client)
+        (first,) = reapers(client)
         first.kill()
         gone(first)
         write_python_model(tmp_path / "models", "doubles", DOUBLES)
         client.grpc.load_model("doubles")
-        (second,) = wardens(client)
+        (second,) = reapers(client)
         assert client.server.stop() == 0
         gone(second)
 
 
-def wardens(client: Client) -> list[psutil.Process]:
+def reapers(client: Client) -> list[psutil.Process]:
     """Those that watch over a server: processes of that program with the other end of one of its pipes."""
     ours = pipes(client.server.process.pid)
     programs = [p for p in psutil.process_iter(["cmdline"]) if PROGRAM in (p.info["cmdline"] or ())]

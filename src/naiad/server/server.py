@@ -356,7 +356,7 @@ class Server:
         if not loading.done():
             # Told to stop while loading: threads that load cannot be interrupted, so nothing waits for them. Models
             # that were ready before may have requests in flight. Their processes notice the end of the server and
-            # take their last steps; the warden ends what hangs.
+            # take their last steps; the reaper ends what hangs.
             _leave_threads(0 if await self._drain_listeners() else 1)
         loading.result()
         rows = [(row["name"], row.get("version", ""), _status(row)) for row in self._engine.index(ready_only=False)]

@@ -2,7 +2,7 @@
 
 A group holds what a model starts or forks, however often, until it makes a session of its own (``setsid``), as a daemon
 does on purpose. When the program ends, the rest of its group is killed. When the server leaves without waiting,
-``kill_all`` ends all groups; when it is killed, the warden does.
+``kill_all`` ends all groups; when it is killed, the reaper does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from naiad.execution.worker.reaper import Warden
+from naiad.execution.worker.reaper import OrphanReaper
 
 FileOrDescriptor = int | None
 # Not on macOS before Python 3.13.
@@ -63,7 +63,7 @@ class GroupedProcess:
             process_group=0,
         )
         _groups.add(self)
-        _warden.watch(self.pid)
+        _reaper.watch(self.pid)
 
     @property
     def pid(self) -> int:
@@ -85,7 +85,7 @@ class GroupedProcess:
                 self._kill_group()
                 self._popen.poll()
                 _groups.discard(self)
-                _warden.forget(self.pid)
+                _reaper.forget(self.pid)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -134,4 +134,4 @@ def kill_all() -> None:
 
 
 _groups: Final[set[GroupedProcess]] = set()
-_warden: Final = Warden()
+_reaper: Final = OrphanReaper()

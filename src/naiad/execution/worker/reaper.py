@@ -1,4 +1,4 @@
-"""The warden: a small program beside the server, which ends what a server that was killed leaves behind.
+"""The reaper: a small program beside the server, which ends what a server that was killed leaves behind.
 
 Processes of models notice the end of their connection and end by themselves. One that was stopped, or whose interpreter
 is held by native code, does not, and neither does what a model has forked. PR_SET_PDEATHSIG would not do: it fires when
@@ -17,15 +17,15 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from naiad.execution.worker import reaper_program as warden_program
+from naiad.execution.worker import reaper_program as reaper_program
 
 logger = logging.getLogger("naiad")
 
-PROGRAM: Final = Path(warden_program.__file__)
+PROGRAM: Final = Path(reaper_program.__file__)
 _START_S: Final = 30.0
 
 
-class Warden:
+class OrphanReaper:
     """The server's end of the pipe. The program is started with the first group, and again if it was killed.
 
     Used in loading threads and on the event loop; a lock keeps them apart. Nothing but the start ever waits.

@@ -1,4 +1,4 @@
-"""Started by the server, as ``python warden_program.py DESCRIPTOR``: kills process groups that outlive the server.
+"""Started by the server, as ``python reaper_program.py DESCRIPTOR``: kills process groups that outlive the server.
 
 The descriptor is the end of a pipe. Lines ``+GROUP`` and ``-GROUP`` say which groups run. When the pipe is closed, the
 server is gone, and groups get a moment for their last steps. Only the standard library is used.
