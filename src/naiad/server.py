@@ -22,6 +22,7 @@ from naiad.execution.rate_limits import RateLimits
 from naiad.frontends.access.settings import gates
 from naiad.frontends.forwarding import HeaderForwarding
 from naiad.frontends.http.access import guarded
+from naiad.frontends.http.content_coding import BodyTooLargeError, ContentTooLargeError
 from naiad.frontends.http.listener import HttpListener
 from naiad.frontends.http.protocol import HttpLimits
 from naiad.frontends.http.request_log import with_request_log
@@ -288,11 +289,17 @@ class Server:
         options = self._options
         limits = HttpLimits(
             max_body_bytes=options.http_max_input_size,
+            too_large_status=413 if options.http_standard_status else 400,
             max_connections=options.http_max_connections,
             idle_s=options.http_idle_timeout_secs,
             max_arriving_bytes=self._budget.max_bytes,
         )
-        inner = Router(self._engine, options.http_max_input_size, _forwarding(options.http_header_forward_pattern))
+        inner = Router(
+            self._engine,
+            options.http_max_input_size,
+            _forwarding(options.http_header_forward_pattern),
+            ContentTooLargeError if options.http_standard_status else BodyTooLargeError,
+        )
         router = surrounded(inner, options, self._gates.http)
         listener = HttpListener(
             with_request_log(router, self._log.settings.log_verbose_level),

@@ -261,8 +261,14 @@ class ServerOptions:
         Group.HTTP,
         integer(1, INT64_MAX, below="Error: --http-max-input-size must be greater than 0."),
         1 << 26,
-        "Largest JSON of a request, raw input or decompressed body in bytes; larger ones are answered 413. Binary "
-        "tensors behind a JSON part are bounded by --max-in-flight-bytes.",
+        "Largest JSON of a request, raw input or decompressed body in bytes; larger ones are answered 400, or 413 "
+        "with --http-standard-status. Binary tensors behind a JSON part are bounded by --max-in-flight-bytes.",
+    )
+    http_standard_status: bool = declare(
+        Group.HTTP,
+        BOOLEAN,
+        False,
+        "Whether a refusal has the status of HTTP where the reference answers 400: 413 for a body that is too large.",
     )
     http_header_forward_pattern: str = declare(
         Group.HTTP,

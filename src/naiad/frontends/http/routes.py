@@ -23,7 +23,7 @@ from naiad.frontends.http import (
     trace_settings,
 )
 from naiad.frontends.http.answers import JSON, TEXT, send_json, send_message
-from naiad.frontends.http.content_coding import ContentCoding
+from naiad.frontends.http.content_coding import BodyTooLargeError, ContentCoding
 from naiad.frontends.http.forwarding import forwarding
 from naiad.frontends.http.generate import GenerateHandler, GenerateStreamHandler
 from naiad.frontends.http.infer import InferHandler
@@ -107,16 +107,20 @@ ROUTES: tuple[Route, ...] = (
 class Router:
     """Finds the handler for a request head. Handlers are kept by method and path, so that they can keep state.
 
-    ``max_body_bytes`` is what the body of an inference request may have once decompressed, ``forward``
-    chooses the headers that become parameters.
+    ``max_body_bytes`` is what the body of an inference request may have once decompressed, ``too_large`` the error of
+    one that has more; ``forward`` chooses the headers that become parameters.
     """
 
     def __init__(
-        self, engine: Engine, max_body_bytes: int = MAX_BODY_BYTES, forward: HeaderForwarding | None = None
+        self,
+        engine: Engine,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        forward: HeaderForwarding | None = None,
+        too_large: type[BodyTooLargeError] = BodyTooLargeError,
     ) -> None:
         self._engine = engine
         self._forwarding = forward
-        self._coding = ContentCoding(max_body_bytes, engine.budget)
+        self._coding = ContentCoding(max_body_bytes, engine.budget, too_large)
         self._handlers: dict[tuple[str, str], Handler] = {}
         # Those that remembered heads hold as well: there is never a second one, which would keep as much once more.
         self._living: WeakValueDictionary[tuple[str, str], Handler] = WeakValueDictionary()
