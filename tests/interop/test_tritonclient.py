@@ -129,7 +129,7 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
     "load": (
         lambda c: c.load_model("sum"),
         "StatusCode.UNAVAILABLE",
-        "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
+        "explicit model load / unload is not allowed if polling is enabled; start the server with "
         "--model-control-mode=explicit",
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from naiad.engine.engine import Engine
-from naiad.frontends.http.answers import TEXT, send_message
+from naiad.frontends.http.answers import TEXT, send_wrong_method
 from naiad.frontends.http.infer_read import Body
 from naiad.frontends.http.protocol import Exchange, Handler
 from naiad.frontends.own_metrics import own_families
@@ -66,4 +66,4 @@ def _nothing_here(exchange: Exchange, body: Body) -> None:
 
 
 def _method_not_allowed(exchange: Exchange, body: Body) -> None:
-    send_message(exchange, 405, "Method Not Allowed", TEXT)
+    send_wrong_method(exchange, "GET", TEXT)
