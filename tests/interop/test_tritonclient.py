@@ -130,7 +130,7 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
         lambda c: c.load_model("sum"),
         "StatusCode.UNAVAILABLE",
         "explicit model load / unload is not allowed if polling is enabled; start the server with "
-        "--model-control-mode=explicit",
+        "--model-control-mode=explicit to load and unload models over the API",
     ),
 }
 
