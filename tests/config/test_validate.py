@@ -244,7 +244,8 @@ CASES = {
         "every instance group of m is passive, so that none would run its requests: set passive: false in one of them"
     ],
     BASE + "instance_group { kind: KIND_GPU }": [
-        "instance group m_0 of model m has kind KIND_GPU but no GPUs are available"
+        "instance group m_0 of model m has kind KIND_GPU but no GPUs are available: write KIND_CPU, or KIND_AUTO for a "
+        "GPU where there is one"
     ],
     BASE + 'instance_group { profile: "1" }': [
         "instance group m_0 of model m specifies 'profile', which only the TensorRT platform knows"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +81,7 @@ def test_paths_and_methods(repository: Path, method: str, target: str, status: i
         assert answer.status == status
         if status == 405:
             assert answer.error == "Method Not Allowed"
+            assert answer.headers["Allow"] in ({"GET", "POST"} - {method})
         if status == 501:
             assert answer.error == DISABLED
 
@@ -89,6 +92,9 @@ def test_unknown_paths_and_wrong_methods_as_the_reference_says_them(repository: 
     async def scenario(house: House, peer: Peer) -> None:
         answer = await peer.ask("GET", "/nope")
         assert (answer.type, answer.body) == (TEXT, b'{"error":"Not Found"}')
+        assert answer.headers["Link"] == '</openapi.json>; rel="service-desc"'
+        assert (await peer.ask("GET", "/openapi.json")).status == 200
+        assert (await peer.ask("DELETE", "/v2/logging")).headers["Allow"] == "GET, POST"
         assert (await peer.ask("GET", "/v2/models/m/infer")).type == TEXT
         assert (await peer.ask("POST", "/v2")).type == JSON
 
@@ -127,6 +133,28 @@ def test_a_model_has_one_handler_for_each_of_its_paths(repository: Path) -> None
 
 
 # Health
+
+
+ASKS_FOR_JSON = {"Accept": "text/html;q=0.5, Application/JSON; q=1"}
+
+
+def test_health_as_json_for_those_who_ask_for_it(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        async def ask(path: str) -> tuple[int, str, Any]:
+            answer = await peer.ask("GET", path, b"", ASKS_FOR_JSON)
+            return answer.status, answer.type, json.loads(answer.body)
+
+        assert await ask("/v2/health/live") == (200, JSON, {"live": True})
+        assert await ask("/v2/health/ready") == (200, JSON, {"ready": True})
+        assert await ask("/v2/models/m/ready") == (200, JSON, {"name": "m", "ready": True})
+        assert await ask("/v2/models/nope/ready") == (400, JSON, {"name": "nope", "ready": False})
+        for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/m/ready"):
+            answer = await peer.ask("GET", path, b"", {"Accept": "*/*"})
+            assert (answer.status, answer.type, answer.body) == (200, TEXT, b"")
+        house.engine.exiting = True
+        assert await ask("/v2/health/ready") == (400, JSON, {"ready": False})
+
+    play(repository, scenario)
 
 
 def test_health_while_loading_and_stopping(repository: Path) -> None:

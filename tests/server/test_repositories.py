@@ -79,7 +79,7 @@ REASONS = {
     "ring": "cycle",
     "nowhere": "cannot be followed",
     "pipe": "expected a plain file",
-    "both": "more than one repository",
+    "both": "model appears in two or more repositories",
 }
 
 

@@ -14,7 +14,7 @@ from naiad.config.freeze import freeze
 from naiad.config.normalize import normalize
 from naiad.config.problems import ConfigProblemsError, Origin
 from naiad.config.read import ReadConfig, read_config
-from naiad.config.unsupported import unsupported
+from naiad.config.unsupported import OWN_BACKENDS, backend_of_runtime, unsupported
 from naiad.config.validate import validate
 from naiad.errors import ConfigError
 
@@ -62,6 +62,9 @@ def prepare(
     folder = source.versions[version]
     config = type(read.config)()
     config.CopyFrom(read.config)
+    if not config.platform and config.backend not in OWN_BACKENDS:
+        # The library says which backend runs the model, whatever the backend is called.
+        config.backend = backend_of_runtime(config) or config.backend
     complete_fields(config, source, folder)
     prepared = PreparedConfig(
         config=config,

@@ -24,6 +24,7 @@ from naiad.frontends.access.settings import gates
 from naiad.frontends.http.server.access_gate import guarded
 from naiad.frontends.http.server.access_log import with_request_log
 from naiad.frontends.http.server.connection import HttpLimits
+from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentTooLargeError
 from naiad.frontends.http.server.listener import HttpListener
 from naiad.frontends.http.server.settings import http_tls, surrounded
 from naiad.frontends.http.v2.router import Router
@@ -301,11 +302,17 @@ class Server:
         options = self._options
         limits = HttpLimits(
             max_body_bytes=options.http_max_input_size,
+            too_large_status=413 if options.http_standard_status else 400,
             max_connections=options.http_max_connections,
             idle_s=options.http_idle_timeout_secs,
             max_arriving_bytes=self._budget.max_bytes,
         )
-        inner = Router(self._engine, options.http_max_input_size, _forwarding(options.http_header_forward_pattern))
+        inner = Router(
+            self._engine,
+            options.http_max_input_size,
+            _forwarding(options.http_header_forward_pattern),
+            ContentTooLargeError if options.http_standard_status else BodyTooLargeError,
+        )
         router = surrounded(inner, options, self._gates.http)
         listener = HttpListener(
             with_request_log(router, self._log.settings.log_verbose_level),

@@ -45,7 +45,10 @@ def _group(group: Any, gpu_count: int) -> Iterator[tuple[str, str]]:
 
 def _gpus(group: Any, gpu_count: int) -> Iterator[tuple[str, str]]:
     if gpu_count == 0:
-        yield "kind", "has kind KIND_GPU but no GPUs are available"
+        yield (
+            "kind",
+            "has kind KIND_GPU but no GPUs are available: write KIND_CPU, or KIND_AUTO for a GPU where there is one",
+        )
         return
     if not group.gpus:
         yield "kind", "has kind KIND_GPU but specifies no GPUs"

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from naiad.backends.registry import known
 from naiad.config.complete import FORMATS, format_by_suffix
@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 MAX_VERSION = 2**63 - 1
+IN_TWO: Final = "model appears in two or more repositories"
+"""The reference's reason in the index."""
 _CYCLE = "'{}' is a link to a folder that holds it (a cycle)"
 
 
@@ -281,5 +283,5 @@ def duplicate(name: str, sources: Sequence[ModelSource]) -> LayoutProblem:
     """What is wrong about a model that lies in more than one place."""
     places = [source.directory or source.single_file or Path() for source in sources]
     shown = ", ".join(f"'{place}'" for place in places)
-    message = f"model '{name}' is in more than one repository: {shown}; keep it in one of them"
+    message = f"{IN_TWO}: {shown}; keep it in one of them"
     return LayoutProblem(name, places[0], message)

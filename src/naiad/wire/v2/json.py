@@ -17,10 +17,9 @@ from naiad.request import Array, request_label
 from naiad.tensor.bytes_codec import string_array
 from naiad.tensor.dtypes import DataType
 from naiad.tensor.packed_bytes import unpacked
+from naiad.wire.json_text import MAX_NESTING, TOO_DEEP
 from naiad.wire.v2.header import InputHeader, check_in_json
 
-MAX_NESTING = 100
-_DEEP = f"JSON nesting depth exceeds maximum allowed limit ({MAX_NESTING})"
 _EXPECTED = {"b": "true or false", "i": "integers", "u": "unsigned integers", "f": "numbers", "O": "strings"}
 _KINDS = {"b": "boolean", "i": "signed-integer", "u": "unsigned-integer", "f": "number", "O": "string"}
 _ALLOWED: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str}}
@@ -91,7 +90,7 @@ def _flatten_uneven(data: list[Any], name: str, depth: int) -> list[Any]:
 
 
 def _too_deep(name: str) -> MalformedRequestError:
-    return MalformedRequestError(f"Unable to parse 'data' of input '{name}': {_DEEP}")
+    return MalformedRequestError(f"Unable to parse 'data' of input '{name}': {TOO_DEEP}")
 
 
 def _wrong_kind(flat: list[Any], header: InputHeader, wanted: str) -> MalformedRequestError:

@@ -287,7 +287,8 @@ class HttpConnection(ResponseWriter):
                 return size
         with memoryview(buffer) as whole, whole[position:size] as data:
             if head.chunked:
-                self._decoder = ChunkedDecoder(self._service.limits.max_body_bytes)
+                limits = self._service.limits
+                self._decoder = ChunkedDecoder(limits.max_body_bytes, limits.too_large_status)
                 self._enter(_CHUNKED)
                 return position + self._feed(data)
             self._start_body(length, data)

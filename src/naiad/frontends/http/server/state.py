@@ -35,6 +35,7 @@ class HttpLimits:
 
     Attributes:
         max_body_bytes: ``--http-max-input-size``; see ``HttpService.check_length`` for what it bounds.
+        too_large_status: of the answer to a body that is larger: 400 as in the reference, or HTTP's own 413.
         max_connections: further ones are answered 503 and closed.
         idle_s: how long a connection may stay open between requests, and how long a peer may take no data.
         head_s: how long a request head may take from its first byte on.
@@ -47,6 +48,7 @@ class HttpLimits:
     """
 
     max_body_bytes: int = MAX_BODY_BYTES
+    too_large_status: int = 400
     max_connections: int = 10_000
     idle_s: int = 600
     head_s: int = 30
@@ -150,12 +152,12 @@ class HttpService:
             return
         json_bytes = head.inference_header_length or 0
         if not 0 < json_bytes <= limit or not head.target.endswith("/infer") or "content-encoding" in head.headers:
-            raise too_large(length, limit)
+            raise too_large(length, limit, self.limits.too_large_status)
         if length > max(limit, self.budget.max_bytes):
             raise HttpError(
-                413,
-                f"request body of {length} bytes exceeds the {self.budget.max_bytes} bytes that unanswered requests "
-                "may hold together; raise --max-in-flight-bytes to allow it",
+                self.limits.too_large_status,
+                f"request body of {length} bytes exceeds the maximum allowed input size of {self.budget.max_bytes} "
+                "bytes, which unanswered requests may hold together. Use --max-in-flight-bytes to increase the limit.",
             )
 
     def check_arrival(self, path: str, size: int) -> None:

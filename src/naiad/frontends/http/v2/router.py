@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 from naiad.config.routes import ALIAS_PATTERN
 from naiad.engine.engine import Engine
 from naiad.frontends.http.server.connection import Exchange, Handler
-from naiad.frontends.http.server.content_coding import ContentCoding
-from naiad.frontends.http.server.replies import JSON, TEXT, send_json, send_message
+from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentCoding
+from naiad.frontends.http.server.replies import JSON, TEXT, send_json, send_message, send_wrong_method
 from naiad.frontends.http.server.state import MAX_BODY_BYTES
 from naiad.frontends.http.v2 import (
     health,
@@ -41,6 +41,8 @@ _REGION = "/region/(?P<region>[^/]+)"
 _ANY_REGION = f"(?:{_REGION})?"
 _ZEROS = re.compile(r"^(/v2/models/[^/]+/versions/)0+(?=[0-9])")
 """A version can be written in any number of ways, and is the same one."""
+_DESCRIBED = (("Link", '</openapi.json>; rel="service-desc"'),)
+"""Where the paths are told, by RFC 8631: the body of a 404 is the reference's."""
 _ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]+)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
 
 
@@ -107,16 +109,20 @@ ROUTES: tuple[Route, ...] = (
 class Router:
     """Finds the handler for a request head. Handlers are kept by method and path, so that they can keep state.
 
-    ``max_body_bytes`` is what the body of an inference request may have once decompressed, ``forward``
-    chooses the headers that become parameters.
+    ``max_body_bytes`` is what the body of an inference request may have once decompressed, ``too_large`` the error of
+    one that has more; ``forward`` chooses the headers that become parameters.
     """
 
     def __init__(
-        self, engine: Engine, max_body_bytes: int = MAX_BODY_BYTES, forward: HeaderForwarding | None = None
+        self,
+        engine: Engine,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        forward: HeaderForwarding | None = None,
+        too_large: type[BodyTooLargeError] = BodyTooLargeError,
     ) -> None:
         self._engine = engine
         self._forwarding = forward
-        self._coding = ContentCoding(max_body_bytes, engine.budget)
+        self._coding = ContentCoding(max_body_bytes, engine.budget, too_large)
         self._handlers: dict[tuple[str, str], Handler] = {}
         # Those that remembered heads hold as well: there is never a second one, which would keep as much once more.
         self._living: WeakValueDictionary[tuple[str, str], Handler] = WeakValueDictionary()
@@ -146,7 +152,7 @@ class Router:
         return self._coding.around(found, head)
 
     def _find(self, method: str, path: str) -> Handler:
-        wrong_method: Route | None = None
+        others: list[Route] = []
         for route in ROUTES:
             match = route.pattern.fullmatch(path)
             if match is None:
@@ -154,22 +160,23 @@ class Router:
             if route.method == method:
                 groups = match.groupdict()
                 return route.make(self._engine, _named(groups), groups.get("version"))
-            wrong_method = wrong_method or route
-        if wrong_method is None:
-            return _not_found
-        return _method_not_allowed_text if wrong_method.wrong_method_type == TEXT else _method_not_allowed
+            others.append(route)
+        return _wrong_method(others) if others else _not_found
 
 
 def _not_found(exchange: Exchange, body: Body) -> None:
-    send_message(exchange, 404, "Not Found", TEXT)
+    send_message(exchange, 404, "Not Found", TEXT, _DESCRIBED)
 
 
-def _method_not_allowed(exchange: Exchange, body: Body) -> None:
-    send_message(exchange, 405, "Method Not Allowed")
+def _wrong_method(routes: Sequence[Route]) -> Handler:
+    """The 405 of a path that has ``routes``, all of other methods."""
+    allowed = ", ".join(sorted({route.method for route in routes}))
+    content_type = routes[0].wrong_method_type
 
+    def handle(exchange: Exchange, body: Body) -> None:
+        send_wrong_method(exchange, allowed, content_type)
 
-def _method_not_allowed_text(exchange: Exchange, body: Body) -> None:
-    send_message(exchange, 405, "Method Not Allowed", TEXT)
+    return handle
 
 
 def _named(groups: Mapping[str, str | None]) -> str:
