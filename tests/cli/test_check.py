@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -111,6 +113,24 @@ def test_paths_that_are_none(name: str, tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "notes.txt").touch()
     assert check(tmp_path / name) == 1
     assert f"error: '{tmp_path / name}'" in capsys.readouterr().out
+
+
+def test_a_terminal_has_colours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(tmp_path, "fine", IDENTITY)
+    model(tmp_path, "wrong", "nmae: 3")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with capsys.disabled():
+        ours, theirs = pty.openpty()
+        with os.fdopen(theirs, "w") as stream, monkeypatch.context() as patch:
+            patch.setattr("sys.stdout", stream)
+            assert check(tmp_path) == 1
+        shown = os.read(ours, 1 << 16).decode()
+        os.close(ours)
+    assert "fine: \x1b[32mok\x1b[0m (version 1)" in shown
+    assert "wrong: \x1b[1;31m1 problem\x1b[0m" in shown
 
 
 def test_an_empty_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

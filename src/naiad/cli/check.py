@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,11 +26,14 @@ from naiad.lifecycle.warmup import configured_samples
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.agents import AgentDirectory
 from naiad.repository.catalog import Outline, open_catalog
+from naiad.telemetry.log_terminal import is_terminal, wants_colours
 
 if TYPE_CHECKING:
     from naiad.repository.remote.repository import RemoteModel
 
 logger = logging.getLogger("naiad")
+
+_GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +225,11 @@ def _lines(error: NaiadError) -> list[str]:
 def _print_report(report: ModelReport) -> None:
     if not report.problems:
         versions = ", ".join(map(str, report.versions))
-        print(f"{report.name}: ok (version{'s' if len(report.versions) > 1 else ''} {versions})")
+        print(f"{report.name}: {_coloured('ok', _GREEN)} (version{'s' if len(report.versions) > 1 else ''} {versions})")
         _print_notes(report)
         print(_indented(report.pbtxt))
         return
-    print(f"{report.name}: {_count(len(report.problems), 'problem')}")
+    print(f"{report.name}: {_coloured(_count(len(report.problems), 'problem'), _RED)}")
     for problem in report.problems:
         print(_indented(problem))
     _print_notes(report)
@@ -247,6 +251,10 @@ def _print_summary(reports: Sequence[ModelReport], paths: Sequence[Path | Remote
     text = f"{_count(len(reports), 'model')} checked: {len(reports) - failed} ok, {failed} with problems"
     print(f"{text} ({_count(total, 'problem')})" if failed else text)
     return 1 if failed else 0
+
+
+def _coloured(text: str, colour: str) -> str:
+    return f"{colour}{text}{_PLAIN}" if is_terminal(sys.stdout) and wants_colours(os.environ) else text
 
 
 def _indented(text: str) -> str:
