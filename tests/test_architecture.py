@@ -14,7 +14,18 @@ from source_tree import PACKAGE, ROOT, Import, imports, is_internal, modules, tr
 # apart from its package: the contract of a backend lies below the machinery that runs backends, which lies below them.
 LAYERS = (
     ("child",),
-    ("version", "errors", "clock", "held_folder", "options", "tensor", "regions", "request", "python_backend"),
+    (
+        "version",
+        "errors",
+        "extras",
+        "clock",
+        "held_folder",
+        "options",
+        "tensor",
+        "regions",
+        "request",
+        "python_backend",
+    ),
     ("config",),
     ("wire",),
     ("telemetry",),
