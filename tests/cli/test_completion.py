@@ -28,7 +28,7 @@ def completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Completed:
         command = ["bash", "-euc", line, "bash", str(script), *words]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
         assert done.stderr == ""
-        return done.stdout.split()
+        return [line for line in done.stdout.splitlines() if line]
 
     return complete
 
@@ -49,7 +49,9 @@ def test_bash_completes_values(completed: Completed) -> None:
 
 def test_bash_completes_files(completed: Completed, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
+    (tmp_path / "my models").mkdir()
     assert completed("naiad", "serve", "mod") == ["models"]
+    assert completed("naiad", "serve", "my") == ["my models"]
     assert completed("naiad", "check", "--model-repository", "=", "mod") == ["models"]
 
 

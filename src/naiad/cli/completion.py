@@ -49,6 +49,7 @@ _naiad() {
         return
     fi
     compopt -o filenames 2>/dev/null || :
+    local IFS=$'\\n'
     COMPREPLY=($(compgen -f -- "$word"))
 }
 complete -F _naiad naiad
