@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from naiad.telemetry.log_update import updated
-from naiad.telemetry.logs import LogSettings, ServerLog, table_log
+from naiad.telemetry.logs.server_log import LogSettings, ServerLog, table_log
+from naiad.telemetry.logs.settings import updated
 
 LOGGER = logging.getLogger("naiad.test")
 PLAIN = {"TERM": "dumb"}

@@ -19,14 +19,14 @@ from naiad.config.resolve import prepare, problems
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ConfigError, NaiadError
-from naiad.execution.child_process import FULL_TRACEBACK
-from naiad.lifecycle.candidate import Candidate
-from naiad.lifecycle.loading import LoadSettings, start_backend
-from naiad.lifecycle.warmup import configured_samples
+from naiad.execution.worker.process import FULL_TRACEBACK
+from naiad.lifecycle.loading.candidate import Candidate
+from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
+from naiad.lifecycle.loading.warmup_samples import configured_samples
 from naiad.options.remote_uri import RemoteUri
-from naiad.repository.agents import AgentDirectory
+from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.catalog import Outline, open_catalog
-from naiad.telemetry.log_terminal import is_terminal, wants_colours
+from naiad.telemetry.logs.terminal import is_terminal, wants_colours
 
 if TYPE_CHECKING:
     from naiad.repository.remote.repository import RemoteModel

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from naiad.execution.child_asks import ChildAsks
-from naiad.execution.child_metrics import ChildMetrics
-from naiad.execution.child_models import ModelQuestions
-from naiad.telemetry.custom_metrics import CustomMetrics
+from naiad.execution.worker.control import ControlRequests
+from naiad.execution.worker.control_models import ModelControlRequests
+from naiad.execution.worker.metrics import WorkerMetrics
+from naiad.telemetry.metrics.custom import CustomMetrics
 
 _ABOUT_MODELS = ("is_model_ready", "load_model", "unload_model")
 
@@ -22,7 +22,7 @@ class TrialAsks:
 
     def __init__(self) -> None:
         self.wanted = ""
-        self._asks = ChildAsks(ModelQuestions(None), ChildMetrics(CustomMetrics()))
+        self._asks = ControlRequests(ModelControlRequests(None), WorkerMetrics(CustomMetrics()))
 
     def ask(self, content: Mapping[str, Any], reply: Callable[[Mapping[str, Any]], None] | None) -> None:
         """Answer a question at once; None as ``reply`` for what has no answer."""
