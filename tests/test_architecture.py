@@ -16,6 +16,7 @@ LAYERS = (
     (
         "version",
         "errors",
+        "extras",
         "clock",
         "folder_lease",
         "eventloop",

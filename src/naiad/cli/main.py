@@ -12,6 +12,7 @@ from naiad.version import __version__
 COMMANDS = {
     "serve": ("naiad.cli.serve:serve", "serve models over HTTP and gRPC"),
     "check": ("naiad.cli.serve:check", "show everything that is wrong with models, without serving them"),
+    "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),
 }
 
 _INTERRUPTED = 130
@@ -67,7 +68,7 @@ def _command(name: str, words: Sequence[str]) -> int:
 
 
 def _help() -> str:
-    commands = "".join(f"  {name:<10}{summary}\n" for name, (_, summary) in COMMANDS.items())
+    commands = "".join(f"  {name:<12}{summary}\n" for name, (_, summary) in COMMANDS.items())
     return (
         "Usage: naiad <command> [OPTION ...]\n\nAn inference server that speaks the protocols of Triton.\n\n"
         f"Commands:\n{commands}\n"

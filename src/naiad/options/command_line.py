@@ -107,7 +107,9 @@ def settle(reading: _Reading, paths: tuple[Path | RemoteUri, ...]) -> ServerOpti
     Raises:
         OptionError: one line for each thing that is wrong.
     """
-    options = ServerOptions(**reading.values, paths=paths, warnings=tuple(reading.warnings))
+    options = ServerOptions(
+        **reading.values, paths=paths, warnings=tuple(reading.warnings), given=frozenset(reading.values)
+    )
     problems = reading.problems if reading.failed & LISTENER_FIELDS else reading.problems + options.problems()
     if problems:
         raise OptionError("\n".join(problems))

@@ -72,7 +72,8 @@ class ServerOptions:
     """All settings of one server, each with its default.
 
     ``paths`` are the positional arguments: model files, one model's folder or repositories. ``warnings`` are remarks
-    on the way the options were given, to be logged once the log is set up.
+    on the way the options were given, to be logged once the log is set up. ``given`` has the fields of those that were
+    given.
     """
 
     id: str = declare(Group.SERVER, TEXT, "triton", "Name of this server in its metadata.")
@@ -132,7 +133,8 @@ class ServerOptions:
         Group.LOGGING,
         choice("default", "ISO8601"),
         "default",
-        "How a line begins: level, month, day and microseconds, or an ISO 8601 time and the level.",
+        "How a line begins: level, month, day and microseconds, or an ISO 8601 time and the level. Without this option "
+        "a terminal gets lines for people.",
     )
     log_file: str = declare(
         Group.LOGGING,
@@ -650,6 +652,7 @@ class ServerOptions:
 
     paths: tuple[Path | RemoteUri, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
         """Settle the values that follow from others."""

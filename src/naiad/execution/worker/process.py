@@ -36,6 +36,8 @@ _MOST_SAID: Final = 100
 MAIN: Final = Path(worker.__file__).with_name("main.py")
 KEPT_LINES: Final = 20
 END_S: Final = 5.0
+FULL_TRACEBACK: Final = "naiad_full_traceback"
+"""An attribute of the log records that hold the whole traceback of an error that is told in short as well."""
 _LOOK_S: Final = 1.0
 _LEISURE_S: Final = 60.0
 _DYING_S: Final = 0.05
@@ -68,6 +70,10 @@ class Running(Protocol):
 
     def kill(self) -> None:
         """End it at once."""
+
+
+class ChildTimeoutError(ModelLoadError):
+    """A child was not ready in time."""
 
 
 class WorkerProcess:
@@ -162,7 +168,7 @@ class WorkerProcess:
                 return self._begin(selector, ask)
         except TimeoutError:
             self.end()
-            raise ModelLoadError(
+            raise ChildTimeoutError(
                 f"instance '{self.name}' was not ready within {self.spec.start_s:g} s ({self.spec.setting})"
             ) from None
         except OSError as error:
@@ -355,7 +361,7 @@ def _failure(instance: str, content: Mapping[str, Any]) -> str:
     """Why the model did not load; its traceback, which says more than callers need, goes to the log."""
     message, traceback = str(content.get("message", "")), str(content.get("traceback", ""))
     if traceback.strip() not in message:
-        logger.error("%s: %s", instance, traceback)
+        logger.error("%s: %s", instance, traceback, extra={FULL_TRACEBACK: True})
     return message
 
 
