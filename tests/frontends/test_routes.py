@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from frontends.http_application import JSON, TEXT, House, Peer, identity_config, play, run, serving, write_model
-from naiad.frontends.http.routes import MAX_HANDLERS
+from naiad.frontends.http.routes import MAX_HANDLERS, MAX_KEY
 from naiad.regions.registry import DISABLED
 from naiad.wire.http1 import parse_head
 
@@ -100,6 +101,39 @@ def test_handlers_are_kept_within_bounds(repository: Path) -> None:
         for n in range(MAX_HANDLERS + 50):
             assert (await peer.ask("GET", f"/v2/models/{n}")).status == 404
             assert len(house.router._handlers) <= MAX_HANDLERS
+        assert (await peer.infer("m", INFER)).status == 200
+
+    play(repository, scenario)
+
+
+MADE_UP = {
+    "a path without a route": ("GET", "/{n}{padding}"),
+    "a path that needs no key": ("GET", "/v2/health/{n}{padding}"),
+    "a method": ("X{n}", "/v2/{padding}"),
+    "a method for a model": ("X{n}", "/v2/models/{padding}/infer"),
+    "a name of a model": ("GET", "/v2/models/{n}{padding}"),
+    "a name of a region": ("GET", "/v2/systemsharedmemory/region/{n}{padding}/status"),
+}
+
+
+@pytest.mark.parametrize(("method", "target"), MADE_UP.values(), ids=MADE_UP)
+@pytest.mark.parametrize("length", [MAX_KEY - 100, 60_000])
+def test_what_callers_make_up_is_not_kept_for_ever(repository: Path, method: str, target: str, length: int) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        def ask(numbers: range) -> None:
+            for n in numbers:
+                line = f"{method} {target}".format(n=n, padding="x" * length)
+                house.router(parse_head(f"{line} HTTP/1.1\r\nHost: a\r\n\r\n".encode()))
+
+        ask(range(100))
+        tracemalloc.start()
+        try:
+            ask(range(100, 500))
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        # All of them would be 1.6 MB and more.
+        assert kept_bytes < 1_000_000
         assert (await peer.infer("m", INFER)).status == 200
 
     play(repository, scenario)
