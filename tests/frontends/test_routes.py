@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from frontends.http_application import JSON, TEXT, House, Peer, identity_config, play, run, serving, write_model
+from naiad.clock import ManualClock
+from naiad.frontends.access.gate import Gate
+from naiad.frontends.access.keys import KeyRing
+from naiad.frontends.http.access import guarded
 from naiad.frontends.http.routes import MAX_HANDLERS, MAX_KEY
+from naiad.options.api_key import read_api_key
+from naiad.options.restriction import Restriction
 from naiad.regions.registry import DISABLED
 from naiad.wire.http1 import parse_head
 
@@ -190,6 +197,29 @@ def test_what_is_not_ready_is_told_when_asked(repository: Path) -> None:
         told = await peer.ask("GET", "/v2/health/ready?verbose=true")
         assert told.error.startswith("not ready: bad:1: ")
         assert "nonsense" in told.error
+
+    play(repository, scenario)
+
+
+def test_only_who_may_read_the_index_is_told_why_a_model_is_not_ready(repository: Path) -> None:
+    write_model(repository, "bad", CONFIG.replace("identity", "nonsense"))
+    hashed = {name: "sha256:" + hashlib.sha256(name.encode()).hexdigest() for name in ("ops", "user")}
+    keys = [read_api_key(f"ops manage {hashed['ops']}"), read_api_key(f"user infer {hashed['user']}")]
+    asked = "/v2/health/ready?verbose=true"
+
+    async def scenario(house: House, peer: Peer) -> None:
+        with house.peer(guarded(house.router, Gate(keys=KeyRing(keys, ManualClock())))) as keyed:
+            for _ in range(3):
+                for headers in ({}, {"Authorization": "Bearer user"}, {"Authorization": "Bearer nobody"}):
+                    answer = await keyed.ask("GET", asked, headers=headers)
+                    assert (answer.status, answer.body) == (400, b"")
+                told = await keyed.ask("GET", asked, headers={"Authorization": "Bearer ops"})
+                assert (told.status, told.error.startswith("not ready: bad:1: ")) == (400, True)
+        restriction = Restriction(("model-repository",), "admin-key", "s3cret")
+        with house.peer(guarded(house.router, Gate([restriction]))) as restricted:
+            answer = await restricted.ask("GET", asked)
+            assert (answer.status, answer.body) == (400, b"")
+            assert "nonsense" in (await restricted.ask("GET", asked, headers={"admin-key": "s3cret"})).error
 
     play(repository, scenario)
 
