@@ -133,7 +133,7 @@ class Router:
         key = (head.method, _ZEROS.sub(r"\1", head.target))
         handler = self._handlers.get(key)
         if handler is None:
-            handler = self._living.get(key) or self._make(*key)
+            handler = self._living.get(key) or self._find(*key)
             if handler is None:
                 return _refusal(key[1])
             self._keep(key, handler)
@@ -152,7 +152,7 @@ class Router:
         found: Handler = handler if self._forwarding is None else forwarding(handler, head, self._forwarding)
         return self._coding.around(found, head)
 
-    def _make(self, method: str, path: str) -> Handler | None:
+    def _find(self, method: str, path: str) -> Handler | None:
         """A new handler; None when no route has this method and path."""
         for route in ROUTES:
             if route.method == method and (match := route.pattern.fullmatch(path)) is not None:
