@@ -111,8 +111,7 @@ def split_id(header: bytes) -> tuple[str, bytes]:
     """The request id and the rest of a JSON part that begins with it, as clients write it; else "" and the whole.
 
     Some clients write an empty id where they have none. An id with escapes or unusual characters is left in place: the
-    rest is then read as JSON in full. No two parts have the same rest unless they mean the same, and what is no JSON has
-    the rest of no JSON part.
+    rest is then read as JSON in full. Bytes that begin like such a rest have another one.
     """
     if not header.startswith(_ID_OPENING):
         # A JSON part never begins as the rest of one does: bytes that do must not be taken for such a rest.
