@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backends.base import Backend, BackendContext, ChildSpec, Instance
 from naiad.backends.hosted import program
-from naiad.backends.hosted.choice import SHARED, Execution
+from naiad.backends.hosted.choice import PROCESS, SHARED, Execution
 from naiad.backends.hosted.orders import Orders, pack
+from naiad.backends.limits import check_processes
 from naiad.backends.parameters import ParameterReader
 from naiad.errors import InternalError
 from naiad.execution.child_process import ChildProcess
@@ -64,11 +65,13 @@ class HostedBackend(Backend):
 
     def start(self, spec: ModelSpec) -> None:
         """Let the framework's process load the model and check that ``spec`` fits it."""
+        self._check_processes(spec)
         self._spec = spec
         self._obey(self._orders("start", spec))
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
         """New processes are told of the new groups."""
+        self._check_processes(spec)
         super().regroup(spec, config)
         self._spec = spec
 
@@ -90,6 +93,10 @@ class HostedBackend(Backend):
         if process is not None:
             process.end()
             process.close()
+
+    def _check_processes(self, spec: ModelSpec) -> None:
+        if self._execution.way == PROCESS:
+            check_processes(spec)
 
     def _obey(self, orders: Orders) -> Any:
         """Let the first process do something; what it answers."""

@@ -13,7 +13,7 @@ import orjson
 from google.protobuf.json_format import ParseDict, ParseError
 
 from naiad.backends.base import Backend, BackendContext, ChildSpec, Instance
-from naiad.backends.limits import ChildLimits, read_limits
+from naiad.backends.limits import ChildLimits, check_processes, read_limits
 from naiad.backends.python.environment import Environment, resolve
 from naiad.backends.python.source import Source, own_source, shared_source
 from naiad.child.protocol import CONFIG, VERSION
@@ -89,6 +89,7 @@ class PythonBackend(Backend):
 
     def start(self, spec: ModelSpec) -> None:
         """Check the model file, the settings and the environment."""
+        check_processes(spec)
         self._code().describe(self.config)
         self._decoupled = spec.decoupled
         self._splits_failed = spec.splits_failed
@@ -99,6 +100,11 @@ class PythonBackend(Backend):
             raise ModelLoadError(f"Incorrect value for {_FORCE_CPU}: '{forced}'")
         self._limits(self.config)
         self._resolved(self.config)
+
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """Check how many processes that takes."""
+        check_processes(spec)
+        super().regroup(spec, config)
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """Not called: every instance is a process."""
