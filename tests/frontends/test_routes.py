@@ -12,12 +12,12 @@ from frontends.http_application import JSON, TEXT, House, Peer, identity_config,
 from naiad.clock import ManualClock
 from naiad.frontends.access.gate import Gate
 from naiad.frontends.access.keys import KeyRing
-from naiad.frontends.http.access import guarded
-from naiad.frontends.http.routes import MAX_HANDLERS, MAX_KEY
+from naiad.frontends.http.server.access_gate import guarded
+from naiad.frontends.http.v2.router import MAX_HANDLERS, MAX_KEY
 from naiad.options.api_key import read_api_key
 from naiad.options.restriction import Restriction
-from naiad.regions.registry import DISABLED
-from naiad.wire.http1 import parse_head
+from naiad.shared_memory.registry import DISABLED
+from naiad.wire.http1.head import parse_head
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"))
 INFER = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 
 from backends.python_models import DOUBLES, write_python_model
-from naiad.backends.limits import MAX_PROCESSES
+from naiad.backends.shared.worker_limits import MAX_PROCESSES
 from server.models import identity, numbers, write_model
 from server.running import serving
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from naiad.telemetry.host import usable_memory_bytes
-from naiad.telemetry.memory_limits import cgroup_limit_bytes
+from naiad.telemetry.metrics.host import usable_memory_bytes
+from naiad.telemetry.metrics.memory_limits import cgroup_limit_bytes
 
 V1_NONE = "9223372036854771712"
 V2_MOUNT = "30 23 0:26 {inside} {mount} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
@@ -105,7 +105,7 @@ def test_the_memory_that_may_be_used_is_no_more_than_the_machines(tmp_path: Path
 def test_a_limit_on_the_address_space_counts(tmp_path: Path) -> None:
     limit = 700 << 20
     code = (
-        "import pathlib, resource, sys; from naiad.telemetry.host import usable_memory_bytes\n"
+        "import pathlib, resource, sys; from naiad.telemetry.metrics.host import usable_memory_bytes\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({limit}, resource.RLIM_INFINITY))\n"
         "print(usable_memory_bytes(pathlib.Path(sys.argv[1])))"
     )
