@@ -140,6 +140,10 @@ def test_random_data(tmp_path: Path, wire: str) -> None:
     config = f"""backend: "identity"
         input [{{ name: "x" data_type: TYPE_{wire} dims: [ -1 ] }}]
         output [{{ name: "y" data_type: TYPE_{wire} dims: [ -1 ] }}]"""
+    from naiad.config.freeze import freeze
+    from naiad.config.read import ConfigFormat, parse_config
+    from naiad.lifecycle.loading.warmup_samples import configured_samples
+
     text = config + sample(given(data="random_data: true", dtype=f"TYPE_{wire}", dims="1000"))
     frozen = freeze(parse_config(text, ConfigFormat.PBTXT).config)
     (made,) = configured_samples(frozen, tmp_path, None)
