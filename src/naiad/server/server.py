@@ -30,6 +30,7 @@ from naiad.frontends.http.server.settings import http_tls, surrounded
 from naiad.frontends.http.v2.router import Router
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.frontends.inference.offload import use_one_thread
+from naiad.frontends.memory_shares import MemoryShares
 from naiad.frontends.net.file_watcher import FileReloader
 from naiad.frontends.reload import renew_grpc_tls, renew_http_tls, renew_keys, renewed_paths
 from naiad.lifecycle.loading.load_version import LoadSettings
@@ -105,7 +106,8 @@ class Server:
         self._options = options
         self._log = log
         self._cache = _cache(options)
-        self._budget = _budget(options)
+        self._shares = MemoryShares.of(usable_memory_bytes(), options.max_in_flight_bytes)
+        self._budget = _budget(options, self._shares)
         settings = LoadSettings(
             options.settings_of,
             not options.disable_auto_complete_config,
@@ -286,12 +288,12 @@ class Server:
         gate = None if self._gates.grpc.is_open else self._gates.grpc
         by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
         if by_grpcio:
-            transport = grpcio_transport(options, methods, gate, self._budget.cancelled)
+            transport = grpcio_transport(options, self._shares, methods, gate, self._budget.cancelled)
             await self._start(transport, "GRPCInferenceService")
             renew_grpc_tls(self._renewal, options, transport)
             if not options.http_port_serves_grpc:
                 return None
-        listener = grpc_listener(options, methods, gate, self._budget.cancelled)
+        listener = grpc_listener(options, self._shares, methods, gate, self._budget.cancelled)
         has_port = options.allow_grpc and not by_grpcio
         await self._start(listener, "GRPCInferenceService" if has_port else "")
         if has_port:
@@ -305,7 +307,8 @@ class Server:
             too_large_status=413 if options.http_standard_status else 400,
             max_connections=options.http_max_connections,
             idle_s=options.http_idle_timeout_secs,
-            max_arriving_bytes=self._budget.max_bytes,
+            max_arriving_bytes=self._shares.in_flight,
+            max_waiting_bytes=self._shares.waiting,
         )
         inner = Router(
             self._engine,
@@ -391,10 +394,10 @@ class Server:
         return all(await asyncio.gather(*(listener.drain(timeout_s) for listener in self._listeners)))
 
 
-def _budget(options: ServerOptions) -> RequestBudget:
+def _budget(options: ServerOptions, shares: MemoryShares) -> RequestBudget:
     return RequestBudget(
         options.max_in_flight_requests,
-        options.max_in_flight_bytes or usable_memory_bytes() // 4,
+        shares.in_flight,
         options.max_in_flight_requests_per_model,
         TooManyRequestsError if options.overload_status == "429" else QueueFullError,
     )

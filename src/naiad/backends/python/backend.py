@@ -17,7 +17,7 @@ from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerS
 from naiad.backends.python.environment import Environment, resolve
 from naiad.backends.python.source import Source, own_source, shared_source
 from naiad.backends.python.trial import TrialAsks
-from naiad.backends.shared.worker_limits import WorkerLimits, read_limits
+from naiad.backends.shared.worker_limits import WorkerLimits, check_processes, read_limits
 from naiad.config.export import config_json
 from naiad.errors import InternalError, ModelLoadError
 from naiad.execution.worker.process import END_S, ChildTimeoutError, WorkerProcess
@@ -121,6 +121,7 @@ class PythonBackend(Backend):
 
     def start(self, spec: ModelSpec) -> None:
         """Check the model file, the settings and the environment."""
+        check_processes(spec)
         self._code().describe(self.config)
         self._decoupled = spec.decoupled
         self._splits_failed = spec.splits_failed
@@ -132,6 +133,11 @@ class PythonBackend(Backend):
             raise ModelLoadError(f"Incorrect value for {_FORCE_CPU}: '{forced}'")
         self._limits(self.config)
         self._resolved(self.config)
+
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """Check how many processes that takes."""
+        check_processes(spec)
+        super().regroup(spec, config)
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """Not called: every instance is a process."""

@@ -161,7 +161,7 @@ def make_warmup(
         NaiadError: a sample of the configuration cannot be made.
     """
     check = None if models is None else models.check
-    again = partial(samples_of, spec, folder, check, settings.auto_warmup)
+    again = partial(samples_of, spec, folder, check, settings.auto_warmup, settings.budget.max_bytes)
     samples = again()
     if samples:
         runs, instances = sum(sample.count for sample in samples), spec.instance_count

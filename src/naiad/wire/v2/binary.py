@@ -11,6 +11,7 @@ from naiad.wire.v2.response import answer_head, model_head, output_head
 
 MAX_KEPT_ID = 256
 _ID_OPENING = b'{"id":"'
+_NO_JSON = b"\0"
 _JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _HTTP_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
@@ -110,10 +111,11 @@ def split_id(header: bytes) -> tuple[str, bytes]:
     """The request id and the rest of a JSON part that begins with it, as clients write it; else "" and the whole.
 
     Some clients write an empty id where they have none. An id with escapes or unusual characters is left in place: the
-    rest is then read as JSON in full.
+    rest is then read as JSON in full. Bytes that begin like such a rest have another one.
     """
     if not header.startswith(_ID_OPENING):
-        return "", header
+        # A JSON part never begins as the rest of one does: bytes that do must not be taken for such a rest.
+        return "", header if header[:1] != b"," else _NO_JSON + header
     end = header.find(b'"', 7)
     raw = header[7:end]
     if end < 7 or not raw.isascii() or b"\\" in raw:

@@ -113,7 +113,8 @@ class ContentCoding:
         if exchange.closed():
             return
         counted = _CountedExchange(exchange, len(body), self._let_go)
-        if self._inflated_bytes + len(body) > MAX_INFLATED_BYTES:
+        held = self._inflated_bytes + len(body)
+        if held > MAX_INFLATED_BYTES or (self._inflated_bytes and held > self._budget.max_bytes):
             text = "too many compressed requests are unanswered; try again later"
             send_error(exchange, self._budget.refuse("compressed", text))
             return

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 1 << 26
+CHECKS_PER_BOUND: Final = 8
+"""How often what waits is added up while as much begins to wait as may wait."""
 _INFERENCE: Final = ("/infer", "/generate", "/generate_stream")
 """How the paths end whose requests the budget counts: to load a model is possible without room for inference."""
 
@@ -78,6 +80,7 @@ class HttpService:
     """
 
     __slots__ = (
+        "_added_bytes",
         "application",
         "arriving_bytes",
         "budget",
@@ -109,6 +112,7 @@ class HttpService:
         self.pool = BufferPool()
         self.budget = budget or RequestBudget()
         self.arriving_bytes = 0
+        self._added_bytes = 0
         self.json_work = JsonWork(self.budget)
         self.shared_buffer = True
         self.gathers_writes = True
@@ -137,6 +141,14 @@ class HttpService:
         """Note that time has passed."""
         self.pool.age(seconds)
         self._bound_waiting()
+
+    def count_waiting(self, size: int) -> None:
+        """Note that ``size`` bytes more of answers wait: many can come between two sweeps."""
+        self._added_bytes += size
+        if self._added_bytes > self.limits.max_waiting_bytes // CHECKS_PER_BOUND:
+            self._added_bytes = 0
+            # Not at once: who writes is in the middle of it.
+            self.call_soon(self._bound_waiting)
 
     def check_length(self, head: RequestHead) -> None:
         """Check that the body of a request may be as long as its head says.
