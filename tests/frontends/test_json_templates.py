@@ -213,7 +213,9 @@ def pairs(draw: st.DrawFn) -> tuple[RequestReader, bytes, bytes]:
     dtypes = draw(st.lists(st.sampled_from(IN_JSON), min_size=1, max_size=2))
     layout = draw(st.sampled_from(LAYOUTS))
     root: dict[str, Any] = draw(
-        st.sampled_from([{}, {"id": "a"}, {"id": "\n"}, {"parameters": {"data": 1}}, {"parameters": {"priority": 2}}])
+        st.sampled_from(
+            [{}, {"id": "a"}, {"id": "\n"}, {"parameters": {"data": 1}}, {"parameters": {"sequence_id": 2}}]
+        )
     )
     sizes = [draw(st.integers(0, 4)) for _ in dtypes]
     good = [
@@ -305,6 +307,23 @@ def test_errors_are_the_same(repository: Path, data: str) -> None:
         assert first.status == 400
         assert (again.status, again.headers, again.body) == (first.status, first.headers, first.body)
         assert (await peer.infer("floats", floats("[3,4]"))).body == answer_to("[3.0,4.0]")
+
+    play(repository, scenario)
+
+
+def test_the_length_of_the_json_part_is_checked_still(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        body = floats("[1,2]")
+        target = "/v2/models/floats/infer"
+        for _ in range(2):
+            assert (await peer.ask("POST", target, body)).body == answer_to("[1.0,2.0]")
+            answer = await peer.ask("POST", target, body, {"Inference-Header-Content-Length": len(body)})
+            assert answer.body == answer_to("[1.0,2.0]")
+            for wrong in (len(body) + 1, -1):
+                answer = await peer.ask("POST", target, body, {"Inference-Header-Content-Length": wrong})
+                assert (answer.status, b"header size should be in range" in answer.body) == (400, True)
+            answer = await peer.ask("POST", target, body, {"Inference-Header-Content-Length": 0})
+            assert answer.status == 400
 
     play(repository, scenario)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from naiad.request import Array
-from naiad.wire.infer_json import encode_data
+from naiad.wire.infer_json import encode_numbers
 from naiad.wire.infer_plan import MAX_HEADS, InferPlan
 from naiad.wire.infer_response import answer_head, model_head, output_head
 
@@ -90,11 +90,10 @@ class BinaryPlan(InferPlan[AnswerHead]):
             return None
         pieces = [b'{"id":"', request_id.encode(), b'",'] if request_id else [b"{"]
         for name, text, array in zip(self.outputs, texts, arrays, strict=True):
-            dtype = self.dtypes[name]
-            if array.dtype != dtype.numpy:
+            if array.dtype != self.dtypes[name].numpy:
                 return None
             pieces.append(text)
-            pieces.append(encode_data(array, dtype, name))
+            pieces.append(encode_numbers(array))
         pieces.append(b"}]}")
         json = b"".join(pieces)
         head = _JSON_HEAD % len(json)

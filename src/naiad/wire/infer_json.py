@@ -158,6 +158,11 @@ def encode_data(array: Array, dtype: DataType, name: str) -> bytes:
         )
     if dtype.is_bytes:
         return orjson.dumps([_decode_utf8(e, i, name) for i, e in enumerate(unpacked(array).ravel().tolist())])
+    return encode_numbers(array)
+
+
+def encode_numbers(array: Array) -> bytes:
+    """An array of numbers or booleans, none of them FP16 or BF16, as a flat JSON list, row-major."""
     flat = array.ravel()
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     # A null stands for what is not finite; true and false have no such letter.

@@ -90,13 +90,13 @@ class Templates:
         request_id, start = _cut_id(body)
         if request_id != header.id or self._find(body, start)[0] is not None:
             return
-        pieces = _split(body, start)
-        if pieces is None or len(pieces) != len(header.inputs) + 1 or sum(map(len, pieces)) > MAX_PLAN_KEY:
+        if any(given.data is None or not given.elements for given in header.inputs):
+            return
+        pieces = _split(body, start, len(header.inputs))
+        if pieces is None or sum(map(len, pieces)) > MAX_PLAN_KEY:
             return
         # Without escapes each member "data" shows as such. There are as many as inputs, and each input has one.
         if any(b"\\" in piece or _ANOTHER_ID.search(piece) for piece in pieces):
-            return
-        if any(given.data is None or not given.elements for given in header.inputs):
             return
         self._keep(_Template(start > 0, pieces, header.inputs, plan))
 
@@ -229,16 +229,16 @@ def _cut_id(body: Body) -> tuple[str, int]:
     return ("", 0) if found is None else (found[1].decode("ascii"), found.end())
 
 
-def _split(body: Body, start: int) -> list[bytes] | None:
-    """The text around the lists of all members "data"; None where one of them is not of the usual kind."""
+def _split(body: Body, start: int, count: int) -> list[bytes] | None:
+    """The text around the lists of all members "data"; None where there are not ``count``, or one is unusual."""
     pieces: list[bytes] = []
     while (key := _DATA_KEY.search(body, start)) is not None:
-        found = _LIST.match(body, key.end())
+        found = _LIST.match(body, key.end()) if len(pieces) < count else None
         if found is None or not _is_json(found[0]):
             return None
         pieces.append(bytes(body[start : key.end()]))
         start = found.end()
-    return [*pieces, bytes(body[start:])]
+    return [*pieces, bytes(body[start:])] if len(pieces) == count else None
 
 
 def _is_json(text: Body) -> bool:

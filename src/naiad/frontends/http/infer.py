@@ -272,13 +272,15 @@ class InferHandler:
         try:
             if size is None or not 0 < size < len(body):
                 model.check_room(len(body))
-                if (size is None or size == len(body)) and is_large_json(body):
+                is_json_alone = size is None or size == len(body)
+                if is_json_alone and is_large_json(body):
                     self._read_later(exchange, model, body, size, received_ns, added)
                     return
-                known = self._recall(exchange, model, body, received_ns) if self._knows_regions else None
-                if known is None and size != 0 and (found := self._reader.recall(body)) is not None:
-                    _submit(_recalled(exchange, model, found, received_ns), added)
-                    return
+                known: HttpInferRequest | None = None
+                if self._knows_regions:
+                    known = self._recall(exchange, model, body, received_ns)
+                if known is None and is_json_alone and (found := self._reader.recall(body)) is not None:
+                    known = _recalled(exchange, model, found, received_ns)
                 _submit(known or self._read(exchange, model, body, None, received_ns, size), added)
                 return
             else:
