@@ -1,12 +1,11 @@
-"""The fast way of a request that carries its data in JSON: only the data are parsed.
+"""The fast way of a request that carries all its data in JSON: only the data are parsed.
 
-Callers repeat the text around their data. A request that was read and checked in full leaves a template behind: that
-text and its plan. The next request with the same text needs its lists parsed and turned into arrays, no more. What does
-not fit a template, down to a single value out of range, is left to the reader that checks everything and says what is
-wrong.
+Callers repeat the text around their data. A request that was read and checked in full leaves a template: that text and
+its plan. For the next request with the same text only the lists are parsed and turned into arrays. A request that fits
+no template, or has a wrong value in its lists, is read in full, and that reader raises the errors.
 
-A template can be trusted because of what JSON is. The same text leads a parser to the same place, and one whole value
-there, whatever it is, leads on to the same place behind it.
+This gives the same result as parsing the whole: equal text brings a JSON parser to equal places, and any one complete
+value there leaves it at the same place behind the value.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from naiad.wire.infer_json import MAX_NESTING, decode_data
 from naiad.wire.infer_plan import MAX_PLAN_KEY, MAX_PLANS
 
 MAX_ALIKE: Final = 16
-"""How many templates are kept that begin alike: where the shape follows the data, each shape has one."""
+"""How many templates with the same text before the data are kept. With the shape behind the data each shape has one."""
 
 # The space of JSON is less than that of regular expressions.
 _ID: Final = re.compile(rb'\{[ \t\r\n]*"id"[ \t\r\n]*:[ \t\r\n]*"([ !#-\[\]-~]{0,256})"[ \t\r\n]*,')
@@ -208,7 +207,7 @@ def _flat(values: Any) -> list[Any]:
 
 
 def _others(given: InputHeader) -> _Reader:
-    """For booleans and strings: as the reader that checks everything does it, without its texts."""
+    """For booleans and strings, checked as in a request that is read in full, but without an error."""
     name, dtype, shape, elements = given.name, given.dtype, given.shape, given.elements
 
     def read(text: Body) -> Array | None:
