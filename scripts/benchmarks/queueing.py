@@ -19,18 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from naiad.backends.base import Arrays, Backend, BackendContext, Instance
-from naiad.config.spec import (
-    BatchingSpec,
-    InstanceGroupSpec,
-    ModelSpec,
-    QueuePolicySpec,
-    QueueSpec,
-    TensorSpec,
-)
+from naiad.backend_api.backend import Arrays, Backend, BackendContext, Instance
+from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueuePolicySpec, QueueSpec, TensorSpec
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
-from naiad.request import Array, InferRequest, RequestTerms
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.request import Array, InferRequest, RequestOptions
 from naiad.tensor.dtypes import BY_WIRE
 
 COUNTS = (100, 1_000, 10_000, 100_000)
@@ -90,12 +83,14 @@ async def _once(kind: str, end: str, count: int) -> float:
     backend, spec = _Gated(), _spec(kind)
     model = LoadedModel(spec, 1, backend, asyncio.get_running_loop())
     model.start()
-    terms = [RequestTerms(("y",), 1, (("x", (1,)),), priority=1 + i, timeout_us=3_000_000_000 + i) for i in range(3)]
+    options = [
+        RequestOptions(("y",), 1, (("x", (1,)),), priority=1 + i, timeout_us=3_000_000_000 + i) for i in range(3)
+    ]
     rows = np.zeros((1, 1), np.float32)
     # It keeps the instance busy.
-    model.submit(_Silent(terms[0], {"x": rows}, "", time.monotonic_ns()))
+    model.submit(_Silent(options[0], {"x": rows}, "", time.monotonic_ns()))
     await asyncio.sleep(0.01)
-    requests = [_Silent(terms[i % 3], {"x": rows}, "", time.monotonic_ns()) for i in range(count)]
+    requests = [_Silent(options[i % 3], {"x": rows}, "", time.monotonic_ns()) for i in range(count)]
     gc.collect()
     gc.disable()
     began = time.thread_time()

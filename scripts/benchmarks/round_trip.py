@@ -12,12 +12,12 @@ from time import monotonic_ns, perf_counter
 import numpy as np
 
 from naiad.config.read import read_config
-from naiad.execution.batch import Batch
-from naiad.execution.child_codec import Response
-from naiad.execution.process import ProcessInstance
-from naiad.lifecycle.loading import LoadSettings, start_backend
-from naiad.repository.discover import discover
-from naiad.request import Array, InferRequest, RequestTerms
+from naiad.execution.batching.batch import Batch
+from naiad.execution.worker.codec.writer import Response
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
+from naiad.repository.local.discover import discover
+from naiad.request import Array, InferRequest, RequestOptions
 
 from .figures import CaseError
 
@@ -63,27 +63,27 @@ class Driver:
         if self._instance.run(batch) is not None:
             self._fail(f"a batch could not be handed over: {batch.error}")
 
-    def child_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+    def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """The batch is over, with an answer to each of its requests."""
         self._over()
 
-    def child_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
+    def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """An answer by itself, as errors are."""
         if response.error is not None:
             self._fail(f"a request failed: {response.error}")
 
-    def child_finished(self, instance: ProcessInstance, batch: Batch) -> None:
+    def worker_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """The batch is over, and its answers came by themselves."""
         self._over()
 
-    def child_died(self, instance: ProcessInstance) -> None:
+    def worker_died(self, instance: ProcessInstance) -> None:
         """The case is over."""
         self._fail(f"the child ended: {instance.problem}")
 
-    def child_down(self, instance: ProcessInstance) -> None:
+    def worker_down(self, instance: ProcessInstance) -> None:
         """Its end was noticed before."""
 
-    def child_revived(self, instance: ProcessInstance) -> None:
+    def worker_ready(self, instance: ProcessInstance) -> None:
         """Too late."""
 
     def _over(self) -> None:
@@ -106,7 +106,7 @@ def small_request() -> InferRequest:
 
 
 ROW = np.random.default_rng(0).random((1, VALUES), np.float32)
-TERMS = RequestTerms(("OUTPUT0",), 1, (("INPUT0", (VALUES,)),))
+TERMS = RequestOptions(("OUTPUT0",), 1, (("INPUT0", (VALUES,)),))
 
 
 @contextlib.asynccontextmanager

@@ -1,3 +1,3 @@
 """The interface of Python models under Naiad's name: what ``triton_python_backend_utils`` is in a model's process."""
 
-from naiad.child.pb_utils import *  # noqa: F403
+from naiad.worker.api.pb_utils import *  # noqa: F403

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from naiad.errors import InternalError, NaiadError
-from naiad.tensor.packed_strings import PACKED
+from naiad.tensor.packed_bytes import PACKED
 
 if TYPE_CHECKING:
-    from naiad.regions.tensor import RegionUse
-    from naiad.regions.terms import RegionTerms
+    from naiad.shared_memory.spec import RegionOptions
+    from naiad.shared_memory.tensor_ref import RegionUse
 
 Array = np.ndarray[Any, Any]
 ParameterValue = bool | int | float | str
@@ -41,7 +41,7 @@ def memory_of(inputs: Mapping[str, Array]) -> int:
     return size
 
 
-class RequestTerms:
+class RequestOptions:
     """What a request asks for, apart from its tensors and its id. Shared by all requests alike: never changed.
 
     Attributes:
@@ -80,7 +80,7 @@ class RequestTerms:
         timeout_us: int = 0,
         flags: int = 0,
         correlation_id: int | str = 0,
-        regions: RegionTerms | None = None,
+        regions: RegionOptions | None = None,
     ) -> None:
         self.regions = regions
         self.outputs = outputs
@@ -120,11 +120,11 @@ class Recipient(Protocol):
     def cancel(self, request: InferRequest) -> None:
         """Give a request up."""
 
-    def hold(self, request: InferRequest, patience_ms: int) -> None:
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """The caller does not take the responses to a request: no further ones should be made for now.
 
         Those that are under way come still. A model that cannot stop without holding others up stops for at most
-        ``patience_ms`` milliseconds.
+        ``backpressure_timeout_ms`` milliseconds.
         """
 
     def go_on(self, request: InferRequest) -> None:
@@ -150,16 +150,21 @@ class InferRequest:
         use: what it has to do with regions of clients; None where its terms say nothing about any.
     """
 
-    __slots__ = ("held_bytes", "id", "inputs", "queued_ns", "received_ns", "terms")
+    __slots__ = ("held_bytes", "id", "inputs", "options", "queued_ns", "received_ns")
     carrier: ClassVar[str] = ""
     can_be_refused: ClassVar[bool] = True
     # Requests with regions are of classes that have it as an attribute of their own.
     use: RegionUse | None = None
 
     def __init__(
-        self, terms: RequestTerms, inputs: Mapping[str, Array], id: str = "", received_ns: int = 0, queued_ns: int = 0
+        self,
+        options: RequestOptions,
+        inputs: Mapping[str, Array],
+        id: str = "",
+        received_ns: int = 0,
+        queued_ns: int = 0,
     ) -> None:
-        self.terms = terms
+        self.options = options
         self.inputs = inputs
         self.id = id
         self.received_ns = received_ns

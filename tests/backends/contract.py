@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+from naiad.backend_api.backend import Arrays, Backend, BackendContext, Instance
 from naiad.backends import registry
-from naiad.backends.base import Arrays, Backend, BackendContext, Instance
 from naiad.config.freeze import freeze
 from naiad.config.messages import ModelConfig
 from naiad.config.spec import InstanceGroupSpec, ModelSpec

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backends.frameworks_running import Hosted, hosted
 
 from backends.contract import BackendContract, Executes, assert_same, context, group, spec
-from backends.hosted_running import Hosted, hosted
-from naiad.backends.base import BackendContext
+from naiad.backend_api.backend import BackendContext
 from naiad.config.spec import ModelSpec
-from naiad.execution.shared_process import SharedProcesses
+from naiad.execution.worker.shared_process import SharedProcesses
 
 KEEPER = """backend: "identity" input { name: "A" data_type: TYPE_FP32 dims: 1 }
 output { name: "X" data_type: TYPE_FP32 dims: 1 } """

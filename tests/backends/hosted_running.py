@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from naiad.backends.base import Arrays, BackendContext
-from naiad.backends.hosted.backend import HostedBackend
-from naiad.backends.hosted.choice import Execution
+from naiad.backend_api.backend import Arrays, BackendContext
+from naiad.backends.out_of_process.backend import OutOfProcessBackend
+from naiad.backends.placement import Execution
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
-from naiad.execution.shared_process import SharedProcesses
-from naiad.request import InferRequest, RequestTerms
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.shared_process import SharedProcesses
+from naiad.request import InferRequest, RequestOptions
 
 WAIT_S = 30.0
 
@@ -30,7 +30,7 @@ class Asked(InferRequest):
     def __init__(self, inputs: Arrays, outputs: Sequence[str]) -> None:
         rows = next((a.shape[0] for a in inputs.values()), 1)
         shapes = tuple((n, a.shape[1:]) for n, a in inputs.items())
-        super().__init__(RequestTerms(tuple(outputs), rows, shapes), inputs)
+        super().__init__(RequestOptions(tuple(outputs), rows, shapes), inputs)
         self.answer: Future[Mapping[str, np.ndarray]] = Future()
 
     def respond(self, outputs: Mapping[str, np.ndarray], error: NaiadError | None) -> None:
@@ -73,7 +73,7 @@ def hosted(
     name: str, at: BackendContext, spec: ModelSpec, way: str, shared: SharedProcesses | None = None
 ) -> Iterator[Hosted]:
     """A model that is served by processes (``way``: process or shared)."""
-    backend = HostedBackend(name, at, Execution(way), shared or SharedProcesses())
+    backend = OutOfProcessBackend(name, at, Execution(way), shared or SharedProcesses())
     with looping() as loop:
         try:
             backend.start(spec)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from backends.contract import config, context
-from naiad.backends.base import Backend
+from naiad.backend_api.backend import Backend
+from naiad.backends import placement as choice
 from naiad.backends.builtin.identity import IdentityBackend
-from naiad.backends.hosted import choice
-from naiad.backends.hosted.backend import HostedBackend
+from naiad.backends.out_of_process.backend import OutOfProcessBackend
 from naiad.backends.python.backend import PythonBackend
 from naiad.errors import BackendUnavailableError, ModelLoadError
-from naiad.execution.shared_process import SharedProcesses
+from naiad.execution.worker.shared_process import SharedProcesses
 
 
 def create(tmp_path: Path, text: str = "", backend: str = "identity", **settings: str) -> Backend:
@@ -28,7 +28,7 @@ def parameter(value: str) -> str:
 
 
 def execution(backend: Backend) -> Any:
-    assert isinstance(backend, HostedBackend)
+    assert isinstance(backend, OutOfProcessBackend)
     return backend._execution
 
 

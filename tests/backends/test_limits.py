@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from naiad.backends.limits import ChildLimits, read_limits
+from naiad.backends.shared.worker_limits import WorkerLimits, read_limits
 from naiad.errors import ModelLoadError
 
 TIME, MEMORY = "execute-timeout-seconds", "memory-limit-mb"
@@ -13,14 +13,14 @@ TIME, MEMORY = "execute-timeout-seconds", "memory-limit-mb"
 @pytest.mark.parametrize(
     ("parameters", "settings", "found"),
     [
-        ({}, {}, ChildLimits()),
-        ({TIME: "2.5"}, {}, ChildLimits(2.5, 0)),
-        ({}, {TIME: "3", MEMORY: "10"}, ChildLimits(3.0, 10 << 20)),
-        ({TIME: "1", MEMORY: "20"}, {TIME: "3", MEMORY: "10"}, ChildLimits(1.0, 20 << 20)),
-        ({TIME: "0", MEMORY: "0"}, {TIME: "3", MEMORY: "10"}, ChildLimits()),
+        ({}, {}, WorkerLimits()),
+        ({TIME: "2.5"}, {}, WorkerLimits(2.5, 0)),
+        ({}, {TIME: "3", MEMORY: "10"}, WorkerLimits(3.0, 10 << 20)),
+        ({TIME: "1", MEMORY: "20"}, {TIME: "3", MEMORY: "10"}, WorkerLimits(1.0, 20 << 20)),
+        ({TIME: "0", MEMORY: "0"}, {TIME: "3", MEMORY: "10"}, WorkerLimits()),
     ],
 )
-def test_the_model_s_own_wins(parameters: dict[str, str], settings: dict[str, str], found: ChildLimits) -> None:
+def test_the_model_s_own_wins(parameters: dict[str, str], settings: dict[str, str], found: WorkerLimits) -> None:
     assert read_limits("python", "m", parameters, settings) == found
 
 

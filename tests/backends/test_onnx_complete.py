@@ -8,7 +8,7 @@ import pytest
 
 from backends import onnx_models
 from backends.contract import config, context, group, spec
-from naiad.backends.onnxruntime import OnnxRuntimeBackend
+from naiad.backends.onnx.backend import OnnxRuntimeBackend
 from naiad.config.freeze import freeze
 from naiad.errors import ConfigError, ModelLoadError
 

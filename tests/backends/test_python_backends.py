@@ -16,8 +16,8 @@ import tritonclient.grpc
 from backends.contract import config, context
 from backends.python_environments import make_venv, pack
 from backends.python_models import HEAD, Client, client_of
+from naiad.backend_api.backend import BackendContext
 from naiad.backends import registry
-from naiad.backends.base import BackendContext
 from naiad.backends.python.source import shared_source
 from naiad.cli.check import run as check
 from naiad.errors import BackendUnavailableError, ModelLoadError

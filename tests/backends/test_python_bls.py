@@ -16,7 +16,7 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from backends.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_of, write_python_model
-from naiad.execution.child_readiness import LIMIT_S, ChildReadiness
+from naiad.execution.worker.readiness import LIMIT_S, WorkerReadiness
 from server.running import until
 
 READY_S = 15.0
@@ -305,7 +305,7 @@ def test_an_accepted_request_may_call_while_the_server_ends(tmp_path: Path) -> N
 
 
 def test_readiness_without_an_answer() -> None:
-    readiness = ChildReadiness("a_0_0", True)
+    readiness = WorkerReadiness("a_0_0", True)
     assert readiness.beat(10.0)
     assert readiness.beat(10.0 + LIMIT_S)
     assert readiness.problem == ""
@@ -315,4 +315,4 @@ def test_readiness_without_an_answer() -> None:
     assert readiness.problem == ""
     readiness.take({"error": "no luck"})
     assert readiness.problem
-    assert ChildReadiness("a_0_0", False).beat(1.0) == b""
+    assert WorkerReadiness("a_0_0", False).beat(1.0) == b""

@@ -23,8 +23,8 @@ from backends.contract import (  # noqa: E402
     started,
     values,
 )
-from naiad.backends.base import Arrays  # noqa: E402
-from naiad.backends.pytorch import PyTorchBackend  # noqa: E402
+from naiad.backend_api.backend import Arrays  # noqa: E402
+from naiad.backends.torch.backend import PyTorchBackend  # noqa: E402
 from naiad.errors import BackendError, InvalidArgumentError, ModelLoadError  # noqa: E402
 from naiad.tensor.dtypes import BY_WIRE  # noqa: E402
 

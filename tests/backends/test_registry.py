@@ -8,7 +8,7 @@ import pytest
 
 from backends.contract import context
 from naiad.backends import registry
-from naiad.backends.registry import BACKENDS, NOT_BUILT, Entry
+from naiad.backends.registry import BACKENDS, NOT_BUILT, BackendEntry
 from naiad.errors import BackendUnavailableError
 
 
@@ -37,14 +37,16 @@ def test_a_backend_of_the_reference_says_that_it_is_not_built(tmp_path: Path, na
 
 
 def test_a_missing_framework_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BACKENDS, "pytorch", Entry(BACKENDS["pytorch"].target, "torch_that_is_not_there", "torch"))
+    monkeypatch.setitem(
+        BACKENDS, "pytorch", BackendEntry(BACKENDS["pytorch"].target, "torch_that_is_not_there", "torch")
+    )
     with pytest.raises(BackendUnavailableError, match=r"pip install 'naiad\[torch\]'"):
         registry.create("pytorch", context(tmp_path))
 
 
 def test_a_framework_is_imported_only_when_a_model_needs_it() -> None:
     code = (
-        "import sys, naiad.backends.registry, naiad.backends.pytorch, naiad.backends.onnxruntime;"
+        "import sys, naiad.backends.registry, naiad.backends.torch.backend, naiad.backends.onnx.backend;"
         "print(*{'torch', 'onnxruntime'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

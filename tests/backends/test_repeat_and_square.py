@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from backends.contract import context, group, spec, started
-from naiad.backends.decoupled import DecoupledBackend, Step, Wait
+from naiad.backend_api.decoupled import DecoupledBackend, Delay, Step
 from naiad.errors import CancelledError, InvalidArgumentError, ModelLoadError, UnknownError
 
 DECOUPLED = " model_transaction_policy { decoupled: true }"
@@ -69,7 +69,7 @@ def test_repeat_sends_each_element_after_its_delay() -> None:
     found = steps(REPEAT + DECOUPLED, repeated([7, 8, 9], [0, 5, 0]), ("OUT", "IDX"))
     assert [said(s) for s in found] == [
         {"OUT": [7], "IDX": [0]},
-        Wait(0.005),
+        Delay(0.005),
         {"OUT": [8], "IDX": [1]},
         {"OUT": [9], "IDX": [2]},
     ]
@@ -98,7 +98,7 @@ def test_repeat_is_busy_for_as_long_as_the_request_says() -> None:
 def test_a_cancelled_request_is_repeated_no_more() -> None:
     asker = Asker()
     asker.is_cancelled = True
-    assert [said(s) for s in steps(REPEAT + DECOUPLED, repeated([1, 2], [9, 9]), ("OUT",), asker)] == [Wait(0.009)]
+    assert [said(s) for s in steps(REPEAT + DECOUPLED, repeated([1, 2], [9, 9]), ("OUT",), asker)] == [Delay(0.009)]
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -126,7 +126,7 @@ def test_square_takes_its_time_fails_and_is_empty_as_it_is_told() -> None:
     told = parameters(
         CUSTOM_INFER_DELAY_NS=1_000_000, CUSTOM_OUTPUT_DELAY_NS=2_000_000, CUSTOM_FAIL_COUNT=1, CUSTOM_EMPTY_COUNT=2
     )
-    infer, output = Wait(0.001, can_be_cut=False), Wait(0.002, writes=True, can_be_cut=False)
+    infer, output = Delay(0.001, can_be_cut=False), Delay(0.002, writes=True, can_be_cut=False)
     found = [said(s) for s in steps(SQUARE + DECOUPLED + told, {"IN": np.array([4], np.int32)}, ("OUT",))]
     assert found == [infer, output, {"OUT": [4]}, infer, output, UnknownError, infer, None, infer, None]
 
@@ -142,7 +142,7 @@ def test_square_notices_between_two_responses_that_it_is_cancelled() -> None:
     asker.is_cancelled = True
     told = parameters(CUSTOM_CANCEL_DELAY_NS=1_000_000, CUSTOM_INFER_DELAY_NS=5)
     found = [said(s) for s in steps(SQUARE + DECOUPLED + told, {"IN": np.array([4], np.int32)}, ("OUT",), asker)]
-    assert found == [Wait(0.001, can_be_cut=False), CancelledError]
+    assert found == [Delay(0.001, can_be_cut=False), CancelledError]
 
 
 def test_a_billion_responses_are_made_one_by_one() -> None:

@@ -15,11 +15,11 @@ from hypothesis.extra import numpy as nps
 
 from execution.models import spec, tensor
 from naiad.cache.packed import FORM, MAX_VALUE, UnreadableValueError, pack, unpack
-from naiad.request import Array, Outputs, RequestTerms
+from naiad.request import Array, Outputs, RequestOptions
 from naiad.tensor.dtypes import DATATYPES
 
 SPEC = spec(outputs=(tensor("y", dims=(-1,)), tensor("s", "BYTES", (2,))))
-TERMS = RequestTerms(("y", "s"), 1)
+TERMS = RequestOptions(("y", "s"), 1)
 Y = np.array([[1, 2]], np.float32)
 S = np.array([[b"ab", b""]], np.object_)
 
@@ -79,9 +79,9 @@ def test_what_is_too_large_is_not_kept() -> None:
 def test_an_answer_to_another_request_is_none() -> None:
     value = packed({"y": Y, "s": S})
     with pytest.raises(UnreadableValueError, match="was not asked for"):
-        unpack(value, SPEC, RequestTerms(("y",), 1))
+        unpack(value, SPEC, RequestOptions(("y",), 1))
     with pytest.raises(UnreadableValueError, match="none of the model's"):
-        unpack(value, SPEC, RequestTerms(("y", "s"), 2))
+        unpack(value, SPEC, RequestOptions(("y", "s"), 2))
 
 
 def crafted(head: object, data: bytes = b"") -> bytes:

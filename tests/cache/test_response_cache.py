@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from execution.models import spec, tensor
 from naiad.cache.key import MOST_INPUT_BYTES, MOST_OUTPUT_BYTES, RequestKeys
 from naiad.cache.local import LocalCache
-from naiad.request import Array, InferRequest, Outputs, RequestTerms
+from naiad.request import Array, InferRequest, Outputs, RequestOptions
 
 SPEC = spec([tensor("x", dims=(-1,)), tensor("s", "BYTES", (-1,), optional=True)])
 
@@ -21,7 +21,7 @@ def request(x: Array, s: list[bytes] | None = None, outputs: tuple[str, ...] = (
     inputs = {"x": x}
     if s is not None:
         inputs["s"] = np.array(s, np.object_).reshape(1, -1)
-    return InferRequest(RequestTerms(outputs, parameters=more), inputs)
+    return InferRequest(RequestOptions(outputs, parameters=more), inputs)
 
 
 def row(*values: float) -> Array:

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from naiad.child import protocol as p
+from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import BY_WIRE
-from naiad.tensor.strings import decode_bytes, encode_bytes
+from naiad.worker.ipc import frames as p
 
 Array = np.ndarray[Any, Any]
-MAIN = Path(p.__file__).with_name("main.py")
+MAIN = Path(p.__file__).parents[1] / "main.py"
 WAIT_S = 20.0
 # Runs every test of this folder under another Python, which needs numpy.
 PYTHON = os.environ.get("NAIAD_TEST_CHILD_PYTHON", sys.executable)
@@ -80,7 +80,7 @@ class Request:
     inputs: Mapping[str, Array | tuple[str, Sequence[int], bytes]]
     outputs: Sequence[str] = ()
     id: str = ""
-    terms: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Child:
@@ -266,13 +266,13 @@ class Child:
         numbers = list(segments)
         for index, request in enumerate(requests):
             described, places = self._inputs(request.inputs, data, numbers)
-            form = self.form({"inputs": described, "outputs": list(request.outputs), **request.terms})
+            form = self.form({"inputs": described, "outputs": list(request.outputs), **request.options})
             heads.append(p.REQUEST.pack(first + index, form, len(request.id.encode()), 0))
             heads += places
             heads.append(request.id.encode())
         self.send(p.EXECUTE, batch, aligned(b"".join(heads)) + bytes(data))
 
-    def execute_alike(
+    def execute_uniform(
         self, batch: int, requests: Sequence[Request], first: int = 1, steps: Sequence[tuple[int, int]] = ()
     ) -> None:
         """Hand a batch over in one go, whose requests differ in their tensors' elements and in their ids alone.
@@ -283,19 +283,19 @@ class Child:
         forms = set()
         for request in requests:
             described, _ = self._inputs(request.inputs, data, [])
-            forms.add(self.form({"inputs": described, "outputs": list(request.outputs), **request.terms}))
+            forms.add(self.form({"inputs": described, "outputs": list(request.outputs), **request.options}))
         (form,) = forms
         ids = b"\0".join(r.id.encode() for r in requests) if any(r.id for r in requests) else b""
         said = b"".join(p.STEP.pack(*step, 0) for step in steps)
-        head = p.ALIKE.pack(first, len(requests), form, len(ids), 0) + said + ids
-        self.send(p.EXECUTE_STEPS if steps else p.EXECUTE_ALIKE, batch, aligned(head) + bytes(data))
+        head = p.UNIFORM.pack(first, len(requests), form, len(ids), 0) + said + ids
+        self.send(p.EXECUTE_STEPS if steps else p.EXECUTE_UNIFORM, batch, aligned(head) + bytes(data))
 
-    def run_alike(
+    def run_uniform(
         self, requests: Sequence[Request], batch: int = 1, steps: Sequence[tuple[int, int]] = ()
     ) -> list[Mapping[str, Any]]:
         """Execute such a batch; the outputs of each request, from the frame that answers all at once."""
-        self.execute_alike(batch, requests, steps=steps)
-        frame = self.expect(p.RESPONSES_ALIKE, p.LOG)
+        self.execute_uniform(batch, requests, steps=steps)
+        frame = self.expect(p.RESPONSES_UNIFORM, p.LOG)
         assert frame.number == batch
         count, number = p.COUNT.unpack_from(frame.payload)
         at, found = p.ALIGNMENT, []
@@ -462,16 +462,16 @@ def write_execute(folder: Path, body: str) -> Path:
 
 
 @contextlib.contextmanager
-def child_of(model_py: Path, decoupled: bool = False, python: str = PYTHON, **args: str) -> Iterator[Child]:
+def worker_of(model_py: Path, decoupled: bool = False, python: str = PYTHON, **args: str) -> Iterator[Child]:
     """A child that is ready to execute a model; gone at the end."""
-    with bare_child(python) as child:
+    with bare_worker(python) as child:
         answer = child.start(model_py, decoupled, **args)
         assert answer.kind == p.READY, answer
         yield child
 
 
 @contextlib.contextmanager
-def bare_child(python: str = PYTHON, env: Mapping[str, str] | None = None) -> Iterator[Child]:
+def bare_worker(python: str = PYTHON, env: Mapping[str, str] | None = None) -> Iterator[Child]:
     """A child that was told nothing yet; gone at the end."""
     child = Child(python, env)
     try:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from child.peer import Request, child_of, write_execute
-from naiad.child import protocol as p
+from child.peer import Request, worker_of, write_execute
+from naiad.worker.ipc import frames as p
 
 TWICE = """
 found = []
@@ -23,10 +23,10 @@ return found
 @pytest.mark.parametrize("shape", [(16,), (3,), (), (2, 5), (0, 4)])
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float16, np.int64])
 def test_all_are_answered_at_once(tmp_path: Path, shape: tuple[int, ...], dtype: Any) -> None:
-    with child_of(write_execute(tmp_path, TWICE)) as child:
+    with worker_of(write_execute(tmp_path, TWICE)) as child:
         for count in (1, 2, 7):
             arrays = [np.full(shape, n, dtype) for n in range(count)]
-            found = child.run_alike([Request({"IN": a}) for a in arrays])
+            found = child.run_uniform([Request({"IN": a}) for a in arrays])
             assert len(found) == count
             for array, outputs in zip(arrays, found, strict=True):
                 assert list(outputs) == ["OUT0"]
@@ -34,9 +34,9 @@ def test_all_are_answered_at_once(tmp_path: Path, shape: tuple[int, ...], dtype:
 
 
 def test_several_tensors_of_odd_sizes(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, TWICE)) as child:
+    with worker_of(write_execute(tmp_path, TWICE)) as child:
         inputs = [{"A": np.full(3, n, np.int8), "B": np.full((2, 65), n, np.float32)} for n in range(5)]
-        found = child.run_alike([Request(i) for i in inputs])
+        found = child.run_uniform([Request(i) for i in inputs])
         for given, outputs in zip(inputs, found, strict=True):
             np.testing.assert_array_equal(outputs["OUT0"], given["A"] * 2)
             np.testing.assert_array_equal(outputs["OUT1"], given["B"] * 2)
@@ -52,12 +52,13 @@ def test_ids_and_facts_reach_the_model(tmp_path: Path) -> None:
         pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests
     ]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
-        terms = {"correlation_id": 7, "flags": 1, "parameters": {"k": 1}}
+    with worker_of(write_execute(tmp_path, body)) as child:
+        options = {"correlation_id": 7, "flags": 1, "parameters": {"k": 1}}
         requests = [
-            Request({"IN": np.array([n])}, id=i, outputs=("OUT",), terms=terms) for n, i in enumerate(("", "one", "ü"))
+            Request({"IN": np.array([n])}, id=i, outputs=("OUT",), options=options)
+            for n, i in enumerate(("", "one", "ü"))
         ]
-        assert [o["OUT"].tolist() for o in child.run_alike(requests)] == [[0], [1], [2]]
+        assert [o["OUT"].tolist() for o in child.run_uniform(requests)] == [[0], [1], [2]]
 
 
 def test_steps_say_their_sequence_and_their_flags_themselves(tmp_path: Path) -> None:
@@ -72,15 +73,15 @@ def test_steps_say_their_sequence_and_their_flags_themselves(tmp_path: Path) -> 
         for r in requests
     ]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
-        terms = {"correlation_id": 99, "flags": 3, "timeout_us": 4}
+    with worker_of(write_execute(tmp_path, body)) as child:
+        options = {"correlation_id": 99, "flags": 3, "timeout_us": 4}
         steps = [(7, 1), (2**64 - 1, 0), (0, 2)]
         for ids in (("", "", ""), ("", "one", "\u00fc!")):
             requests = [
-                Request({"A": np.array([n]), "B": np.full((3, 1), n * 10)}, id=i, terms=terms)
+                Request({"A": np.array([n]), "B": np.full((3, 1), n * 10)}, id=i, options=options)
                 for n, i in enumerate(ids)
             ]
-            found = child.run_alike(requests, steps=steps)
+            found = child.run_uniform(requests, steps=steps)
             assert [tuple(o["SAID"].tolist()) for o in found] == steps
             assert [o["IDS"].tolist() for o in found] == [[len(i), 4, 1] for i in ids]
             assert [o["OUT"].ravel().tolist() for o in found] == [[n * 11] * 3 for n in range(3)]
@@ -103,8 +104,8 @@ def test_steps_say_their_sequence_and_their_flags_themselves(tmp_path: Path) -> 
 )
 def test_what_differs_is_answered_one_by_one(tmp_path: Path, response: str) -> None:
     body = f"return [{response} for n in range(len(requests))]"
-    with child_of(write_execute(tmp_path, body)) as child:
-        child.execute_alike(3, [Request({"IN": np.array([n])}, outputs=("OUT", "OTHER")) for n in range(2)], first=5)
+    with worker_of(write_execute(tmp_path, body)) as child:
+        child.execute_uniform(3, [Request({"IN": np.array([n])}, outputs=("OUT", "OTHER")) for n in range(2)], first=5)
         frame = child.expect(p.RESPONSES)
         assert frame.number == 3
         responses = child.responses(frame)
@@ -119,8 +120,8 @@ def test_senders_answer_for_themselves(tmp_path: Path) -> None:
     requests[0].get_response_sender().send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
     return [None, response]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
-        child.execute_alike(1, [Request({"IN": np.array([n])}) for n in range(2)], first=1)
+    with worker_of(write_execute(tmp_path, body)) as child:
+        child.execute_uniform(1, [Request({"IN": np.array([n])}) for n in range(2)], first=1)
         (first,) = child.responses(child.expect(p.RESPONSE))
         assert (first.request, first.flags) == (1, p.FLAG_FINAL)
         (second,) = child.responses(child.expect(p.RESPONSES))
@@ -135,7 +136,7 @@ def test_a_decoupled_model_takes_them_too(tmp_path: Path) -> None:
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
     return None
     """
-    with child_of(write_execute(tmp_path, body), decoupled=True) as child:
-        child.execute_alike(1, [Request({"IN": np.array([n])}) for n in range(3)])
+    with worker_of(write_execute(tmp_path, body), decoupled=True) as child:
+        child.execute_uniform(1, [Request({"IN": np.array([n])}) for n in range(3)])
         responses, _ = child.collect(1, 3)
         assert [int(r.outputs["OUT"][0]) for r in responses if r.outputs] == [0, 1, 2]

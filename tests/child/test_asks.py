@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from child.peer import Child, Request, child_of, write_execute, write_model
-from naiad.child import protocol as p
+from child.peer import Child, Request, worker_of, write_execute, write_model
+from naiad.worker.ipc import frames as p
 
 ONE = Request({"IN": np.array([1], np.int32)})
 DONE = "return [pb_utils.InferenceResponse([])]"
@@ -33,7 +33,7 @@ def test_loading_models(tmp_path: Path) -> None:
     ready = [pb_utils.is_model_ready("a", "2"), pb_utils.is_model_ready(model_name=b"b")]
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(ready))])]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [ONE])
         files = {"file:1/model.py": base64.b64encode(b"\x00code").decode()}
         assert asked(child) == {"what": "load_model", "name": "a", "config": '{"x": 1}', "files": files}
@@ -56,7 +56,7 @@ def test_loading_that_fails(tmp_path: Path) -> None:
             texts.append(str(e))
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(texts, dtype=object))])]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [ONE])
         for _ in range(3):
             asked(child, error="the reason")
@@ -159,7 +159,7 @@ def test_metrics_that_are_refused(tmp_path: Path) -> None:
             texts.append(str(e))
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(texts, dtype=object))])]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [ONE])
         for _ in range(6):
             assert asked(child)["what"] in ("metric_family", "metric")
@@ -193,7 +193,7 @@ def test_the_log(tmp_path: Path) -> None:
     {DONE}
     """
     model = write_execute(tmp_path, body)
-    with child_of(model) as child:
+    with worker_of(model) as child:
         child.execute(1, [ONE])
         lines = [child.expect(p.LOG).json for _ in range(6)]
         assert [(line["level"], line["message"], line["line"]) for line in lines] == [
@@ -210,26 +210,26 @@ def test_where_the_model_lies(tmp_path: Path) -> None:
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out)])]
     """
     model = write_execute(tmp_path, body)
-    with child_of(model) as child:
+    with worker_of(model) as child:
         assert child.run([ONE])[0].outputs["OUT"][0].decode() == str(model.parent)
 
 
 def test_answers_that_nobody_waits_for_are_dropped(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, DONE)) as child:
+    with worker_of(write_execute(tmp_path, DONE)) as child:
         child.send_json(p.ANSWER, 55, {"value": 1})
         child.answer_call(56, error="late")
         assert child.run([ONE])[0].error == ""
 
 
 def test_an_unknown_frame_ends_the_process(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, DONE)) as child:
+    with worker_of(write_execute(tmp_path, DONE)) as child:
         child.send(31)
         assert child.process.wait(20) == 1
         assert re.search(r"a frame of kind 31, which version 1 does not know", child.said())
 
 
 def test_json_payloads_are_utf8(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, "raise RuntimeError('ü')")) as child:
+    with worker_of(write_execute(tmp_path, "raise RuntimeError('ü')")) as child:
         child.execute(1, [ONE])
         frame = child.expect(p.DONE)
         assert "ü" in json.loads(frame.payload.decode("utf-8"))["message"]

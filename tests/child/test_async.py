@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from child.peer import Request, child_of, write_model
-from naiad.child import protocol as p
+from child.peer import Request, worker_of, write_model
+from naiad.worker.ipc import frames as p
 
 FAILED = "Failed to process the request(s) for model 'm_0_0', message: "
 FINAL = "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
@@ -24,7 +24,7 @@ def test_default_mode_waits_for_the_coroutine(tmp_path: Path) -> None:
 await asyncio.sleep(0.01)
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy() * 2)]) for r in requests]
 """
-    with child_of(async_model(tmp_path, body)) as child:
+    with worker_of(async_model(tmp_path, body)) as child:
         for batch in (1, 2, 3):
             first, second = child.run([ONE, ONE], batch)
             assert first.outputs["OUT"].tolist() == second.outputs["OUT"].tolist() == [2]
@@ -38,7 +38,7 @@ await asyncio.sleep(0.01)
 self.running -= 1
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([self.running]))]) for r in requests]
 """
-    with child_of(async_model(tmp_path, body)) as child:
+    with worker_of(async_model(tmp_path, body)) as child:
         for batch in (1, 2, 3):
             child.execute(batch, [ONE])
         for batch in (1, 2, 3):
@@ -68,7 +68,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([])]
     """
     model = write_model(tmp_path, source)
-    with child_of(model) as child:
+    with worker_of(model) as child:
         one = np.zeros(1)
         message = child.run_failing([Request({"IN": one}, id="raise")])
         assert message == f"{FAILED}RuntimeError: boom\n\nAt:\n  {model}(14): execute\n"
@@ -89,7 +89,7 @@ for r in requests:
         self.second.set_result(None)
     s.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]), {FINAL})
 """
-    with child_of(async_model(tmp_path, body), decoupled=True) as child:
+    with worker_of(async_model(tmp_path, body), decoupled=True) as child:
         child.execute(1, [Request({"IN": np.array([1])}, id="first")], first=1)
         assert child.expect(p.DONE).json == {}
         child.execute(2, [Request({"IN": np.array([2])}, id="second")], first=2)
@@ -104,7 +104,7 @@ await asyncio.sleep(0.01)
 raise RuntimeError("late")
 """
     model = async_model(tmp_path, body)
-    with child_of(model, decoupled=True) as child:
+    with worker_of(model, decoupled=True) as child:
         responses, done = child.run_decoupled([ONE, ONE])
         assert done == {}
         errors = {r.request: r.error for r in responses}
@@ -123,7 +123,7 @@ def test_a_plain_function_may_return_a_coroutine(tmp_path: Path) -> None:
                 raise RuntimeError("boom")
             return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
     """
-    with child_of(write_model(tmp_path, source)) as child:
+    with worker_of(write_model(tmp_path, source)) as child:
         assert child.run([ONE])[0].outputs["OUT"].tolist() == [1]
         assert "RuntimeError: boom" in child.run_failing([Request({"IN": np.zeros(1)}, id="x")])
         assert child.finish() == 0
@@ -141,7 +141,7 @@ def test_a_plain_function_may_return_a_coroutine_in_decoupled_mode(tmp_path: Pat
                 raise RuntimeError("boom")
             requests[0].get_response_sender().send({FINAL})
     """
-    with child_of(write_model(tmp_path, source), decoupled=True) as child:
+    with worker_of(write_model(tmp_path, source), decoupled=True) as child:
         child.execute(1, [ONE])
         assert child.expect(p.DONE).json == {}
         assert child.responses(child.expect(p.RESPONSE))[0].final
@@ -160,7 +160,7 @@ else:
         time.sleep(0.001)
 r.get_response_sender().send({FINAL})
 """
-    with child_of(async_model(tmp_path, body), decoupled=True) as child:
+    with worker_of(async_model(tmp_path, body), decoupled=True) as child:
         for number, kind in ((1, "free"), (2, "blocked")):
             child.execute(number, [Request({"IN": np.zeros(1)}, id=kind)], first=number)
             assert child.expect(p.DONE).json == {}
@@ -181,14 +181,14 @@ self.task = asyncio.get_running_loop().create_task(work())
 await asyncio.sleep(0)
 return [pb_utils.InferenceResponse([])]
 """
-    with child_of(async_model(tmp_path, body)) as child:
+    with worker_of(async_model(tmp_path, body)) as child:
         child.run([ONE])
         assert child.finish() == 0
         assert child.said() == "cancelled\n"
 
 
 def test_the_end_of_the_connection_ends_the_process(tmp_path: Path) -> None:
-    with child_of(async_model(tmp_path, "await asyncio.sleep(3600)\n")) as child:
+    with worker_of(async_model(tmp_path, "await asyncio.sleep(3600)\n")) as child:
         child.execute(1, [ONE])
         child.connection.close()
         assert child.process.wait(20) == 1

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from child.peer import Child, Request, child_of, write_execute, write_model
-from naiad.child import protocol as p
+from child.peer import Child, Request, worker_of, write_execute, write_model
+from naiad.worker.ipc import frames as p
 
 FINAL = "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
 CALL = """
@@ -37,8 +37,8 @@ r = self.call(np.array([[1, 2]], np.float32), request_id="ï", correlation_id="s
               model_version=4, parameters={"k": True}, trace=requests[0].trace()).exec()
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.output_tensors()[0].as_numpy() + 1)])]
 """
-    with child_of(model_with(tmp_path, execute)) as child:
-        child.execute(1, [Request({"IN": np.zeros(1)}, terms={"trace": "ctx"})], first=9)
+    with worker_of(model_with(tmp_path, execute)) as child:
+        child.execute(1, [Request({"IN": np.zeros(1)}, options={"trace": "ctx"})], first=9)
         frame = child.expect(p.CALL)
         head, form, inputs = child.read_call(frame)
         assert head == {
@@ -62,7 +62,7 @@ r = self.call(np.zeros(1)).exec()
 seen = [r.has_error(), r.error().message(), int(r.error().code()), len(r.output_tensors())]
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([json.dumps(seen)], dtype=object))])]
 """
-    with child_of(model_with(tmp_path, execute)) as child:
+    with worker_of(model_with(tmp_path, execute)) as child:
         child.execute(1, [number(0)])
         child.answer_call(child.expect(p.CALL).number, error="no such model")
         (response,) = child.responses(child.expect(p.RESPONSES))
@@ -80,7 +80,7 @@ responses = await asyncio.gather(*calls)
 values = [int(pb_utils.get_output_tensor_by_name(r, "OUT").as_numpy()[0]) for r in responses]
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(values))])]
 """
-    with child_of(model_with(tmp_path, execute, "async def execute(self, requests):")) as child:
+    with worker_of(model_with(tmp_path, execute, "async def execute(self, requests):")) as child:
         answer_hundred(child)
 
 
@@ -91,7 +91,7 @@ async def work():
 values = [int(r.output_tensors()[0].as_numpy()[0]) for r in asyncio.run(work())]
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(values))])]
 """
-    with child_of(model_with(tmp_path, execute)) as child:
+    with worker_of(model_with(tmp_path, execute)) as child:
         answer_hundred(child)
 
 
@@ -103,7 +103,7 @@ with ThreadPoolExecutor(100) as pool:
 values = [int(r.output_tensors()[0].as_numpy()[0]) for r in responses]
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(values))])]
 """
-    with child_of(model_with(tmp_path, execute)) as child:
+    with worker_of(model_with(tmp_path, execute)) as child:
         answer_hundred(child)
 
 
@@ -135,7 +135,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(values))])]
     ],
 )
 def test_a_decoupled_call(tmp_path: Path, head: str, iterator: str) -> None:
-    with child_of(model_with(tmp_path, ITERATE.replace("ITERATOR", iterator), head)) as child:
+    with worker_of(model_with(tmp_path, ITERATE.replace("ITERATOR", iterator), head)) as child:
         answer_decoupled(child)
 
 
@@ -143,7 +143,7 @@ def test_a_decoupled_call_with_async_for(tmp_path: Path) -> None:
     execute = ITERATE.replace(
         "for r in ITERATOR", "async for r in await self.call(np.zeros(1)).async_exec(decoupled=True)"
     )
-    with child_of(model_with(tmp_path, execute, "async def execute(self, requests):")) as child:
+    with worker_of(model_with(tmp_path, execute, "async def execute(self, requests):")) as child:
         answer_decoupled(child)
 
 
@@ -169,7 +169,7 @@ responses.cancel()
 again = [int(r.output_tensors()[0].as_numpy()[0]) for r in responses]
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(rest + again))])]
 """
-    with child_of(model_with(tmp_path, execute)) as child:
+    with worker_of(model_with(tmp_path, execute)) as child:
         child.execute(1, [number(0)])
         frame = child.expect(p.CALL)
         child.answer_call(frame.number, {"OUT": np.array([1])}, flags=0)
@@ -186,7 +186,7 @@ try:
 except asyncio.TimeoutError:
     return [pb_utils.InferenceResponse(error=pb_utils.TritonError("too slow"))]
 """
-    with child_of(model_with(tmp_path, execute, "async def execute(self, requests):")) as child:
+    with worker_of(model_with(tmp_path, execute, "async def execute(self, requests):")) as child:
         child.execute(1, [number(0)])
         frame = child.expect(p.CALL)
         assert child.expect(p.CANCEL_CALL).number == frame.number
@@ -202,7 +202,7 @@ r = self.call(np.arange(50000)).exec()
 total = int(r.output_tensors()[0].as_numpy().sum())
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([total]))])]
 """
-    with child_of(model_with(tmp_path, execute)) as child:
+    with worker_of(model_with(tmp_path, execute)) as child:
         child.execute(1, [number(0)])
         frame = child.expect(p.CALL)
         array = child.read_call(frame)[2]["IN"]
@@ -227,7 +227,7 @@ def test_calls_are_for_execute(tmp_path: Path, where: str) -> None:
         def execute(self, requests):
             return []
     """
-    with child_of(write_model(tmp_path, "class TritonPythonModel: pass")) as other:
+    with worker_of(write_model(tmp_path, "class TritonPythonModel: pass")) as other:
         assert other.finish() == 0
     child = Child()
     try:
@@ -244,7 +244,7 @@ def finished_log(child: Child) -> Any:
 
 
 def test_a_received_request_is_not_executed(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, "return [requests[0].exec()]")) as child:
+    with worker_of(write_execute(tmp_path, "return [requests[0].exec()]")) as child:
         assert "make a new InferenceRequest" in child.run_failing([number(0)])
 
 
@@ -255,7 +255,7 @@ for r in requests:
     r.get_response_sender().send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", value)]), {FINAL})
 """
     for head in ("def execute(self, requests):", "async def execute(self, requests):"):
-        with child_of(model_with(tmp_path, execute, head), decoupled=True) as child:
+        with worker_of(model_with(tmp_path, execute, head), decoupled=True) as child:
             child.execute(1, [number(1)], first=1)
             child.execute(2, [number(2)], first=2)
             results = {}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from child.peer import Request, child_of, write_execute, write_model
-from naiad.child import protocol as p
+from child.peer import Request, worker_of, write_execute, write_model
 from naiad.tensor.dtypes import BY_WIRE
+from naiad.worker.ipc import frames as p
 
 IDENTITY = """
 return [
@@ -24,7 +24,7 @@ FAILED = "Failed to process the request(s) for model 'm_0_0', message: "
 
 
 def test_a_batch_is_answered_request_by_request(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, IDENTITY)) as child:
+    with worker_of(write_execute(tmp_path, IDENTITY)) as child:
         inputs = [np.arange(n, dtype=np.float32) for n in (16, 3, 0, 16)]
         responses = child.run([Request({"IN": a}) for a in inputs], first=100)
         assert [r.request for r in responses] == [100, 101, 102, 103]
@@ -45,14 +45,14 @@ def test_every_datatype_passes_through(tmp_path: Path, wire: str) -> None:
         body = (
             "return [pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack('OUT', r.inputs()[0])]) for r in requests]"
         )
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         (response,) = child.run([Request({"IN": array})])
         assert response.types["OUT"] == wire
         np.testing.assert_array_equal(response.outputs["OUT"], array)
 
 
 def test_scalars_and_empty_tensors(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, IDENTITY)) as child:
+    with worker_of(write_execute(tmp_path, IDENTITY)) as child:
         for array in (np.array(2.5), np.zeros((0, 3), np.int8), np.empty((0,), object), np.array(b"x", object)):
             (response,) = child.run([Request({"IN": array})])
             assert response.outputs["OUT"].shape == array.shape
@@ -73,15 +73,15 @@ def test_a_request_has_all_that_its_form_says(tmp_path: Path) -> None:
         out.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([json.dumps(seen)], dtype=object))]))
     return out
     """
-    terms = {
+    options = {
         "parameters": {"temperature": 0.7, "n": 3, "s": "ü x", "b": True},
         "timeout_us": 5000000,
         "flags": 3,
         "correlation_id": "seq",
         "trace": '{"traceparent": "00"}',
     }
-    full = Request({"A": np.ones((2, 3), np.float32), "B": np.array([1], np.int64)}, ["OUT", "Z"], "ïd", terms)
-    with child_of(write_execute(tmp_path, body)) as child:
+    full = Request({"A": np.ones((2, 3), np.float32), "B": np.array([1], np.int64)}, ["OUT", "Z"], "ïd", options)
+    with worker_of(write_execute(tmp_path, body)) as child:
         first, second = (json.loads(r.outputs["OUT"][0]) for r in child.run([full, Request({"A": np.ones(1)})]))
     assert first.pop("dir") == [
         "async_exec", "correlation_id", "exec", "flags", "get_response_sender", "inputs", "is_cancelled", "parameters",
@@ -109,7 +109,7 @@ def test_inputs_can_be_written_to(tmp_path: Path) -> None:
         a *= 2
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         (response,) = child.run([Request({"IN": np.array([1, 2], np.int32)})])
         assert response.outputs["OUT"].tolist() == [2, 4]
 
@@ -120,7 +120,7 @@ def test_response_parameters_and_outputs_nobody_asked_for(tmp_path: Path) -> Non
         [pb_utils.Tensor("OUT", r.inputs()[0].as_numpy()), pb_utils.Tensor("NOPE", np.zeros(1))],
         parameters={"s": "text", "i": i, "b": True}) for i, r in enumerate(requests)]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         one = np.array([1], np.int32)
         named, unnamed = child.run([Request({"IN": one}, ["OUT"]), Request({"IN": one})])
         assert list(named.outputs) == ["OUT"]
@@ -130,7 +130,7 @@ def test_response_parameters_and_outputs_nobody_asked_for(tmp_path: Path) -> Non
 
 
 def test_a_response_without_outputs(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, "return [pb_utils.InferenceResponse([]) for r in requests]")) as child:
+    with worker_of(write_execute(tmp_path, "return [pb_utils.InferenceResponse([]) for r in requests]")) as child:
         (response,) = child.run([ONE])
         assert (response.outputs, response.parameters, response.error) == ({}, {}, "")
 
@@ -152,7 +152,7 @@ def test_an_error_for_one_request_leaves_the_others(tmp_path: Path) -> None:
     return out
     """
     modes = [-1, 99, 0, 1, 2, 3, 4, 5, 6, 7]
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         responses = child.run([Request({"IN": np.array([m], np.int32)}) for m in modes])
     assert responses[0].outputs["OUT"].tolist() == [-1]
     assert (responses[1].error, responses[1].code) == ("default", 13)
@@ -178,14 +178,14 @@ def test_an_error_for_one_request_leaves_the_others(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_results(tmp_path: Path, returned: str, message: str) -> None:
-    with child_of(write_execute(tmp_path, f"return {returned}")) as child:
+    with worker_of(write_execute(tmp_path, f"return {returned}")) as child:
         for batch in (1, 2):
             assert child.run_failing([ONE], batch) == FAILED + message
 
 
 def test_none_instead_of_one_response(tmp_path: Path) -> None:
     body = "return [None, pb_utils.InferenceResponse([])]"
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         missing, good = child.run([ONE, ONE])
         assert missing.error == (
             FAILED + "Expected an 'InferenceResponse' object in the execute function return list, found type "
@@ -207,7 +207,7 @@ def test_none_instead_of_one_response(tmp_path: Path) -> None:
 )
 def test_an_exception_is_told_with_its_place(tmp_path: Path, raised: str, headline: str) -> None:
     model = write_execute(tmp_path, raised + "\n")
-    with child_of(model) as child:
+    with worker_of(model) as child:
         for batch in (1, 2):
             assert child.run_failing([ONE, ONE], batch) == f"{FAILED}{headline}\n\nAt:\n  {model}(7): execute\n"
 
@@ -223,7 +223,7 @@ def test_the_deepest_place_comes_first(tmp_path: Path) -> None:
                 return inner()
         """,
     )
-    with child_of(model) as child:
+    with worker_of(model) as child:
         assert child.run_failing([ONE]) == (
             f"{FAILED}ValueError: deep\n\nAt:\n  {model}(7): inner\n  {model}(10): execute\n"
         )
@@ -236,13 +236,13 @@ def test_an_exception_without_a_readable_text(tmp_path: Path) -> None:
             raise ValueError("no text")
     raise Odd()
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         assert child.run_failing([ONE]).startswith(f"{FAILED}Odd: <its text cannot be shown: ValueError>\n\nAt:\n")
 
 
 def test_a_model_without_execute(tmp_path: Path) -> None:
     model = write_model(tmp_path, "class TritonPythonModel:\n    pass\n")
-    with child_of(model) as child:
+    with worker_of(model) as child:
         assert child.run_failing([ONE]) == f"{FAILED}Python model {model} does not implement `execute` method."
 
 
@@ -256,7 +256,7 @@ def test_an_output_that_cannot_be_read_fails_its_own_request(tmp_path: Path) -> 
         pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(["ä", 7, None, np.bytes_(b"x")], dtype=object))]),
     ]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         odd, good = child.run([ONE, ONE])
         assert odd.error.startswith("Failed to read the output tensors of a response: ValueError: no text\n\nAt:\n")
         assert good.outputs["OUT"].tolist() == ["ä".encode(), b"7", b"None", b"x"]
@@ -281,7 +281,7 @@ def test_a_request_is_given_back(tmp_path: Path) -> None:
                 return out if len(out) > 1 or out[0] else None
         """,
     )
-    with child_of(model) as child:
+    with worker_of(model) as child:
         one = np.zeros(1)
         now, later = child.run([Request({"IN": one}, id="now"), Request({"IN": one}, id="later")])
         assert now.flags == p.FLAG_FINAL
@@ -295,7 +295,7 @@ def test_a_request_that_is_given_back_and_answered(tmp_path: Path) -> None:
     requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
     return [pb_utils.InferenceResponse([])]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         assert child.run_failing([ONE]) == (
             FAILED + "Expected a None object in the execute function return list for reschduled request, found type "
             "'<class 'triton_python_backend_utils.InferenceResponse'>'."
@@ -307,7 +307,7 @@ def test_forms_may_be_forgotten_on_both_sides(tmp_path: Path) -> None:
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(int(r.inputs()[0].as_numpy()[0]), np.uint8))])
             for r in requests]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         for start in range(0, 5000, 1000):
             requests = [Request({"IN": np.array([n], np.int32)}) for n in range(start, start + 1000)]
             responses = child.run(requests)
@@ -320,7 +320,7 @@ def test_a_frame_larger_than_the_buffer(tmp_path: Path) -> None:
     sums = [np.array([r.inputs()[0].as_numpy().sum()]) for r in requests]
     return [pb_utils.InferenceResponse([pb_utils.Tensor('SUM', s)]) for s in sums]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         for count in (1, 40, 200, 3):
             requests = [Request({"IN": np.full(4000, i, np.int16)}) for i in range(count)]
             responses = child.run(requests)

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from naiad.child import client_files, guarded, regions
-from naiad.child.client_files import RegionError
-from naiad.child.guarded import FileEndedError, GuardedMapping
-from naiad.child.regions import Regions
+from naiad.worker.ipc import client_file as client_files
+from naiad.worker.ipc import client_memory as regions
+from naiad.worker.ipc import sigbus_guard as guarded
+from naiad.worker.ipc.client_file import RegionError
+from naiad.worker.ipc.client_memory import Regions
+from naiad.worker.ipc.sigbus_guard import FileEndedError, GuardedMapping
 
 PAGES = 16
 SIZE = PAGES * os.sysconf("SC_PAGE_SIZE")
@@ -25,7 +27,7 @@ needs_mapping = pytest.mark.skipif(guarded.mapping_of is None, reason="this syst
 DIES = """
 import mmap, os, signal, sys
 import numpy as np
-from naiad.child.guarded import FileEndedError, GuardedMapping
+from naiad.worker.ipc.sigbus_guard import FileEndedError, GuardedMapping
 
 descriptor = os.open(sys.argv[1], os.O_RDWR)
 size = os.fstat(descriptor).st_size

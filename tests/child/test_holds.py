@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from child.peer import WAIT_S, Child, Request, child_of, write_execute
-from naiad.child import protocol as p
+from child.peer import WAIT_S, Child, Request, worker_of, write_execute
+from naiad.worker.ipc import frames as p
 
 FINAL = "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
 # Sends until it is told to stop, with a pause so that the test can keep up.
@@ -28,8 +28,8 @@ ASKS_FOR_NOTHING = Request({"N": np.array([0], np.int32)})
 FOREVER_MS = 1_000_000
 
 
-def hold(child: Child, request: int, patience_ms: int = FOREVER_MS) -> None:
-    child.send(p.HOLD, request, p.NUMBERS.pack(patience_ms))
+def hold(child: Child, request: int, backpressure_timeout_ms: int = FOREVER_MS) -> None:
+    child.send(p.PAUSE, request, p.NUMBERS.pack(backpressure_timeout_ms))
 
 
 def until_held(child: Child, held: int, other: int = 0) -> None:
@@ -52,9 +52,9 @@ def until_held(child: Child, held: int, other: int = 0) -> None:
             child.connection.settimeout(WAIT_S)
 
 
-@pytest.mark.parametrize("freed_by", [p.GO_ON, p.CANCEL])
+@pytest.mark.parametrize("freed_by", [p.RESUME, p.CANCEL])
 def test_a_thread_of_the_models_own_waits(tmp_path: Path, freed_by: int) -> None:
-    with child_of(write_execute(tmp_path, IN_THREADS), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, IN_THREADS), decoupled=True) as child:
         child.execute(1, [ASKS_FOR_NOTHING, ASKS_FOR_NOTHING])
         hold(child, 1, 0)
         # The other request is not held up.
@@ -74,7 +74,7 @@ def test_a_thread_of_the_models_own_waits(tmp_path: Path, freed_by: int) -> None
 
 
 def test_the_main_thread_waits_for_as_long_as_it_is_told(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, IN_EXECUTE), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, IN_EXECUTE), decoupled=True) as child:
         child.execute(1, [ASKS_FOR_NOTHING])
         child.expect(p.RESPONSE)
         hold(child, 1, 600)
@@ -84,7 +84,7 @@ def test_the_main_thread_waits_for_as_long_as_it_is_told(tmp_path: Path) -> None
             child.expect(p.RESPONSE)
         hold(child, 1)
         until_held(child, 1)
-        child.send(p.GO_ON, 1)
+        child.send(p.RESUME, 1)
         child.expect(p.RESPONSE)
         child.send(p.CANCEL, 1)
         while not child.responses(child.expect(p.RESPONSE))[0].final:
@@ -103,7 +103,7 @@ def test_a_loop_does_not_wait(tmp_path: Path) -> None:
         '            s.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([n], np.int32))]))\n'
         f"        s.send({FINAL})\n"
     )
-    with child_of(model, decoupled=True) as child:
+    with worker_of(model, decoupled=True) as child:
         child.execute(1, [ASKS_FOR_NOTHING])
         hold(child, 1)
         count = 0
@@ -113,10 +113,10 @@ def test_a_loop_does_not_wait(tmp_path: Path) -> None:
 
 
 def test_a_hold_that_comes_too_late_means_nothing(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, IN_EXECUTE), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, IN_EXECUTE), decoupled=True) as child:
         for request in (7, 8, 7):
             hold(child, request)
-        child.send(p.GO_ON, 9)
+        child.send(p.RESUME, 9)
         child.send(p.CANCEL, 7)
         child.execute(1, [ASKS_FOR_NOTHING])
         child.expect(p.RESPONSE)
@@ -132,7 +132,7 @@ def test_a_thread_sends_no_more_than_the_server_has_taken_in(tmp_path: Path) -> 
         s.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(100_000, np.uint8))]))
     s.send({FINAL})
     """
-    with child_of(write_execute(tmp_path, body), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, body), decoupled=True) as child:
         child.execute(1, [ASKS_FOR_NOTHING])
         responses = 0
         while not child.responses(child.expect(p.RESPONSE))[0].final:

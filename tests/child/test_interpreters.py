@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from child.peer import MAIN, Request, child_of, write_model
-from naiad.child import protocol as p
+from child.peer import MAIN, Request, worker_of, write_model
+from naiad.worker.ipc import frames as p
 
 VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 MODEL = """
@@ -57,7 +57,7 @@ def test_a_model_runs(tmp_path: Path, version: str) -> None:
     if python is None:
         pytest.skip(f"no Python {version} with numpy was found; NAIAD_TEST_PYTHONS may name one")
     model = write_model(tmp_path, MODEL)
-    with child_of(model, python=python) as child:
+    with worker_of(model, python=python) as child:
         inputs = {
             "A": np.arange(6, dtype=np.float32).reshape(2, 3),
             "B": np.array([b"x", b"yz"], object),

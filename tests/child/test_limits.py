@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from child.peer import Child, Frame, Request, bare_child, write_execute
-from naiad.child import protocol as p
+from child.peer import Child, Frame, Request, bare_worker, write_execute
+from naiad.worker.ipc import frames as p
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 MEGABYTE = 1 << 20
@@ -28,7 +28,7 @@ def start(child: Child, model: Path, megabytes: int, mode: str = "serve") -> Fra
 
 def test_what_is_too_much_is_an_error_and_the_rest_goes_on(tmp_path: Path) -> None:
     model = write_execute(tmp_path, FILLS)
-    with bare_child() as child:
+    with bare_worker() as child:
         assert start(child, model, 600).kind == p.READY
         message = child.run_failing([Request({"IN": np.array([900 * MEGABYTE])})])
         assert "MemoryError" in message
@@ -40,7 +40,7 @@ def test_what_is_too_much_is_an_error_and_the_rest_goes_on(tmp_path: Path) -> No
 @pytest.mark.parametrize("mode", ["serve", "complete"])
 def test_a_limit_below_what_python_needs_says_so(tmp_path: Path, mode: str) -> None:
     model = write_execute(tmp_path, FILLS)
-    with bare_child() as child:
+    with bare_worker() as child:
         answer = start(child, model, 5, mode)
         assert answer.kind == p.FAILED
         assert "MB are in use before the model is loaded (memory-limit-mb is 5)" in answer.json["message"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from naiad.child.mapping import mapped
-from naiad.child.segments import SegmentPool, ServerSegments, anonymous_file
+from naiad.worker.ipc.mmap import mapped
+from naiad.worker.ipc.segments import SegmentPool, ServerSegments, anonymous_file
 
 SIZE = 1 << 16
 

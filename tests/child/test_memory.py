@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from naiad.child import memory as module
-from naiad.child.memory import LOOKED_AT, POOL_BYTES, Memory
+from naiad.worker.ipc import buffer_pool as module
+from naiad.worker.ipc.buffer_pool import LOOKED_AT, POOL_BYTES, BlockPool
 
 SIZE = 100_000
 
@@ -27,7 +27,7 @@ def address_of(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> int:
 
 
 def test_it_is_used_again_when_nobody_refers_to_it() -> None:
-    memory = Memory()
+    memory = BlockPool()
     first = memory.take(SIZE)
     address = address_of(first)
     view = first[10:20].view(np.int8)
@@ -44,14 +44,14 @@ def test_it_is_used_again_when_nobody_refers_to_it() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 8192])
 def test_it_is_as_large_as_was_asked_for(size: int) -> None:
-    memory = Memory()
+    memory = BlockPool()
     taken = [memory.take(size) for _ in range(3)]
     assert [block.nbytes for block in taken] == [size] * 3
     assert len({address_of(block) for block in taken}) == 3
 
 
 def test_what_refers_to_it_in_other_ways_keeps_it() -> None:
-    memory = Memory()
+    memory = BlockPool()
     keepers = (memoryview, lambda block: np.ndarray((8,), np.uint8, block, 64), lambda block: block[:64].reshape(8, 8))
     for keep in keepers:
         block = memory.take(SIZE)
@@ -63,7 +63,7 @@ def test_what_refers_to_it_in_other_ways_keeps_it() -> None:
 
 
 def test_the_same_few_are_used_by_one_after_another() -> None:
-    memory = Memory()
+    memory = BlockPool()
     burst = [memory.take(SIZE) for _ in range(40)]
     addresses = {address_of(block) for block in burst}
     del burst
@@ -74,7 +74,7 @@ def test_the_same_few_are_used_by_one_after_another() -> None:
 
 
 def test_it_is_bounded_and_let_go(impatient: None) -> None:
-    memory = Memory()
+    memory = BlockPool()
     huge, small = memory.take(POOL_BYTES + 1), memory.take(4096)
     gone, kept = weakref.ref(huge.base), weakref.ref(small)
     del huge, small
@@ -88,7 +88,7 @@ def test_it_is_bounded_and_let_go(impatient: None) -> None:
 
 
 def test_what_was_let_go_makes_room(impatient: None) -> None:
-    memory = Memory()
+    memory = BlockPool()
     half = POOL_BYTES // 2
     for size in (half, half + 4096, half + 8192):
         block = memory.take(size)
@@ -101,7 +101,7 @@ def test_what_was_let_go_makes_room(impatient: None) -> None:
 
 
 def test_what_is_needed_all_the_time_stays(impatient: None) -> None:
-    memory = Memory()
+    memory = BlockPool()
     burst = [memory.take(4096) for _ in range(4)]
     kept = [weakref.ref(block) for block in burst]
     del burst
@@ -112,7 +112,7 @@ def test_what_is_needed_all_the_time_stays(impatient: None) -> None:
 
 
 def test_what_a_model_keeps_does_not_count_for_long(impatient: None) -> None:
-    memory = Memory()
+    memory = BlockPool()
     kept = [memory.take(POOL_BYTES // 4) for _ in range(4)]
     # There is no room for more, which is given all the same.
     block = memory.take(4096)
@@ -130,7 +130,7 @@ def test_what_a_model_keeps_does_not_count_for_long(impatient: None) -> None:
 
 
 def test_threads_may_let_it_go_and_trim() -> None:
-    memory, over = Memory(), threading.Event()
+    memory, over = BlockPool(), threading.Event()
 
     def trim() -> None:
         while not over.is_set():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from naiad.child import pb_utils
+from naiad.worker.api import pb_utils
 
 TENSOR = pb_utils.Tensor("x", np.zeros(1))
 

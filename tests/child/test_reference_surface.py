@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from child.peer import Request, bare_child, child_of, write_execute, write_model
-from naiad.child import pb_utils
-from naiad.child import protocol as p
+from child.peer import Request, bare_worker, worker_of, write_execute, write_model
+from naiad.worker.api import pb_utils
+from naiad.worker.ipc import frames as p
 
 NONE = inspect.Parameter.empty
 CPU, GPU = pb_utils.TRITONSERVER_MEMORY_CPU, pb_utils.TRITONSERVER_MEMORY_GPU
@@ -361,7 +361,7 @@ RUNS: dict[str, str] = {
 @pytest.mark.parametrize("body", RUNS)
 def test_texts_of_execute(tmp_path: Path, body: str) -> None:
     body_or_text = body if not body.startswith("s = ") else TELLS.format(body)
-    with child_of(write_execute(tmp_path, body_or_text)) as child:
+    with worker_of(write_execute(tmp_path, body_or_text)) as child:
         child.execute(1, [ONE])
         frame = child.expect(p.DONE if not body.startswith("s = ") else p.LOG, p.RESPONSE, p.RESPONSES, p.LOG)
         assert RUNS[body] in frame.json["message"]
@@ -378,7 +378,7 @@ return None
 
 
 def test_text_of_a_decoupled_model_that_returns_something(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, "return []"), decoupled=True, model_name="m") as child:
+    with worker_of(write_execute(tmp_path, "return []"), decoupled=True, model_name="m") as child:
         child.execute(1, [ONE])
         text = child.expect(p.DONE).json["message"]
     assert "Python model 'm_0_0' is using the decoupled mode and the execute function must return None." in text
@@ -392,7 +392,7 @@ def test_text_of_a_call_outside_of_execute(tmp_path: Path) -> None:
                 model_name="o", requested_output_names=["y"], inputs=[pb_utils.Tensor("x", np.zeros(1))]
             ).exec()
     """
-    with bare_child() as child:
+    with bare_worker() as child:
         failed = child.start(write_model(tmp_path, source))
     assert failed.kind == p.FAILED
     assert "BLS is only supported during the 'execute' function." in failed.json["message"]
@@ -405,7 +405,7 @@ def test_text_of_a_completion_that_gives_nothing_back(tmp_path: Path) -> None:
         def auto_complete_config(config):
             pass
     """
-    with bare_child() as child:
+    with bare_worker() as child:
         failed = child.start(write_model(tmp_path, source), mode="complete", config={"name": "m"})
     text = "auto_complete_config function in model 'm' must return a valid pb.ModelConfig object."
     assert failed.json["message"] == text
@@ -420,7 +420,7 @@ def test_text_of_a_readiness_that_is_no_bool(tmp_path: Path, answer: str) -> Non
         def execute(self, requests):
             return []
     """
-    with child_of(write_model(tmp_path, source)) as child:
+    with worker_of(write_model(tmp_path, source)) as child:
         child.send(p.CHECK_READY, 3)
         assert child.expect(p.IS_READY).json == {"error": "is_ready() must return a boolean value"}
 
@@ -444,7 +444,7 @@ def test_what_a_received_request_says(tmp_path: Path) -> None:
         "seven",
         {"trace": "ctx", "correlation_id": "s", "timeout_us": 9, "flags": 1, "parameters": {"k": 1.5}},
     )
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         one, two = (json.loads(r.outputs["OUT"][0]) for r in child.run([plain, full]))
     assert one == [None, "InferenceTrace", "PreferredMemory", 0, 0, 0, "{}", [], ""]
     assert two == ["ctx", "InferenceTrace", "PreferredMemory", "s", 9, 1, '{"k":1.5}', ["OUT"], "seven"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from naiad.child.client_files import RegionError
-from naiad.child.errors import ErrorCode
-from naiad.child.regions import Regions
+from naiad.worker.ipc.client_file import RegionError
+from naiad.worker.ipc.client_memory import Regions
+from naiad.worker.ipc.errors import ErrorCode
 
 SIZE = 100_000
 
@@ -91,7 +91,7 @@ def holey() -> Iterator[tuple[int, Regions]]:
 @pytest.mark.parametrize("size", [SIZE, 4 * SIZE], ids=["whole", "with holes"])
 def test_holes_stay_holes(monkeypatch: pytest.MonkeyPatch, holey: tuple[int, Regions], size: int) -> None:
     """Also those that come later, once the file is looked at again."""
-    monkeypatch.setattr("naiad.child.client_files.LOOKED_S", -1.0)
+    monkeypatch.setattr("naiad.worker.ipc.client_file.LOOKED_S", -1.0)
     descriptor, regions = holey
     os.ftruncate(descriptor, size)
     assert regions.read((1, 0, SIZE)).tobytes() == b"x" * SIZE
@@ -105,7 +105,7 @@ def test_holes_stay_holes(monkeypatch: pytest.MonkeyPatch, holey: tuple[int, Reg
 def test_what_is_not_looked_at_again_is_read_all_the_same(
     monkeypatch: pytest.MonkeyPatch, holey: tuple[int, Regions]
 ) -> None:
-    monkeypatch.setattr("naiad.child.client_files.LOOKED_S", 1000.0)
+    monkeypatch.setattr("naiad.worker.ipc.client_file.LOOKED_S", 1000.0)
     descriptor, regions = holey
     assert regions.read((1, 0, SIZE)).tobytes() == b"x" * SIZE
     os.ftruncate(descriptor, 0)

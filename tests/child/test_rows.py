@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from child.peer import Request, child_of, write_execute
+from child.peer import Request, worker_of, write_execute
 
 ANSWER = """
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(found(r), np.float64))]) for r in requests]
@@ -19,9 +19,9 @@ def asked(folder: Path, body: str, count: int, steps: bool = False) -> list[list
     inputs = [
         {"A": np.full(3, n, np.int8), "B": np.arange(4, dtype=np.float32).reshape(2, 2) * n} for n in range(count)
     ]
-    with child_of(write_execute(folder, body + ANSWER)) as child:
+    with worker_of(write_execute(folder, body + ANSWER)) as child:
         said = [(n + 1, 0) for n in range(count)] if steps else []
-        return [o["OUT"].ravel().tolist() for o in child.run_alike([Request(i) for i in inputs], steps=said)]
+        return [o["OUT"].ravel().tolist() for o in child.run_uniform([Request(i) for i in inputs], steps=said)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
@@ -73,7 +73,7 @@ def test_what_a_model_keeps_stays_as_it_was(tmp_path: Path) -> None:
     def found(r):
         return self.kept
     """
-    with child_of(write_execute(tmp_path, body + ANSWER)) as child:
+    with worker_of(write_execute(tmp_path, body + ANSWER)) as child:
         for n in range(3):
             given = [Request({"A": np.full(3, 10 * n + row, np.int8)}) for row in range(2)]
-            assert [o["OUT"].tolist() for o in child.run_alike(given)] == [[1] * 3] * 2
+            assert [o["OUT"].tolist() for o in child.run_uniform(given)] == [[1] * 3] * 2

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from child.peer import Child, Request, child_of, eventually, write_execute, write_model
-from naiad.child import protocol as p
-from naiad.child import segments
-from naiad.child.segments import SegmentPool, anonymous_file, size_class
+from child.peer import Child, Request, eventually, worker_of, write_execute, write_model
+from naiad.worker.ipc import frames as p
+from naiad.worker.ipc import segments
+from naiad.worker.ipc.segments import SegmentPool, anonymous_file, size_class
 
 IDENTITY = """
 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
@@ -30,7 +30,7 @@ def test_inputs_are_read_in_place_and_given_back_before_the_answer(tmp_path: Pat
     requests[0].inputs()[0].as_numpy()[0] = 42
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy()[:3])]) for r in requests]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         segment = child.add_segment(3, BIG.nbytes + 100)
         child.add_segment(9, BIG.nbytes)
         for batch in range(3):
@@ -49,7 +49,7 @@ def test_an_input_that_the_model_keeps_is_not_given_back(tmp_path: Path) -> None
     self.kept = requests[0].inputs()[0].as_numpy()[5:7] if requests[0].request_id() == "keep" else None
     return [pb_utils.InferenceResponse([])]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         child.add_segment(1, BIG.nbytes)
         child.execute(1, [Request({"IN": BIG}, id="keep")], segments=[1])
         child.expect(p.RESPONSES)
@@ -59,7 +59,7 @@ def test_an_input_that_the_model_keeps_is_not_given_back(tmp_path: Path) -> None
 
 
 def test_an_input_is_given_back_after_a_failure(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, "a = requests[0].inputs()[0].as_numpy()\nraise RuntimeError('x')")) as child:
+    with worker_of(write_execute(tmp_path, "a = requests[0].inputs()[0].as_numpy()\nraise RuntimeError('x')")) as child:
         child.add_segment(1, BIG.nbytes)
         child.execute(1, [Request({"IN": BIG})], segments=[1])
         child.expect(p.DONE)
@@ -69,7 +69,7 @@ def test_an_input_is_given_back_after_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_dropped_segment_is_unmapped(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, IDENTITY)) as child:
+    with worker_of(write_execute(tmp_path, IDENTITY)) as child:
         before = mappings(child)
         child.add_segment(1, BIG.nbytes)
         child.execute(1, [Request({"IN": BIG[:10]})], segments=[1])
@@ -86,7 +86,7 @@ def mappings(child: Child) -> int:
 
 
 def test_outputs_lie_in_segments_that_are_used_again(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, IDENTITY)) as child:
+    with worker_of(write_execute(tmp_path, IDENTITY)) as child:
         used = []
         for batch in range(5):
             (response,) = child.run([Request({"IN": BIG + batch})], batch)
@@ -112,7 +112,7 @@ def test_segments_that_come_back_while_the_model_runs_are_used(tmp_path: Path) -
         s.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         """,
     )
-    with child_of(model, decoupled=True) as child:
+    with worker_of(model, decoupled=True) as child:
         child.execute(1, [Request({"IN": np.zeros(1)})])
         used = set()
         for i in range(20):
@@ -127,7 +127,7 @@ def test_segments_that_come_back_while_the_model_runs_are_used(tmp_path: Path) -
 
 
 def test_segments_that_nobody_needs_are_let_go(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, IDENTITY)) as child:
+    with worker_of(write_execute(tmp_path, IDENTITY)) as child:
         before = mappings(child)
         responses = child.run([Request({"IN": BIG})] * 3)
         give_back(child, *(n for r in responses for n in r.segments))
@@ -143,7 +143,7 @@ def test_segments_that_nobody_needs_are_let_go(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, IDENTITY)) as child:
+    with worker_of(write_execute(tmp_path, IDENTITY)) as child:
         child.run([Request({"IN": BIG})])
         descriptors = f"/proc/{child.process.pid}/fd"
         before = len(os.listdir(descriptors))
@@ -156,15 +156,15 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
 
 def test_without_shared_memory_large_tensors_travel_in_frames(tmp_path: Path) -> None:
     source = """
-    import naiad_child.segments
+    import naiad_worker.ipc.segments
     def fails(size):
         raise OSError("none left")
-    naiad_child.segments.anonymous_file = fails
+    naiad_worker.ipc.segments.anonymous_file = fails
     class TritonPythonModel:
         def execute(self, requests):
             return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
     """
-    with child_of(write_model(tmp_path, source)) as child:
+    with worker_of(write_model(tmp_path, source)) as child:
         for _ in range(2):
             (response,) = child.run([Request({"IN": BIG})])
             np.testing.assert_array_equal(response.outputs["OUT"], BIG)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from child.peer import Child, Request, Response, child_of, write_execute, write_model
-from naiad.child import protocol as p
+from child.peer import Child, Request, Response, worker_of, write_execute, write_model
+from naiad.worker.ipc import frames as p
 
 FAILED = "Failed to process the request(s) for model 'm_0_0', message: "
 FINAL = "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
@@ -38,7 +38,7 @@ def sent(responses: list[Response], request: int) -> list[object]:
 
 
 def test_any_number_of_responses(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, REPEAT), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, REPEAT), decoupled=True) as child:
         responses, done = child.run_decoupled([times(3), times(0)])
         assert done == {}
         assert sent(responses, 1) == [0, 1, 2, "end"]
@@ -56,7 +56,7 @@ def test_the_end_comes_with_a_response_or_an_error(tmp_path: Path) -> None:
     s.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("not yet", pb_utils.TritonError.UNAVAILABLE)))
     s.send({FINAL})
     """
-    with child_of(write_execute(tmp_path, body), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, body), decoupled=True) as child:
         responses, _ = child.run_decoupled([times(1)] * 3)
         assert [sent(responses, n) for n in (1, 2, 3)] == [[7, "end"], ["no", "end"], ["not yet", "end"]]
         assert responses[0].parameters == {"p": 1}
@@ -71,7 +71,7 @@ def test_responses_from_a_thread_after_execute(tmp_path: Path) -> None:
             s.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([1]))]), {FINAL})
     threading.Thread(target=later, args=([r.get_response_sender() for r in requests],)).start()
     """
-    with child_of(write_execute(tmp_path, body), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, body), decoupled=True) as child:
         child.execute(1, [times(1), times(1)])
         assert child.receive().kind == p.DONE
         child.execute(2, [times(1)], first=3)
@@ -89,7 +89,7 @@ def test_many_threads_send_at_once(tmp_path: Path) -> None:
     for t in threads: t.start()
     for t in threads: t.join()
     """
-    with child_of(write_execute(tmp_path, body), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, body), decoupled=True) as child:
         responses, _ = child.run_decoupled([times(0)] * 8)
         for n in range(8):
             mine = [r for r in responses if r.request == n + 1]
@@ -105,7 +105,7 @@ def test_an_exception_ends_the_requests_that_have_no_end(tmp_path: Path) -> None
     raise RuntimeError("decoupled boom")
     """
     model = write_execute(tmp_path, body)
-    with child_of(model, decoupled=True) as child:
+    with worker_of(model, decoupled=True) as child:
         child.execute(1, [times(1)] * 2)
         (end,) = child.responses(child.expect(p.RESPONSE))
         assert (end.request, end.final) == (1, True)
@@ -130,14 +130,14 @@ def test_the_sender_of_a_failed_batch_is_closed(tmp_path: Path) -> None:
                         pb_utils.InferenceResponse(error=pb_utils.TritonError(str(e))), {FINAL})
         """,
     )
-    with child_of(model, decoupled=True) as child:
+    with worker_of(model, decoupled=True) as child:
         child.run_failing([times(1)])
         responses, _ = child.run_decoupled([times(1)], batch=2)
         assert responses[0].error == "Unable to send response. Response sender has been closed."
 
 
 def test_a_decoupled_model_returns_none(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, "return []"), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, "return []"), decoupled=True) as child:
         assert child.run_failing([times(1)]) == (
             f"{FAILED}Python model 'm_0_0' is using the decoupled mode and the execute function must return None."
         )
@@ -148,7 +148,7 @@ def test_a_sender_that_is_let_go_ends_its_request(tmp_path: Path) -> None:
     s = requests[0].get_response_sender()
     s.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([1]))]))
     """
-    with child_of(write_execute(tmp_path, body), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, body), decoupled=True) as child:
         responses, _ = child.run_decoupled([times(1), times(1)])
         for request in (1, 2):
             *before, error, end = sent(responses, request)
@@ -177,7 +177,7 @@ WRONG_IN_DEFAULT_MODE = [
 @pytest.mark.parametrize(("code", "message"), WRONG)
 def test_what_a_sender_refuses(tmp_path: Path, code: str, message: str) -> None:
     body = f"GOOD = pb_utils.InferenceResponse([])\ns = requests[0].get_response_sender()\n{code}"
-    with child_of(write_execute(tmp_path, body), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, body), decoupled=True) as child:
         child.execute(1, [times(1)])
         done = child.expect(p.DONE, p.RESPONSE, p.LOG)
         assert done.json["message"].startswith(f"{FAILED}TritonModelException: {message}\n\nAt:\n")
@@ -186,7 +186,7 @@ def test_what_a_sender_refuses(tmp_path: Path, code: str, message: str) -> None:
 @pytest.mark.parametrize(("code", "message"), [*WRONG, *WRONG_IN_DEFAULT_MODE])
 def test_what_a_sender_refuses_in_default_mode(tmp_path: Path, code: str, message: str) -> None:
     body = f"GOOD = pb_utils.InferenceResponse([])\ns = requests[0].get_response_sender()\n{code}"
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [times(1)])
         done = child.expect(p.DONE, p.RESPONSE, p.LOG)
         assert done.json["message"].startswith(f"{FAILED}TritonModelException: {message}\n\nAt:\n")
@@ -198,7 +198,7 @@ def test_what_is_raised_after_all_final_responses_is_in_the_log(tmp_path: Path, 
     requests[0].get_response_sender().send(pb_utils.InferenceResponse([]), {FINAL})
     raise ValueError("nobody waits any more")
     """
-    with child_of(write_execute(tmp_path, body), decoupled=decoupled) as child:
+    with worker_of(write_execute(tmp_path, body), decoupled=decoupled) as child:
         child.execute(1, [times(1)])
         line = child.expect(p.LOG, p.RESPONSE).json
         assert line["level"] == "ERROR"
@@ -218,7 +218,7 @@ def test_senders_in_default_mode(tmp_path: Path, returned: str) -> None:
             s.send({FINAL})
     return {returned}
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [times(1)] * 2)
         responses = [r for _ in range(3) for r in child.responses(child.expect(p.RESPONSE))]
         assert sent(responses, 1) == [0, "end"]
@@ -232,7 +232,7 @@ def test_a_sender_beside_returned_responses(tmp_path: Path) -> None:
     requests[0].get_response_sender().send(good, {FINAL})
     return [None, good]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [times(1)] * 2)
         assert sent(child.responses(child.expect(p.RESPONSE)), 1) == [5, "end"]
         assert sent(child.responses(child.expect(p.RESPONSES)), 2) == [5, "end"]
@@ -244,7 +244,7 @@ def test_a_response_is_not_both_sent_and_returned(tmp_path: Path) -> None:
     requests[0].get_response_sender().send(good, {FINAL})
     return [good]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [times(1)])
         child.expect(p.RESPONSE)
         assert child.expect(p.DONE, p.LOG).json["message"] == (
@@ -262,7 +262,7 @@ def test_default_mode_answers_later_or_never(tmp_path: Path) -> None:
     requests[2].get_response_sender().send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([2]))]))
     return [None] * 3
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [times(1)] * 3)
         responses: list[Response] = []
         while sum(r.final for r in responses) < 3:
@@ -284,7 +284,7 @@ def test_cancelling(tmp_path: Path) -> None:
     requests[1].get_response_sender().send({FINAL})
     s.send({FINAL})
     """
-    with child_of(write_execute(tmp_path, body), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, body), decoupled=True) as child:
         child.execute(1, [times(1)] * 2)
         child.expect(p.RESPONSE)
         child.send(p.CANCEL, 99)
@@ -298,7 +298,7 @@ def test_a_decoupled_request_is_given_back(tmp_path: Path) -> None:
     body = """
     requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
     """
-    with child_of(write_execute(tmp_path, body), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, body), decoupled=True) as child:
         responses, done = child.run_decoupled([times(1)])
         assert done == {}
         assert [r.flags for r in responses] == [p.FLAG_FINAL | p.FLAG_EMPTY | p.FLAG_RESCHEDULE]
@@ -311,7 +311,7 @@ def test_pings_are_answered_while_the_model_works(tmp_path: Path) -> None:
         sum(range(1000))
     requests[0].get_response_sender().send({FINAL})
     """
-    with child_of(write_execute(tmp_path, body), decoupled=True) as child:
+    with worker_of(write_execute(tmp_path, body), decoupled=True) as child:
         child.execute(1, [times(1)])
         ping(child, 5)
         child.collect(1, 1)

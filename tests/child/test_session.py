@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from child.peer import Child, Request, bare_child, child_of, eventually, write_execute, write_model
-from naiad.child import protocol as p
+from child.peer import Child, Request, bare_worker, eventually, worker_of, write_execute, write_model
+from naiad.worker.ipc import frames as p
 
 ONE = Request({"IN": np.array([1], np.int32)})
 DONE = "return [pb_utils.InferenceResponse([])]"
@@ -22,7 +22,7 @@ DONE = "return [pb_utils.InferenceResponse([])]"
 
 @pytest.fixture
 def child() -> Iterator[Child]:
-    with bare_child() as made:
+    with bare_worker() as made:
         yield made
 
 
@@ -35,7 +35,7 @@ def test_initialize_gets_its_arguments(tmp_path: Path) -> None:
             out = np.array([json.dumps(self.args, sort_keys=True)], dtype=object)
             return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out)])]
     """
-    with child_of(write_model(tmp_path, source), model_instance_device_id="3") as child:
+    with worker_of(write_model(tmp_path, source), model_instance_device_id="3") as child:
         seen = json.loads(child.run([ONE])[0].outputs["OUT"][0])
         assert seen == {
             "model_config": "{}",
@@ -94,7 +94,7 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
         (tmp_path / "1" / "model.py", f"Python model file not found in '{tmp_path / '1' / 'model.py'}'"),
         (tmp_path / "1" / "model.so", "Model name must end with '.py'. Model name is \"model.so\"."),
     ):
-        with bare_child() as child:
+        with bare_worker() as child:
             assert child.start(path).json["message"] == message
 
 
@@ -103,7 +103,7 @@ def test_a_model_finds_its_neighbours(tmp_path: Path) -> None:
     (model.parent / "near.py").write_text("A = 1\n")
     (model.parent / "beside.py").write_text("B = 1\n")
     (model.parent.parent / "above.py").write_text("C = 1\n")
-    with child_of(model):
+    with worker_of(model):
         pass
 
 
@@ -116,7 +116,7 @@ def test_names_of_this_side_do_not_hide_packages(tmp_path: Path) -> None:
     class TritonPythonModel:
         pass
     """
-    with child_of(write_model(tmp_path, source)):
+    with worker_of(write_model(tmp_path, source)):
         pass
 
 
@@ -131,7 +131,7 @@ def test_the_interface_has_several_names(tmp_path: Path) -> None:
     class TritonPythonModel:
         pass
     """
-    with child_of(write_model(tmp_path, source)):
+    with worker_of(write_model(tmp_path, source)):
         pass
 
 
@@ -218,7 +218,7 @@ class TritonPythonModel:
 def test_readiness(tmp_path: Path, kind: str, body: str, answer: Any) -> None:
     model = write_model(tmp_path, READY.format(kind=kind, body=body))
     expected = {k: v.format(model=model) if isinstance(v, str) else v for k, v in answer.items()}
-    with child_of(model) as child:
+    with worker_of(model) as child:
         for number in (1, 2):
             child.send(p.CHECK_READY, number)
             frame = child.expect(p.IS_READY)
@@ -227,7 +227,7 @@ def test_readiness(tmp_path: Path, kind: str, body: str, answer: Any) -> None:
 
 def test_readiness_beside_execute_and_one_check_at_a_time(tmp_path: Path) -> None:
     body = "time.sleep(0.3); return True"
-    with child_of(write_model(tmp_path, READY.format(kind="", body=body))) as child:
+    with worker_of(write_model(tmp_path, READY.format(kind="", body=body))) as child:
         child.execute(1, [ONE])
         child.send(p.CHECK_READY, 1)
         child.send(p.CHECK_READY, 2)
@@ -240,9 +240,9 @@ def test_readiness_beside_execute_and_one_check_at_a_time(tmp_path: Path) -> Non
 
 
 def test_a_check_that_takes_too_long(tmp_path: Path) -> None:
-    source = "import naiad_child.readiness\nnaiad_child.readiness.LIMIT_S = 0.05\n"
+    source = "import naiad_worker.runtime.readiness\nnaiad_worker.runtime.readiness.LIMIT_S = 0.05\n"
     model = write_model(tmp_path, source + READY.format(kind="", body="time.sleep(60)"))
-    with child_of(model) as child:
+    with worker_of(model) as child:
         child.send(p.CHECK_READY, 1)
         assert "gave no answer within 0.05 s" in child.expect(p.IS_READY).json["error"]
 
@@ -269,7 +269,7 @@ class TritonPythonModel:
 
 def test_finalize(tmp_path: Path) -> None:
     model = write_model(tmp_path, FINALIZE)
-    with child_of(model) as child:
+    with worker_of(model) as child:
         child.run([ONE])
         assert child.finish() == 0
         assert (model.parent / "finalized").exists()
@@ -278,7 +278,7 @@ def test_finalize(tmp_path: Path) -> None:
 
 def test_finalize_that_fails(tmp_path: Path) -> None:
     source = "class TritonPythonModel:\n    def finalize(self):\n        raise RuntimeError('at the end')\n"
-    with child_of(write_model(tmp_path, source)) as child:
+    with worker_of(write_model(tmp_path, source)) as child:
         child.send(p.FINALIZE)
         line = child.expect(p.LOG).json
         assert line["level"] == "ERROR"
@@ -288,14 +288,14 @@ def test_finalize_that_fails(tmp_path: Path) -> None:
 
 def test_the_end_of_the_connection_finalizes_an_idle_model(tmp_path: Path) -> None:
     model = write_model(tmp_path, FINALIZE)
-    with child_of(model) as child:
+    with worker_of(model) as child:
         child.connection.close()
         assert child.process.wait(20) == 1
         assert (model.parent / "finalized").exists()
 
 
 def test_the_end_of_the_connection_ends_a_busy_process(tmp_path: Path) -> None:
-    with child_of(write_model(tmp_path, FINALIZE)) as child:
+    with worker_of(write_model(tmp_path, FINALIZE)) as child:
         child.execute(1, [Request({"IN": np.zeros(1)}, id="sleep")])
         child.send(p.PING, 1)
         child.expect(p.PONG)
@@ -316,7 +316,7 @@ def test_threads_of_the_model_do_not_outlive_the_server(tmp_path: Path, said: by
         def finalize(self):
             os.write(1, b"finalized\\n")
     """
-    with child_of(write_model(tmp_path, source)) as child:
+    with worker_of(write_model(tmp_path, source)) as child:
         child.connection.sendall(said)
         if said:
             assert child.process.stdout is not None
@@ -334,7 +334,7 @@ def test_a_frame_that_cannot_be_taken_ends_the_process(tmp_path: Path) -> None:
         except BaseException:
             continue
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         child.execute(1, [ONE])
         # The descriptor does not come along.
         child.send(p.SEGMENT, 1, (1 << 16).to_bytes(8, "little"))
@@ -350,7 +350,7 @@ def test_the_end_of_the_connection_before_anything_was_said(child: Child) -> Non
 
 @pytest.mark.parametrize(("how", "code"), [("die", -signal.SIGSEGV), ("exit", 7)])
 def test_a_process_that_dies_is_seen_at_once(tmp_path: Path, how: str, code: int) -> None:
-    with child_of(write_model(tmp_path, FINALIZE)) as child:
+    with worker_of(write_model(tmp_path, FINALIZE)) as child:
         child.execute(1, [Request({"IN": np.zeros(1)}, id=how)])
         with pytest.raises(EOFError, match="hello from the model"):
             child.receive()
@@ -360,7 +360,7 @@ def test_a_process_that_dies_is_seen_at_once(tmp_path: Path, how: str, code: int
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_for_the_whole_terminal_are_left_to_the_server(tmp_path: Path, number: signal.Signals) -> None:
     body = f"os.kill(os.getpid(), {int(number)})\n{DONE}"
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         assert child.run([ONE])[0].error == ""
         child.process.send_signal(number)
         assert child.run([ONE])[0].error == ""
@@ -377,7 +377,7 @@ def test_programs_and_forks_of_the_model_do_not_hold_the_connection(tmp_path: Pa
         time.sleep(60)
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([fork, self.program.pid]))])]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         others = child.run([ONE])[0].outputs["OUT"].tolist()
         try:
             child.process.kill()
@@ -392,7 +392,7 @@ def test_a_reader_that_is_slow(tmp_path: Path) -> None:
     body = """
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.full(3000, i))]) for i, r in enumerate(requests)]
     """
-    with child_of(write_execute(tmp_path, body)) as child:
+    with worker_of(write_execute(tmp_path, body)) as child:
         for batch in (1, 2):
             child.execute(batch, [ONE] * 300)
         for batch in (1, 2):
@@ -403,7 +403,7 @@ def test_a_reader_that_is_slow(tmp_path: Path) -> None:
 
 
 def test_an_idle_child_rests(tmp_path: Path) -> None:
-    with child_of(write_execute(tmp_path, DONE)) as child:
+    with worker_of(write_execute(tmp_path, DONE)) as child:
         child.run([ONE])
         before = processor_seconds(child)
         eventually(lambda: False or elapsed(child) > 1.0, "time passes")

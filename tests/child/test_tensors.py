@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from naiad.child import pb_utils
-from naiad.child.datatypes import BF16, BY_WIRE, BYTES
-from naiad.child.tensors import received
+from naiad.worker.api import pb_utils
+from naiad.worker.api.tensor import received
+from naiad.worker.ipc.datatypes import BF16, BY_WIRE, BYTES
 
 
 def test_a_tensor_shares_its_array() -> None:

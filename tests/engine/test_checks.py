@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from naiad.config.spec import ModelSpec, TensorSpec
-from naiad.engine.checks import Fit, check_inputs, check_outputs, check_request, check_size
+from naiad.engine.request_validation import Fit, check_inputs, check_outputs, check_request, check_size
 from naiad.errors import InvalidArgumentError
 from naiad.tensor.dtypes import BY_WIRE, DataType
 

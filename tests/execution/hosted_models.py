@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from naiad.backends.registry import BACKENDS, Entry
+from naiad.backends.registry import BACKENDS, BackendEntry
 
 NAME = "rowdy"
 WAYS = ("process", "shared")
@@ -15,7 +15,7 @@ WAYS = ("process", "shared")
 SOURCE = """
 import ctypes, logging, os, signal, sys, time
 import numpy as np
-from naiad.backends.base import Backend, Instance
+from naiad.backend_api.backend import Backend, Instance
 from naiad.errors import BackendError, ModelLoadError
 
 class RowdyInstance(Instance):
@@ -85,7 +85,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setitem(BACKENDS, NAME, Entry("rowdy:Rowdy"))
+    monkeypatch.setitem(BACKENDS, NAME, BackendEntry("rowdy:Rowdy"))
 
 
 def parameter(key: str, value: object) -> str:

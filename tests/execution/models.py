@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import uvloop
 
+from naiad.backend_api.backend import Arrays, Backend, BackendContext, Instance
 from naiad.backends import registry
-from naiad.backends.base import Arrays, Backend, BackendContext, Instance
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueueSpec, TensorSpec
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
-from naiad.request import InferRequest, RequestTerms
-from naiad.scheduling.budget import RequestBudget
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.request import InferRequest, RequestOptions
+from naiad.scheduling.admission import RequestBudget
 from naiad.tensor.dtypes import BY_WIRE
 
 WAIT_S = 10.0
@@ -131,10 +131,12 @@ class Caller(InferRequest):
 
     __slots__ = ("answers", "done", "order")
 
-    def __init__(self, *values: float, order: list[Caller] | None = None, terms: RequestTerms | None = None) -> None:
+    def __init__(
+        self, *values: float, order: list[Caller] | None = None, options: RequestOptions | None = None
+    ) -> None:
         rows = np.array(values, np.float32).reshape(-1, 1)
         now = monotonic_ns()
-        super().__init__(terms or RequestTerms(("y",), len(rows), (("x", (1,)),)), {"x": rows}, "", now)
+        super().__init__(options or RequestOptions(("y",), len(rows), (("x", (1,)),)), {"x": rows}, "", now)
         self.answers: list[tuple[Mapping[str, np.ndarray], NaiadError | None]] = []
         self.done = asyncio.Event()
         self.order = order

@@ -15,12 +15,12 @@ import psutil
 
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
-from naiad.execution.process import ProcessInstance
-from naiad.lifecycle.loading import LoadSettings
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
-from naiad.repository.discover import discover
-from naiad.request import InferRequest, RequestTerms
+from naiad.repository.local.discover import discover
+from naiad.request import InferRequest, RequestOptions
 
 WAIT_S = 10.0
 HEAD = "import os, signal, sys, time\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n"
@@ -98,10 +98,10 @@ class Caller(InferRequest):
 
     __slots__ = ("answers", "done", "parts")
 
-    def __init__(self, values: np.ndarray | float = 1.0, terms: RequestTerms | None = None, id: str = "") -> None:
+    def __init__(self, values: np.ndarray | float = 1.0, options: RequestOptions | None = None, id: str = "") -> None:
         row = np.atleast_1d(np.asarray(values, np.float32)).reshape(1, -1)
-        terms = terms or RequestTerms(("y",), 1, (("x", row.shape[1:]),))
-        super().__init__(terms, {"x": row}, id, monotonic_ns())
+        options = options or RequestOptions(("y",), 1, (("x", row.shape[1:]),))
+        super().__init__(options, {"x": row}, id, monotonic_ns())
         self.answers: list[tuple[Mapping[str, np.ndarray], NaiadError | None]] = []
         self.parts: list[tuple[Mapping[str, np.ndarray] | None, NaiadError | None, bool]] = []
         self.done = asyncio.Event()

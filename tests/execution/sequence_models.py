@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from execution.models import WAIT_S, Execute, FunctionBackend, spec, tensor
-from naiad.backends.base import Arrays
+from naiad.backend_api.backend import Arrays
 from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
 from naiad.errors import NaiadError
-from naiad.execution.sequence_model import SequenceModel
-from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, Recipient, RequestTerms
+from naiad.execution.sequence.model import SequenceModel
+from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, Recipient, RequestOptions
 
 MS = 1_000_000
 CONTROLS = (
@@ -82,9 +82,11 @@ class Caller(InferRequest):
         batched: bool = True,
     ) -> None:
         flags = SEQUENCE_START * start | SEQUENCE_END * end
-        terms = RequestTerms(("y",), rows, (("x", (1,)),), flags=flags, correlation_id=sequence, timeout_us=timeout_us)
+        options = RequestOptions(
+            ("y",), rows, (("x", (1,)),), flags=flags, correlation_id=sequence, timeout_us=timeout_us
+        )
         given = np.full((rows, 1) if batched else (1,), value, np.float32)
-        super().__init__(terms, {"x": given}, "", monotonic_ns())
+        super().__init__(options, {"x": given}, "", monotonic_ns())
         self.answers: list[tuple[Any, NaiadError | None]] = []
         self.done = asyncio.Event()
         self.recipient: Recipient | None = None

@@ -11,7 +11,7 @@ import pytest
 from execution.models import run
 from execution.process_models import Caller, serving, submit, write_model
 from naiad.errors import BackendError
-from naiad.request import RequestTerms
+from naiad.request import RequestOptions
 
 BATCHING = "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 2000000 }"
 TWICE = """
@@ -39,16 +39,16 @@ def play(tmp_path: Path, methods: str, test: Any) -> None:
     run(main())
 
 
-def terms_for(size: int) -> RequestTerms:
-    return RequestTerms(("y",), 1, (("x", (size,)),))
+def terms_for(size: int) -> RequestOptions:
+    return RequestOptions(("y",), 1, (("x", (size,)),))
 
 
 @pytest.mark.parametrize("size", [0, 1, 16, 17, 8191, 8192])
 def test_each_gets_its_own_answer(tmp_path: Path, size: int) -> None:
     async def test(model: Any) -> None:
         for begin in (0, 10):
-            terms = terms_for(size)
-            callers = [Caller(np.full(size, begin + n), terms, id=str(n)) for n in range(4)]
+            options = terms_for(size)
+            callers = [Caller(np.full(size, begin + n), options, id=str(n)) for n in range(4)]
             submit(model, *callers)
             for n, caller in enumerate(callers):
                 found = (await caller.outputs())["y"]
@@ -60,8 +60,8 @@ def test_each_gets_its_own_answer(tmp_path: Path, size: int) -> None:
 
 def test_arrays_that_are_not_in_one_piece(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
-        terms = terms_for(4)
-        callers = [Caller(np.arange(4), terms) for _ in range(4)]
+        options = terms_for(4)
+        callers = [Caller(np.arange(4), options) for _ in range(4)]
         callers[2].inputs = {"x": np.arange(8, dtype=np.float32).reshape(1, 8)[:, ::2]}
         submit(model, *callers)
         assert (await callers[1].outputs())["y"].tolist() == [[0, 2, 4, 6]]
@@ -75,8 +75,8 @@ def test_arrays_that_are_not_in_one_piece(tmp_path: Path) -> None:
 )
 def test_ids_arrive_as_they_are(tmp_path: Path, ids: tuple[str, ...]) -> None:
     async def test(model: Any) -> None:
-        terms = terms_for(1)
-        callers = [Caller(1, terms, id=i) for i in ids]
+        options = terms_for(1)
+        callers = [Caller(1, options, id=i) for i in ids]
         submit(model, *callers)
         for caller, given in zip(callers, ids, strict=True):
             error = await caller.error()

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from execution.models import spec, tensor
-from naiad.backends.base import Instance
+from naiad.backend_api.backend import Instance
 from naiad.config.assembly import BatchAssembly, BatchInputSpec, PadSpec, UnpadSpec
 from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError
-from naiad.execution.assembly import MAKERS, as_one, assemble, assembled_bytes, mask, padded, take_apart
-from naiad.execution.batch import Batch
-from naiad.execution.run import run_batch
-from naiad.request import Array, InferRequest, RequestTerms
+from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.ragged import MAKERS, as_one, assemble, assembled_bytes, mask, padded, take_apart
+from naiad.execution.instances.runner import run_batch
+from naiad.request import Array, InferRequest, RequestOptions
 from naiad.tensor.dtypes import BY_WIRE
 
 FP32, INT32, INT64 = BY_WIRE["FP32"], BY_WIRE["INT32"], BY_WIRE["INT64"]
@@ -29,7 +29,7 @@ FP32, INT32, INT64 = BY_WIRE["FP32"], BY_WIRE["INT32"], BY_WIRE["INT64"]
 
 def request(outputs: Sequence[str] = ("y",), **inputs: Any) -> InferRequest:
     arrays = {name: np.asarray(value, np.float32) for name, value in inputs.items()}
-    return InferRequest(RequestTerms(tuple(outputs), len(next(iter(arrays.values())))), arrays)
+    return InferRequest(RequestOptions(tuple(outputs), len(next(iter(arrays.values())))), arrays)
 
 
 def model(found: BatchAssembly, dims: Sequence[int] = (-1,), out: Sequence[int] = (-1,)) -> ModelSpec:

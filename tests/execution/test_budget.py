@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from execution.models import WAIT_S, Caller, loaded, negate, run, spec, until
-from naiad.backends.base import Arrays
+from naiad.backend_api.backend import Arrays
 from naiad.config.spec import BatchingSpec
 from naiad.errors import NaiadError, QueueFullError
-from naiad.request import OBJECT_BYTES, InferRequest, RequestTerms, memory_of
-from naiad.scheduling.budget import RequestBudget
+from naiad.request import OBJECT_BYTES, InferRequest, RequestOptions, memory_of
+from naiad.scheduling.admission import RequestBudget
 
 POISON = 666.0
 
@@ -41,7 +41,7 @@ def test_the_memory_of_inputs() -> None:
     texts = np.array([[b"abc", b""]], np.object_)
     assert memory_of({"a": np.zeros((2, 3), np.float32)}) == 24
     assert memory_of({"t": texts, "a": np.zeros(1, np.uint8)}) == 2 * (8 + OBJECT_BYTES) + 3 + 1
-    assert InferRequest(RequestTerms(()), {"t": texts}).held_bytes == memory_of({"t": texts})
+    assert InferRequest(RequestOptions(()), {"t": texts}).held_bytes == memory_of({"t": texts})
 
 
 @pytest.mark.parametrize("batches", [False, True])

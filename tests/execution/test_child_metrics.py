@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from naiad.errors import InvalidArgumentError, NaiadError, UnavailableError, UnsupportedError
-from naiad.execution import child_metrics
-from naiad.execution.child_metrics import ChildMetrics
-from naiad.telemetry.custom_metrics import CustomMetrics
+from naiad.execution.worker import metrics as worker_metrics
+from naiad.execution.worker.metrics import WorkerMetrics
+from naiad.telemetry.metrics.custom import CustomMetrics
 
 
-def ask(metrics: ChildMetrics, what: str, **more: Any) -> Any:
+def ask(metrics: WorkerMetrics, what: str, **more: Any) -> Any:
     """The answer to a question, which must come at once."""
     answers: list[Any] = []
 
@@ -24,26 +24,26 @@ def ask(metrics: ChildMetrics, what: str, **more: Any) -> Any:
     return found
 
 
-def family(metrics: ChildMetrics, number: int, name: str = "x", kind: str = "gauge") -> None:
+def family(metrics: WorkerMetrics, number: int, name: str = "x", kind: str = "gauge") -> None:
     assert ask(metrics, "metric_family", family=number, name=name, description="d", kind=kind) is None
 
 
-def metric(metrics: ChildMetrics, number: int, of: int = 1, buckets: Any = None, **labels: str) -> None:
+def metric(metrics: WorkerMetrics, number: int, of: int = 1, buckets: Any = None, **labels: str) -> None:
     assert ask(metrics, "metric", metric=number, family=of, labels=labels, buckets=buckets) is None
 
 
-def value(metrics: ChildMetrics, number: int) -> Any:
+def value(metrics: WorkerMetrics, number: int) -> Any:
     return ask(metrics, "metric_value", metric=number)
 
 
 def test_a_question_about_something_else_is_left_to_others() -> None:
-    metrics = ChildMetrics(CustomMetrics())
+    metrics = WorkerMetrics(CustomMetrics())
     assert not metrics.ask({"what": "load_model"}, print, print)
     assert not metrics.ask({}, print, print)
 
 
 def test_values_are_set_and_read() -> None:
-    metrics = ChildMetrics(CustomMetrics())
+    metrics = WorkerMetrics(CustomMetrics())
     family(metrics, 1)
     metric(metrics, 1)
     metrics.tell({"what": "metric_set", "metric": 1, "to": 2.5})
@@ -56,7 +56,7 @@ def test_values_are_set_and_read() -> None:
 
 def test_children_share_and_the_last_one_removes() -> None:
     shown = CustomMetrics()
-    children = [ChildMetrics(shown) for _ in range(3)]
+    children = [WorkerMetrics(shown) for _ in range(3)]
     for number, child in enumerate(children):
         family(child, 1, kind="counter")
         metric(child, 1, model="m")
@@ -74,7 +74,7 @@ def test_children_share_and_the_last_one_removes() -> None:
 
 def test_two_families_of_one_name_in_one_child() -> None:
     shown = CustomMetrics()
-    metrics = ChildMetrics(shown)
+    metrics = WorkerMetrics(shown)
     for number in (1, 2):
         family(metrics, number)
         metric(metrics, number, of=number)
@@ -92,7 +92,7 @@ def test_two_families_of_one_name_in_one_child() -> None:
 
 
 def test_numbers_begin_anew_after_the_end() -> None:
-    metrics = ChildMetrics(CustomMetrics())
+    metrics = WorkerMetrics(CustomMetrics())
     for _ in range(2):
         family(metrics, 1)
         metric(metrics, 1)
@@ -104,17 +104,17 @@ def test_numbers_begin_anew_after_the_end() -> None:
 @pytest.mark.parametrize("what", ["metric_set", "metric_increment", "metric_observe"])
 def test_a_metric_that_is_not_there(what: str) -> None:
     with pytest.raises(InvalidArgumentError, match="metric 5 of a model was deleted or never made"):
-        ChildMetrics(CustomMetrics()).tell({"what": what, "metric": 5, "to": 1, "by": 1, "value": 1})
+        WorkerMetrics(CustomMetrics()).tell({"what": what, "metric": 5, "to": 1, "by": 1, "value": 1})
 
 
 def test_what_means_nothing() -> None:
     with pytest.raises(UnsupportedError, match="'nonsense'"):
-        ChildMetrics(CustomMetrics()).tell({"what": "nonsense"})
+        WorkerMetrics(CustomMetrics()).tell({"what": "nonsense"})
 
 
 def test_numbers_in_use() -> None:
     shown = CustomMetrics()
-    metrics = ChildMetrics(shown)
+    metrics = WorkerMetrics(shown)
     family(metrics, 1)
     metric(metrics, 1)
     with pytest.raises(InvalidArgumentError, match="exists"):
@@ -126,24 +126,24 @@ def test_numbers_in_use() -> None:
 
 
 def test_families_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_metrics, "MAX_FAMILIES", 3)
+    monkeypatch.setattr(worker_metrics, "MAX_FAMILIES", 3)
     shown = CustomMetrics()
-    metrics = ChildMetrics(shown)
+    metrics = WorkerMetrics(shown)
     for number in range(3):
         family(metrics, number, f"x{number}")
     with pytest.raises(UnavailableError, match=r"'more' is one too many: .* may have 3"):
         family(metrics, 3, "more")
     assert len(shown.families) == 3
     # Each child has room of its own, and what is deleted makes room.
-    family(ChildMetrics(shown), 1, "more")
+    family(WorkerMetrics(shown), 1, "more")
     metrics.tell({"what": "metric_family_delete", "family": 0})
     family(metrics, 3, "more")
 
 
 def test_lines_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_metrics, "MAX_LINES", 10)
+    monkeypatch.setattr(worker_metrics, "MAX_LINES", 10)
     shown = CustomMetrics()
-    metrics = ChildMetrics(shown)
+    metrics = WorkerMetrics(shown)
     family(metrics, 1)
     family(metrics, 2, "h", "histogram")
     metric(metrics, 1, of=2, buckets=[1, 2, 3])

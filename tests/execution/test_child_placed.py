@@ -13,7 +13,13 @@ import orjson
 import pytest
 
 from execution.models import spec, tensor
-from naiad.child.protocol import (
+from naiad.execution.worker.codec.uniform_shm import UniformShmSchema
+from naiad.execution.worker.codec.writer import BatchWriter, Piece, ResponseReader
+from naiad.request import InferRequest, Outputs, RequestOptions
+from naiad.shared_memory.region import RegionPart, RegionRef, SystemRegion
+from naiad.shared_memory.spec import RegionOptions
+from naiad.shared_memory.tensor_ref import PlacedOutput, RegionTensor, RegionUse, as_array
+from naiad.worker.ipc.frames import (
     ALIGNMENT,
     COUNT,
     EXECUTE,
@@ -27,15 +33,9 @@ from naiad.child.protocol import (
     REQUEST,
     RESPONSE_HEAD,
 )
-from naiad.execution.child_codec import BatchWriter, Piece, ResponseReader
-from naiad.execution.child_placed import PlacedForm
-from naiad.regions.region import RegionPart, RegionRef, SystemRegion
-from naiad.regions.tensor import PlacedOutput, RegionTensor, RegionUse, as_array
-from naiad.regions.terms import RegionTerms
-from naiad.request import InferRequest, Outputs, RequestTerms
 
-PLACES = RegionTerms((), (("y", RegionRef("r", 0, 4)),))
-TERMS = RequestTerms(("y",), 1, ("regions", 1), regions=PLACES)
+PLACES = RegionOptions((), (("y", RegionRef("r", 0, 4)),))
+TERMS = RequestOptions(("y",), 1, ("regions", 1), regions=PLACES)
 FP32 = np.dtype(np.float32)
 
 
@@ -72,7 +72,7 @@ class Read(NamedTuple):
 
 
 def read(frame: bytes) -> list[Read]:
-    """An ``EXECUTE`` frame as ``naiad.child.protocol`` describes it, with two places a request."""
+    """An ``EXECUTE`` frame as ``naiad.worker.ipc.frames`` describes it, with two places a request."""
     kind, size, _ = FRAME.unpack_from(frame)
     assert (kind, size, size % ALIGNMENT) == (EXECUTE, len(frame) - FRAME.size, 0)
     count, _ = COUNT.unpack_from(frame, FRAME.size)
@@ -106,7 +106,7 @@ def test_a_batch_is_written_as_the_protocol_says(region: SystemRegion, ids: list
     before, frame = written(writer, requests)
     assert [FRAME.unpack_from(data)[0] for data in before] == [FORM, REGION]
     assert orjson.loads(before[0][FRAME.size :])["placed"] == ["y"]
-    assert isinstance(writer._alike[TERMS], PlacedForm)
+    assert isinstance(writer._alike[TERMS], UniformShmSchema)
     # The region begins at 64 in its file.
     expected = [
         Read(8 + n, 1, request_id, [(1, IN_REGION, 64 + 4 * n, 4), (1, IN_REGION, 1088 + 4 * n, 4)])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from execution.models import Caller
-from naiad.execution.batch import Batch
-from naiad.execution.child_requests import ChildRequests
+from naiad.execution.batching.batch import Batch
+from naiad.execution.worker.in_flight import InFlightRequests
 
 
-def running(count: int) -> tuple[ChildRequests, list[Caller]]:
+def running(count: int) -> tuple[InFlightRequests, list[Caller]]:
     """A batch of so many requests, numbered from 11 on."""
     callers = [Caller(1.0) for _ in range(count)]
-    found = ChildRequests()
+    found = InFlightRequests()
     found.begin(10, 11, Batch(list(callers)))
     return found, callers
 

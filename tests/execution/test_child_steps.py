@@ -16,14 +16,14 @@ import pytest
 from execution.models import run, tensor
 from execution.process_models import WAIT_S, serving, write_model
 from execution.sequence_models import CONTROLS, Caller, model_spec, send, sequences
-from naiad.child import protocol
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ControlSpec, StateSpec
-from naiad.execution.child_codec import Piece
-from naiad.execution.child_steps import writer_for
-from naiad.execution.steps import Step, StepMaker
-from naiad.request import RequestTerms
-from naiad.scheduling.sequences import Sequence
+from naiad.execution.sequence.step import SequenceRequest, SequenceRequestFactory
+from naiad.execution.worker.codec.uniform_steps import writer_for
+from naiad.execution.worker.codec.writer import Piece
+from naiad.request import RequestOptions
+from naiad.scheduling.sequence.slots import Sequence
+from naiad.worker.ipc import frames as protocol
 
 SECTION = """
 sequence_batching {{ {} control_input [
@@ -73,7 +73,7 @@ def test_each_step_has_its_own_facts(tmp_path: Path, strategy: str) -> None:
                 send(model, *callers)
                 for caller in callers:
                     await caller.done.wait()
-                    key = caller.terms.correlation_id
+                    key = caller.options.correlation_id
                     flags, corrid = start + 2 * end, int(np.uint64(key).astype(np.int32))
                     assert told(caller) == [
                         [caller.id, key, flags, "{}", 0],
@@ -88,20 +88,20 @@ def test_each_step_has_its_own_facts(tmp_path: Path, strategy: str) -> None:
     "terms",
     [{"parameters": {"k": 1}}, {"timeout_us": 5_000_000}, {"parameters": {"k": "v" * 300}, "timeout_us": 9_000_000}],
 )
-def test_steps_of_other_kinds_are_told_apart_too(tmp_path: Path, terms: dict[str, Any]) -> None:
+def test_steps_of_other_kinds_are_told_apart_too(tmp_path: Path, options: dict[str, Any]) -> None:
     write_model(tmp_path, TOLD, SECTION.format("direct { }"))
 
     async def test() -> None:
         async with serving(tmp_path) as engine:
             model: Any = engine.find("m", "")
             callers = [Caller(n, n, True) for n in (1, 2, 3)]
-            known = callers[1].terms
-            own = RequestTerms(known.outputs, 1, known.shape_key, flags=1, correlation_id=2, **terms)
-            callers[1].terms = own
+            known = callers[1].options
+            own = RequestOptions(known.outputs, 1, known.shape_key, flags=1, correlation_id=2, **options)
+            callers[1].options = own
             send(model, *callers)
             for caller in callers:
                 await caller.done.wait()
-                given = caller.terms
+                given = caller.options
                 parameters = "{}" if not given.parameters else f'{{"k":{told_json(given.parameters["k"])}}}'
                 assert told(caller)[0] == ["", given.correlation_id, 1, parameters, given.timeout_us]
 
@@ -112,13 +112,13 @@ def told_json(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def steps_of(section: Any, *callers: Caller, **more: Any) -> tuple[Any, StepMaker, list[Any]]:
+def steps_of(section: Any, *callers: Caller, **more: Any) -> tuple[Any, SequenceRequestFactory, list[Any]]:
     found = model_spec(section, **more)
-    maker = StepMaker(found, section)
+    maker = SequenceRequestFactory(found, section)
     steps = []
     for caller in callers:
-        step: Step = maker.make(caller)
-        step.sequence = Sequence(caller.terms.correlation_id)
+        step: SequenceRequest = maker.make(caller)
+        step.sequence = Sequence(caller.options.correlation_id)
         maker.complete(step)
         steps.append(step)
     return run_spec(found), maker, steps
@@ -164,10 +164,10 @@ def test_states_and_controls_lie_where_the_form_says() -> None:
     writer_for(spec).write(1, 2, [*steps, maker.empty(steps[0], 0)], pieces)
     whole, _ = pieces[-1]
     head = protocol.FRAME.size
-    first, count, _, id_bytes, _ = protocol.ALIKE.unpack_from(whole, head)
+    first, count, _, id_bytes, _ = protocol.UNIFORM.unpack_from(whole, head)
     assert (first, count, id_bytes) == (2, 3, 0)
-    at = head + -(-(protocol.ALIKE.size + 3 * protocol.STEP.size) // protocol.ALIGNMENT) * protocol.ALIGNMENT
-    said = [protocol.STEP.unpack_from(whole, head + protocol.ALIKE.size + n * protocol.STEP.size) for n in range(3)]
+    at = head + -(-(protocol.UNIFORM.size + 3 * protocol.STEP.size) // protocol.ALIGNMENT) * protocol.ALIGNMENT
+    said = [protocol.STEP.unpack_from(whole, head + protocol.UNIFORM.size + n * protocol.STEP.size) for n in range(3)]
     assert said == [(1, 1, 0), (2, 1, 0), (0, 0, 0)]
     names = ["x", *(control.tensor.name for control in CONTROLS), "S"]
     assert [list(step.inputs) for step in steps] == [names] * 2

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from execution.models import Caller, FunctionBackend, loaded, negate, run, spec
-from naiad.backends.base import Arrays
+from naiad.backend_api.backend import Arrays
 from naiad.config.spec import BatchingSpec
-from naiad.execution.model import LoadedModel
-from naiad.telemetry.statistics import FAILURE_REASONS, ModelStatistics
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.telemetry.metrics.model_statistics import FAILURE_REASONS, ModelStatistics
 
 RUN_S = 0.01
 BATCHING = BatchingSpec((8,))

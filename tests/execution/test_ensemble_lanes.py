@@ -16,10 +16,10 @@ import pytest
 from backends.python_models import HEAD
 from execution.models import Caller, until
 from lifecycle.explicit_house import House, play
-from naiad.execution.ensemble import EnsembleModel
-from naiad.execution.ensemble_lane_run import LaneRun
-from naiad.execution.ensemble_run import EnsembleRun
-from naiad.request import Outputs, RequestTerms
+from naiad.execution.ensemble.fast_run import FastRun
+from naiad.execution.ensemble.model import EnsembleModel
+from naiad.execution.ensemble.run import EnsembleRun
+from naiad.request import Outputs, RequestOptions
 from server.ensembles import step
 from server.models import tensor
 
@@ -121,7 +121,7 @@ async def ensemble(found: House, name: str) -> EnsembleModel:
 
 
 def asked(value: float, rows: int = 1, columns: int = 1) -> Caller:
-    one = Caller(value, terms=RequestTerms(("OUT",), rows, (("IN", (columns,)),)))
+    one = Caller(value, options=RequestOptions(("OUT",), rows, (("IN", (columns,)),)))
     one.inputs = {"IN": np.full((rows, columns), value, np.float32)}
     return one
 
@@ -197,11 +197,11 @@ def test_ordinary_requests_take_the_lane_and_leave_it_when_they_are_not(tmp_path
         ordinary, wrong, other = asked(0), asked(1), asked(0)
         for model, one in ((lane, ordinary), (lane, wrong), (rules, other)):
             model.submit(one)
-        assert type(lane._runs[ordinary]) is LaneRun
+        assert type(lane._runs[ordinary]) is FastRun
         assert type(rules._runs[other]) is EnsembleRun
-        prior = RequestTerms(("OUT",), 1, (("IN", (1,)),), priority=1)
+        prior = RequestOptions(("OUT",), 1, (("IN", (1,)),), priority=1)
         says_more = asked(0)
-        says_more.terms = prior
+        says_more.options = prior
         lane.submit(says_more)
         assert type(lane._runs[says_more]) is EnsembleRun
         # Whoever gives up does so by the rules.

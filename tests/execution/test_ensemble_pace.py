@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from execution.models import Caller
 from naiad.errors import NaiadError
-from naiad.execution.ensemble_pace import Pace
-from naiad.execution.ensemble_step import StepRequest
-from naiad.request import Array, InferRequest, RequestTerms
-from naiad.scheduling.ensemble_graph import Step
-from naiad.scheduling.ensemble_progress import Frame, Task
+from naiad.execution.ensemble.inflight_limit import InFlightLimit
+from naiad.execution.ensemble.step_request import MemberRequest
+from naiad.request import Array, InferRequest, RequestOptions
+from naiad.scheduling.ensemble.graph import EnsembleStep
+from naiad.scheduling.ensemble.progress import Frame, Task
 
 
 class Steps:
@@ -22,28 +22,28 @@ class Steps:
         self, most: int, at_once: Sequence[str] = (), ended: Callable[[str], object] = lambda name: None
     ) -> None:
         self.request: InferRequest = Caller(1.0)
-        self.pace = Pace(most)
+        self.pace = InFlightLimit(most)
         self.begun: list[str] = []
         self._at_once = at_once
         self._ended = ended
 
-    def submit(self, request: StepRequest) -> None:
+    def submit(self, request: MemberRequest) -> None:
         """As ``Run.submit``."""
-        name = str(request.terms.correlation_id)
+        name = str(request.options.correlation_id)
         self.begun.append(name)
         if name in self._at_once:
             self.pace.has_ended(request)
             self._ended(name)
 
     def answered(
-        self, request: StepRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+        self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
         """As ``Run.answered``."""
 
-    def start(self, name: str, index: int = 0) -> StepRequest:
+    def start(self, name: str, index: int = 0) -> MemberRequest:
         """A request of the step ``index`` that may run as soon as it is its turn."""
-        task = Task(Frame(0, [], [], [], 0), Step(index, "m", (), ()))
-        request = StepRequest(self, task, Target(), RequestTerms((), correlation_id=name), {})
+        task = Task(Frame(0, [], [], [], 0), EnsembleStep(index, "m", (), ()))
+        request = MemberRequest(self, task, Target(), RequestOptions((), correlation_id=name), {})
         self.pace.start(request)
         return request
 
@@ -59,7 +59,7 @@ class Target:
     def submit(self, request: InferRequest) -> None:
         """As ``Recipient.submit``."""
 
-    def hold(self, request: InferRequest, patience_ms: int) -> None:
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """As ``Recipient.hold``."""
 
     def go_on(self, request: InferRequest) -> None:

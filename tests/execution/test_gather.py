@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from execution.models import spec, tensor
 from naiad.errors import BackendError
-from naiad.execution.batch import Batch
-from naiad.execution.gather import check_results, gather, is_small
-from naiad.request import InferRequest, RequestTerms
+from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.gather import check_results, gather, is_small
+from naiad.request import InferRequest, RequestOptions
 from naiad.tensor.dtypes import DATATYPES
 
 OUT = ("y",)
 
 
 def request(inputs: dict[str, np.ndarray], rows: int, outputs: tuple[str, ...] = OUT) -> InferRequest:
-    return InferRequest(RequestTerms(outputs, rows), inputs)
+    return InferRequest(RequestOptions(outputs, rows), inputs)
 
 
 def batch_of(*arrays: np.ndarray) -> Batch:
@@ -187,7 +187,7 @@ def test_an_output_that_does_not_reshape_is_named() -> None:
 
 def test_a_batch_of_one_small_and_one_large_request_is_not_small() -> None:
     def rows(count: int) -> InferRequest:
-        return InferRequest(RequestTerms(("OUT",), count), {"IN": np.zeros((count, 1024), np.float32)})
+        return InferRequest(RequestOptions(("OUT",), count), {"IN": np.zeros((count, 1024), np.float32)})
 
     assert is_small(Batch([rows(1), rows(2)]))
     assert not is_small(Batch([rows(1), rows(63)]))

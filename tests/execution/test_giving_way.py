@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from naiad.execution.giving_way import BY, GivingWay, can_give_way
+from naiad.execution.worker.cpu_priority import BY, CpuPriority, can_give_way
 from server.running import start, until
 from server.versioned import ONNX, write_onnx
 
@@ -48,7 +48,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_all_threads_are_given_back_what_the_server_has(process: subprocess.Popen[bytes]) -> None:
-    way = GivingWay(process.pid)
+    way = CpuPriority(process.pid)
     assert process.stdin is not None
     process.stdin.close()
     until(lambda: len(os.listdir(f"/proc/{process.pid}/task")) == 4, 10, "its threads run")
@@ -60,7 +60,7 @@ def test_all_threads_are_given_back_what_the_server_has(process: subprocess.Pope
 
 def test_one_that_is_run_gives_way_all_the_time() -> None:
     with running("while True: pass") as process:
-        way = GivingWay(process.pid, patience_s=60)
+        way = CpuPriority(process.pid, patience_s=60)
         until(lambda: psutil.Process(process.pid).cpu_times().user > 0.1, 30, "it has run")
         way.look()
         assert {policy for policy, _ in ways(process.pid)} == {IDLE}
@@ -72,7 +72,7 @@ def test_one_that_is_hardly_run_gives_way_in_part() -> None:
     busy = f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"
     with ExitStack() as stack:
         process, *_ = [stack.enter_context(running(busy)) for _ in range(2)]
-        way = GivingWay(process.pid, patience_s=0.5)
+        way = CpuPriority(process.pid, patience_s=0.5)
 
         def gives_way_in_part() -> bool:
             way.look()
@@ -84,12 +84,12 @@ def test_one_that_is_hardly_run_gives_way_in_part() -> None:
 
 
 def test_a_process_that_is_gone_is_no_error(process: subprocess.Popen[bytes]) -> None:
-    way = GivingWay(process.pid)
+    way = CpuPriority(process.pid)
     process.kill()
     process.wait()
     way.look()
     way.end()
-    GivingWay(process.pid)
+    CpuPriority(process.pid)
 
 
 @pytest.mark.slow

@@ -17,13 +17,13 @@ from execution.hosted_models import CONFIG, WAYS, install, memory_of, parameter,
 from execution.models import run
 from execution.process_models import WAIT_S, Caller, children, open_files, process_of, submit, until
 from naiad.errors import BackendError, NaiadError, UnavailableError
-from naiad.execution.giving_way import can_give_way
-from naiad.execution.hosted import HostedInstance
-from naiad.execution.model import LoadedModel
-from naiad.lifecycle.loading import LoadSettings
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.cpu_priority import can_give_way
+from naiad.execution.worker.framework_instance import FrameworkInstance
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
-from naiad.lifecycle.states import ModelState
-from naiad.repository.discover import discover
+from naiad.lifecycle.state.states import ModelState
+from naiad.repository.local.discover import discover
 
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
 CRASH, FAIL, SLEEP, EXIT, ABORT, NO_MEMORY, LAST_WORD, NOT_UTF8 = 101, 102, 103, 104, 105, 106, 107, 108
@@ -95,7 +95,7 @@ async def error_of(model: LoadedModel, what: float) -> NaiadError:
 
 def is_serving(model: LoadedModel) -> bool:
     """Whether every instance has a process."""
-    return all(isinstance(i, HostedInstance) and i._channel is not None for i in model._instances)
+    return all(isinstance(i, FrameworkInstance) and i._channel is not None for i in model._instances)
 
 
 def is_stopped(process: psutil.Process) -> bool:
@@ -376,7 +376,7 @@ def test_a_process_that_has_little_time_does_not_give_way(repository: Path, seco
 
     async def test(manager: ModelManager) -> None:
         (instance,) = loaded(manager)._instances
-        assert isinstance(instance, HostedInstance)
+        assert isinstance(instance, FrameworkInstance)
         process = instance._process
         assert process is not None
         process.give_way()

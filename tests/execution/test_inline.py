@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from execution.models import Caller, FunctionBackend, loaded, negate, run, spec
-from naiad.backends.base import Arrays, Instance
+from naiad.backend_api.backend import Arrays, Instance
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec
 from naiad.errors import BackendError, InternalError, ModelLoadError
-from naiad.execution.batch import Batch
-from naiad.execution.inline import InlineInstance
-from naiad.execution.model import LoadedModel
-from naiad.request import RequestTerms
+from naiad.execution.batching.batch import Batch
+from naiad.execution.instances.inline import InlineInstance
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.request import RequestOptions
 
 POISON = 666.0
 
@@ -72,7 +72,7 @@ def test_large_requests_are_not_put_together() -> None:
 
     async def test() -> None:
         with loaded(spec(batching=BatchingSpec((8,))), inline(notes)) as model:
-            callers = [Caller(i, terms=RequestTerms(("y",), 1, "wide")) for i in range(3)]
+            callers = [Caller(i, options=RequestOptions(("y",), 1, "wide")) for i in range(3)]
             for i, caller in enumerate(callers):
                 caller.inputs = {"x": np.full((1, 30_000), i, np.float32)}
                 model.submit(caller)

@@ -11,9 +11,9 @@ from execution.models import FunctionBackend, run, until
 from execution.sequence_models import Caller, Totals, model_spec, sequences
 from execution.test_rate_limits import Meter, R, groups, limited, needing, submit
 from naiad.config.rate_limiter import ResourceSpec
-from naiad.execution.rate_limits import RateLimits
-from naiad.execution.sequence_model import SequenceModel
-from naiad.scheduling.limiter import ResourceLimit
+from naiad.execution.model.rate_limited import RateLimits
+from naiad.execution.sequence.model import SequenceModel
+from naiad.scheduling.rate_limiter import ResourceLimit
 
 HOUR_NS = 3_600_000_000_000
 WAITS = {"direct": {"minimum_slot_utilization": 0.5}, "oldest": {"oldest": True, "slots": 2}}

@@ -26,11 +26,11 @@ from execution.models import (
     tensor,
     until,
 )
-from naiad.backends.base import Arrays, Instance
+from naiad.backend_api.backend import Arrays, Instance
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec
 from naiad.errors import BackendError, CancelledError, InternalError, ModelLoadError, NaiadError, ServerStoppingError
-from naiad.execution.model import LoadedModel
-from naiad.request import RequestTerms
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.request import RequestOptions
 
 MS = 1_000_000
 POISON = 666.0
@@ -155,8 +155,8 @@ def test_requests_with_other_shapes_are_kept_apart() -> None:
 
     async def test() -> None:
         with loaded(spec(batching=batching(delay_ms=1)), execute) as model:
-            wide = RequestTerms(("y",), 1, (("x", (2,)),))
-            callers = [Caller(1), Caller(2, terms=wide), Caller(3, terms=wide), Caller(4)]
+            wide = RequestOptions(("y",), 1, (("x", (2,)),))
+            callers = [Caller(1), Caller(2, options=wide), Caller(3, options=wide), Caller(4)]
             for caller in callers[1:3]:
                 caller.inputs = {"x": np.ones((1, 2), np.float32)}
             for caller in callers:
@@ -576,11 +576,11 @@ def test_two_thousand_requests_are_each_answered_once(loop: str, kind: str) -> N
                 else:
                     assert error is None
                     assert set(outputs["y"].ravel().tolist()) == {-float(i)}
-                    assert len(outputs["y"]) == caller.terms.rows
+                    assert len(outputs["y"]) == caller.options.rows
             counted = model.statistics
             failed = sum(c.answers[0][1] is not None for c in callers)
             assert (counted.success.count, counted.failure.count) == (2000 - failed, failed)
-            assert counted.inference_count == sum(c.terms.rows for c in callers if c.answers[0][1] is None)
+            assert counted.inference_count == sum(c.options.rows for c in callers if c.answers[0][1] is None)
             assert counted.pending == 0
             assert sum(b.compute_infer.count for b in counted.batches.values()) == counted.execution_count
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import pytest
 
 from execution.models import WAIT_S, Caller, loaded, negate, run, spec, until
-from naiad.backends.base import Arrays
+from naiad.backend_api.backend import Arrays
 from naiad.config.spec import BatchingSpec
 from naiad.errors import BackendError, NaiadError
-from naiad.telemetry.trace import Trace, TraceOutput
-from naiad.telemetry.trace_settings import TraceSettings
-from naiad.telemetry.tracing import Sampler
+from naiad.telemetry.tracing.settings import TraceSettings
+from naiad.telemetry.tracing.settings_store import Sampler
+from naiad.telemetry.tracing.trace import Trace, TraceOutput
 
 
 class Traced(Caller):

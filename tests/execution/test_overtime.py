@@ -9,7 +9,7 @@ from time import monotonic, monotonic_ns
 from execution.models import run
 from execution.process_models import Caller, process_of, serving, submit, until, write_model
 from naiad.errors import ExecutionTimeoutError, UnavailableError
-from naiad.execution.child_overtime import Overtime
+from naiad.execution.worker.watchdog import ExecutionWatchdog
 
 SLEEPS = """
 def execute(self, requests):
@@ -32,7 +32,7 @@ def test_only_a_batch_that_still_runs_is_late() -> None:
         late = asyncio.Event()
         began_ns: int | None = None
         # None: the one that runs has begun just now, whenever somebody asks.
-        overtime = Overtime(loop, 0.2, lambda: monotonic_ns() if began_ns is None else began_ns, late.set)
+        overtime = ExecutionWatchdog(loop, 0.2, lambda: monotonic_ns() if began_ns is None else began_ns, late.set)
         overtime.watch()
         await asyncio.sleep(0.5)
         assert not late.is_set()
@@ -118,7 +118,7 @@ def test_a_child_that_does_its_work_between_ends_is_back_soon(tmp_path: Path) ->
                 await until(lambda: engine.is_model_ready("m", ""))
             # Twice as long each time, it would be 6.4 s by now.
             (instance,) = model._instances
-            assert instance._revival.back_off._next_s <= 1.6
+            assert instance._supervisor.back_off._next_s <= 1.6
 
     run(main())
 
@@ -136,7 +136,7 @@ def test_a_child_that_only_ends_is_back_later_and_later(tmp_path: Path) -> None:
                 begun = monotonic()
                 await until(lambda: not engine.is_model_ready("m", ""))
                 await until(lambda: engine.is_model_ready("m", ""))
-                pauses_s.append(instance._revival.back_off._next_s / 2)
+                pauses_s.append(instance._supervisor.back_off._next_s / 2)
             assert pauses_s == [0.1, 0.2, 0.4, 0.8]
             assert monotonic() - begun > 0.8
 

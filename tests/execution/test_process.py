@@ -26,9 +26,9 @@ from execution.process_models import (
     until,
     write_model,
 )
-from naiad.child import segments
 from naiad.errors import NaiadError, UnavailableError
-from naiad.request import RequestTerms
+from naiad.request import RequestOptions
+from naiad.worker.ipc import segments
 
 PLAIN_ECHO = textwrap.dedent(ECHO)
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 20000 }"
@@ -234,7 +234,7 @@ def test_large_frames_are_not_quadratic(tmp_path: Path) -> None:
     def execute(self, requests):
         def fail(size):
             raise OSError(28, "no")
-        from naiad_child import segments
+        from naiad_worker.ipc import segments
         segments.anonymous_file = fail
         y = pb_utils.Tensor("y", np.zeros((1, 25_000_000), np.float32))
         return [pb_utils.InferenceResponse([y])]
@@ -292,13 +292,13 @@ def test_refused_batch_leaves_the_channel_whole(tmp_path: Path, monkeypatch: pyt
             return real(size)
 
         monkeypatch.setattr(segments, "anonymous_file", failing)
-        terms = RequestTerms(("y",), 1, (("x", (100_000,)),))
-        pair = [Caller(np.arange(100_000), terms), Caller(np.arange(100_000), terms)]
+        options = RequestOptions(("y",), 1, (("x", (100_000,)),))
+        pair = [Caller(np.arange(100_000), options), Caller(np.arange(100_000), options)]
         submit(model, *pair)
         for caller in pair:
             await asyncio.wait_for(caller.done.wait(), WAIT_S)
         for _ in range(3):
-            again = [Caller(np.arange(100_000), terms), Caller(np.arange(100_000), terms)]
+            again = [Caller(np.arange(100_000), options), Caller(np.arange(100_000), options)]
             submit(model, *again)
             for caller in again:
                 assert (await caller.outputs())["y"][0, -1] == 99_999

@@ -13,14 +13,14 @@ import pytest
 from execution.models import run
 from execution.process_models import Caller, serving, submit, until, write_model
 from naiad.errors import BackendError, CancelledError, NotFoundError, UnavailableError
-from naiad.execution.child_calls import CalledRequest, ChildCalls
-from naiad.execution.child_codec import BatchWriter, Piece
-from naiad.execution.process import ProcessInstance
-from naiad.request import RequestTerms
+from naiad.execution.worker.bls import BlsCalls, CalledRequest
+from naiad.execution.worker.codec.writer import BatchWriter, Piece
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.request import RequestOptions
 
 BATCHING = "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 2000000 }"
 DECOUPLED = "model_transaction_policy { decoupled: true }"
-TERMS = RequestTerms(("y",), 1, (("x", (1,)),))
+TERMS = RequestOptions(("y",), 1, (("x", (1,)),))
 ANSWER = """
 def answer(request):
     x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
@@ -31,7 +31,7 @@ NO_MEMORY = """
 def execute(self, requests):
     if not hasattr(self, "failed"):
         self.failed = True
-        module = sys.modules["naiad_child.outbound"]
+        module = sys.modules["naiad_worker.runtime.writer"]
         kept = module.{name}
         def fails(*_):
             module.{name} = kept
@@ -75,8 +75,8 @@ def is_idle(model: Any) -> bool:
 def test_a_sorted_list_gets_its_answers_in_that_order(tmp_path: Path, change: str, alike: bool) -> None:
     async def test(model: Any) -> None:
         for _ in range(3):
-            terms = [TERMS if alike else RequestTerms(("y",), 1, TERMS.shape_key) for _ in range(4)]
-            callers = [Caller(n, terms[n]) for n in range(4)]
+            options = [TERMS if alike else RequestOptions(("y",), 1, TERMS.shape_key) for _ in range(4)]
+            callers = [Caller(n, options[n]) for n in range(4)]
             submit(model, *callers)
             for n, caller in enumerate(callers):
                 assert (await caller.outputs())["y"].tolist() == [[2 * n]]
@@ -136,8 +136,8 @@ def test_a_list_with_others_in_it_leaves_nobody_waiting(tmp_path: Path, change: 
 @pytest.mark.parametrize("name", ["alike", "Body"])
 def test_answers_that_cannot_be_sent_are_a_failure_and_no_end(tmp_path: Path, name: str) -> None:
     async def test(model: Any) -> None:
-        terms = TERMS if name == "alike" else None
-        callers = [Caller(n, terms or RequestTerms(("y",), 1, TERMS.shape_key)) for n in range(4)]
+        options = TERMS if name == "alike" else None
+        callers = [Caller(n, options or RequestOptions(("y",), 1, TERMS.shape_key)) for n in range(4)]
         submit(model, *callers)
         for caller in callers:
             found = await caller.error(5)
@@ -224,7 +224,7 @@ def test_forms_with_long_parameters_are_not_all_kept(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         for n in range(20):
             parameters = {"long": f"{n}" * 1_000_000}
-            submit(model, caller := Caller(n, RequestTerms(("y",), 1, TERMS.shape_key, parameters)))
+            submit(model, caller := Caller(n, RequestOptions(("y",), 1, TERMS.shape_key, parameters)))
             outputs: Any = await caller.outputs()
             assert outputs["y"].tolist() == [[n]]
             assert outputs.parameters["long"] == parameters["long"]
@@ -247,9 +247,9 @@ def test_forms_with_long_parameters_are_not_all_kept(tmp_path: Path) -> None:
 
 def test_a_form_that_came_among_others_travels_in_one_piece_later(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
-        others = [RequestTerms(("y",), 1, TERMS.shape_key) for _ in range(3)]
-        for terms in ([TERMS, *others], [TERMS] * 4):
-            callers = [Caller(n, t) for n, t in enumerate(terms)]
+        others = [RequestOptions(("y",), 1, TERMS.shape_key) for _ in range(3)]
+        for options in ([TERMS, *others], [TERMS] * 4):
+            callers = [Caller(n, t) for n, t in enumerate(options)]
             submit(model, *callers)
             for n, caller in enumerate(callers):
                 assert (await caller.outputs())["y"].tolist() == [[2 * n]]
@@ -262,7 +262,7 @@ def test_a_response_to_a_call_that_cannot_be_written_is_an_error(tmp_path: Path)
     async def test(model: Any) -> None:
         sent: list[Piece] = []
         writer = BatchWriter(model.spec)
-        calls = ChildCalls(None, writer, lambda number, offset, size: np.zeros(size, np.uint8), sent.extend, lambda: 0)
+        calls = BlsCalls(None, writer, lambda number, offset, size: np.zeros(size, np.uint8), sent.extend, lambda: 0)
         request = CalledRequest(calls, 7, model, TERMS, {}, "an id")
         calls._running[7] = request
         request.respond({"y": np.array(["2026-01-01"], "datetime64[D]")}, None)
@@ -279,7 +279,7 @@ def test_a_response_to_a_call_that_cannot_be_written_is_an_error(tmp_path: Path)
 def test_a_model_that_does_not_read_its_answers_does_not_hold_up_the_loop(tmp_path: Path) -> None:
     methods = """
     def initialize(self, args):
-        from naiad_child import active, protocol
+        from naiad_worker.api import current as active; from naiad_worker.ipc import frames as protocol
         session = active.running()
         session.channel._reading.acquire()
         for number in range(50_000):
@@ -347,7 +347,7 @@ def test_nonsense_while_it_starts_is_an_error_and_no_process_is_left(
 ) -> None:
     methods = """
     def initialize(self, args):
-        from naiad_child import active
+        from naiad_worker.api import current as active
         active.running().out._connection.sendall(bytes([44, 0, 0, 0, 4, 0, 0, 0]) + bytes(8) + b"what")
         time.sleep(60)
     def execute(self, requests):

@@ -9,10 +9,10 @@ from time import monotonic_ns
 import pytest
 
 from execution.models import LOOPS, WAIT_S, Caller, loaded, negate, run, spec, until
-from naiad.backends.base import Arrays
+from naiad.backend_api.backend import Arrays
 from naiad.config.spec import BatchingSpec, QueuePolicySpec, QueueSpec
 from naiad.errors import QueueFullError, RequestTimeoutError
-from naiad.request import RequestTerms
+from naiad.request import RequestOptions
 
 MS = 1_000_000
 
@@ -36,7 +36,7 @@ class Busy:
 
 
 def caller(value: float, priority: int = 0, timeout_us: int = 0) -> Caller:
-    return Caller(value, terms=RequestTerms(("y",), 1, (("x", (1,)),), priority=priority, timeout_us=timeout_us))
+    return Caller(value, options=RequestOptions(("y",), 1, (("x", (1,)),), priority=priority, timeout_us=timeout_us))
 
 
 @loops
@@ -113,7 +113,7 @@ def test_what_is_left_at_a_deadline_may_be_a_batch(loop: str, delays: bool) -> N
         batching = BatchingSpec((2, 8), max_queue_delay_ns=int(WAIT_S * 10**9))
         with loaded(spec(batching=batching, queue=queue), negate) as model:
             late = caller(1, timeout_us=20_000)
-            late.terms.rows = 3
+            late.options.rows = 3
             left = [caller(2), caller(3)]
             for one in (late, *left):
                 model.submit(one)

@@ -11,15 +11,15 @@ from dataclasses import replace
 import pytest
 
 from execution.models import WAIT_S, Caller, FunctionBackend, identity, run, spec, until
-from naiad.backends.base import Arrays, Backend
+from naiad.backend_api.backend import Arrays, Backend
 from naiad.config.rate_limiter import RateLimiterSpec, ResourceSpec
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueuePolicySpec, QueueSpec
 from naiad.errors import BackendError, CancelledError, ModelLoadError, RequestTimeoutError
-from naiad.execution.instances import end
-from naiad.execution.model import LoadedModel
-from naiad.execution.rate_limits import RateLimits
-from naiad.execution.warmup import NO_WARMUP
-from naiad.scheduling.limiter import ResourceLimit
+from naiad.execution.instances.warmup import NO_WARMUP
+from naiad.execution.model.instance_set import end
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.model.rate_limited import RateLimits
+from naiad.scheduling.rate_limiter import ResourceLimit
 
 R = ResourceSpec("R", 1)
 

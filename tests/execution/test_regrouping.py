@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from naiad.config.spec import InstanceGroupSpec
-from naiad.execution.regrouping import Place, regroup
+from naiad.execution.model.group_change import InstancePosition, regroup
 
 CPU = InstanceGroupSpec("m_0", "KIND_CPU", 2)
 
 
-def present(*places: tuple[InstanceGroupSpec, int]) -> dict[str, Place]:
-    found = [Place(group, index) for group, index in places]
+def present(*places: tuple[InstanceGroupSpec, int]) -> dict[str, InstancePosition]:
+    found = [InstancePosition(group, index) for group, index in places]
     return {place.name: place for place in found}
 
 
-def names(places: list[Place]) -> list[str]:
+def names(places: list[InstancePosition]) -> list[str]:
     return [place.name for place in places]
 
 

@@ -13,8 +13,8 @@ from execution.models import WAIT_S, Caller, FunctionBackend, negate, run, spec,
 from naiad.cache.redis import RedisCache
 from naiad.config.spec import BatchingSpec
 from naiad.errors import CancelledError
-from naiad.execution.model import LoadedModel
-from naiad.execution.remote_cache import SharedCache
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.model.remote_cache import SharedCache
 from naiad.options.redis_config import RedisSettings
 
 pytestmark = needs_redis

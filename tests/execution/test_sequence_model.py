@@ -12,7 +12,7 @@ import pytest
 
 from execution.models import FunctionBackend, run, tensor, until
 from execution.sequence_models import Caller, Totals, loaded, model_spec, send, sequences, standing
-from naiad.backends.base import Arrays
+from naiad.backend_api.backend import Arrays
 from naiad.config.spec import ControlSpec, StateSpec
 from naiad.errors import (
     BackendError,
@@ -22,7 +22,7 @@ from naiad.errors import (
     RequestTimeoutError,
     ServerStoppingError,
 )
-from naiad.execution.sequence_model import SequenceModel
+from naiad.execution.sequence.model import SequenceModel
 
 strategies = pytest.mark.parametrize("oldest", [False, True], ids=["direct", "oldest"])
 DTYPES = ("UINT64", "INT64", "UINT32", "INT32")

@@ -13,7 +13,7 @@ import pytest
 from execution.models import run
 from execution.process_models import ECHO, Caller, children, open_files, serving, submit, until, write_model
 from naiad.errors import ModelLoadError
-from naiad.execution.starting import LEAST_AT_ONCE, start_one_by_one, start_together
+from naiad.execution.model.startup import LEAST_AT_ONCE, start_all, start_one_by_one
 
 WAIT_S = 10.0
 FOUR = "instance_group { count: 4 kind: KIND_CPU }"
@@ -54,14 +54,14 @@ def test_processes_start_at_the_same_time_up_to_a_bound() -> None:
             running -= 1
 
     parts = [Part(begin) for _ in range(3 * LEAST_AT_ONCE)]
-    start_together(parts, cores=2)
+    start_all(parts, cores=2)
     assert all(part.ended for part in parts)
     assert most == LEAST_AT_ONCE
 
 
 def test_more_cores_start_more_at_a_time() -> None:
     meeting = threading.Barrier(9)
-    start_together([Part(lambda part: meeting.wait(WAIT_S)) for _ in range(9)], cores=9)
+    start_all([Part(lambda part: meeting.wait(WAIT_S)) for _ in range(9)], cores=9)
 
 
 def test_the_first_error_wins_and_ends_the_other_starts() -> None:
@@ -74,7 +74,7 @@ def test_the_first_error_wins_and_ends_the_other_starts() -> None:
 
     parts = [Part(wait), Part(fail), Part(wait), Part(wait), Part(wait), Part(wait)]
     with pytest.raises(ModelLoadError, match=r"^the second has no file$"):
-        start_together(parts, cores=2)
+        start_all(parts, cores=2)
     assert all(part.stopped.is_set() for part in parts)
     assert parts[1].ended
     assert [part.begun for part in parts] == [part.ended for part in parts]

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from execution.models import CONTEXT, LOOPS, WAIT_S, loaded, run, spec
-from naiad.backends.base import Arrays
-from naiad.backends.decoupled import Asker, DecoupledBackend, DecoupledInstance, Step, Wait
+from naiad.backend_api.backend import Arrays
+from naiad.backend_api.decoupled import DecoupledBackend, DecoupledInstance, Delay, Requester, Step
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import BackendError, InvalidArgumentError, ModelLoadError, NaiadError
-from naiad.execution.model import LoadedModel
-from naiad.execution.stepped import MAX_STEPS
-from naiad.execution.warmup import Sample, Warmup
-from naiad.request import InferRequest, RequestTerms
+from naiad.execution.instances.decoupled import MAX_STEPS
+from naiad.execution.instances.warmup import Sample, Warmup
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.request import InferRequest, RequestOptions
 
-Steps = Callable[[Arrays, Asker], Iterator[Step]]
+Steps = Callable[[Arrays, Requester], Iterator[Step]]
 ONE = {"y": np.ones(1, np.float32)}
-TERMS = RequestTerms(("y",))
+TERMS = RequestOptions(("y",))
 
 
 class Steppers(DecoupledBackend):
@@ -41,7 +41,7 @@ class Steppers(DecoupledBackend):
         backend = self
 
         class Stepper(DecoupledInstance):
-            def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Asker) -> Iterator[Step]:
+            def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Requester) -> Iterator[Step]:
                 return backend._steps(inputs, asker)
 
             def busy_s(self, inputs: Arrays) -> float:
@@ -93,7 +93,7 @@ def stepping(steps: Steps, test: Callable[[LoadedModel], Any], loop: str = "uvlo
     return backend
 
 
-def endless(inputs: Arrays, asker: Asker) -> Iterator[Step]:
+def endless(inputs: Arrays, asker: Requester) -> Iterator[Step]:
     while not asker.is_cancelled:
         yield ONE
 
@@ -110,10 +110,10 @@ async def ended(*requests: Listener) -> None:
     [
         ([], ["end"]),
         ([ONE], [ONE, "end"]),
-        ([ONE, Wait(0.01), ONE], [ONE, ONE, "end"]),
+        ([ONE, Delay(0.01), ONE], [ONE, ONE, "end"]),
         ([None, ONE, None], [ONE, "end"]),
         ([BackendError("one"), ONE], ["one", ONE, "end"]),
-        ([Wait(0), Wait(-1), Wait(float("-inf"), writes=True)], ["end"]),
+        ([Delay(0), Delay(-1), Delay(float("-inf"), writes=True)], ["end"]),
         ([ONE] * (3 * MAX_STEPS), [ONE] * (3 * MAX_STEPS) + ["end"]),
     ],
 )
@@ -135,7 +135,7 @@ def test_what_comes_of_steps(loop: str, steps: list[Step], expected: list[Any]) 
     ],
 )
 def test_a_step_that_fails_ends_its_request_alone(error: BaseException, text: str) -> None:
-    def steps(inputs: Arrays, asker: Asker) -> Iterator[Step]:
+    def steps(inputs: Arrays, asker: Requester) -> Iterator[Step]:
         yield ONE
         raise error
 
@@ -190,9 +190,9 @@ def test_nothing_is_made_for_a_request_that_is_held() -> None:
 
 
 def test_a_wait_ends_with_its_caller_if_it_may() -> None:
-    def steps(inputs: Arrays, asker: Asker) -> Iterator[Step]:
-        yield Wait(3600)
-        yield Wait(0.05, can_be_cut=False)
+    def steps(inputs: Arrays, asker: Requester) -> Iterator[Step]:
+        yield Delay(3600)
+        yield Delay(0.05, can_be_cut=False)
         yield ONE
 
     async def test(model: LoadedModel) -> None:
@@ -223,7 +223,7 @@ def test_one_request_after_the_other_while_an_instance_is_busy() -> None:
         model.cancel(gone)
         await ended(after)
 
-    def steps(inputs: Arrays, asker: Asker) -> Iterator[Step]:
+    def steps(inputs: Arrays, asker: Requester) -> Iterator[Step]:
         yield ONE
 
     stepping(steps, test)
@@ -252,7 +252,7 @@ def test_many_requests_that_wait_are_begun_without_a_deep_stack() -> None:
         await ended(*requests)
         assert model.statistics.execution_count == 5000
 
-    def steps(inputs: Arrays, asker: Asker) -> Iterator[Step]:
+    def steps(inputs: Arrays, asker: Requester) -> Iterator[Step]:
         yield ONE
 
     stepping(steps, test)
@@ -262,9 +262,9 @@ def test_many_requests_that_wait_are_begun_without_a_deep_stack() -> None:
 def test_a_warm_up_takes_all_steps_without_their_waits(fails: bool) -> None:
     taken = []
 
-    def steps(inputs: Arrays, asker: Asker) -> Iterator[Step]:
+    def steps(inputs: Arrays, asker: Requester) -> Iterator[Step]:
         taken.append("begun")
-        yield Wait(3600)
+        yield Delay(3600)
         yield BackendError("cold") if fails else ONE
         taken.append("ended")
 

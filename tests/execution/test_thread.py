@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from execution.models import WAIT_S, Execute, FunctionInstance, negate, spec
-from naiad.backends.base import Arrays, Instance
+from naiad.backend_api.backend import Arrays, Instance
 from naiad.errors import BackendError, BackendUnavailableError, ModelLoadError, NaiadError
-from naiad.execution.batch import Batch
-from naiad.execution.thread import InstanceThread
-from naiad.request import InferRequest, RequestTerms
+from naiad.execution.batching.batch import Batch
+from naiad.execution.instances.thread import ThreadInstance
+from naiad.request import InferRequest, RequestOptions
 
 
 class Bench:
@@ -24,7 +24,7 @@ class Bench:
     def __init__(self, execute: Execute) -> None:
         self.instance = FunctionInstance(execute)
         self.done: SimpleQueue[list[Batch]] = SimpleQueue()
-        self.thread = InstanceThread("m_0", spec(), lambda: self.instance, lambda _, batches: self.done.put(batches))
+        self.thread = ThreadInstance("m_0", spec(), lambda: self.instance, lambda _, batches: self.done.put(batches))
         self.thread.start()
 
     def run(self, *values: float) -> list[Batch]:
@@ -38,8 +38,8 @@ class Bench:
 
 
 def batch(*values: float) -> Batch:
-    terms = RequestTerms(("y",), 1)
-    return Batch([InferRequest(terms, {"x": np.array([[v]], np.float32)}) for v in values])
+    options = RequestOptions(("y",), 1)
+    return Batch([InferRequest(options, {"x": np.array([[v]], np.float32)}) for v in values])
 
 
 def raising(error: BaseException, poison: float | None = None) -> Execute:
@@ -68,7 +68,7 @@ def test_a_failed_start_is_an_error_of_the_load(error: BaseException) -> None:
     def create() -> Instance:
         raise error
 
-    thread = InstanceThread("m_0", spec(), create, lambda *_: None)
+    thread = ThreadInstance("m_0", spec(), create, lambda *_: None)
     with pytest.raises(ModelLoadError, match=f"instance 'm_0' failed to start: {type(error).__name__}"):
         thread.start()
     assert not [t for t in threading.enumerate() if t.name == "naiad-m_0"]
@@ -79,7 +79,7 @@ def test_an_error_of_ours_is_passed_on_as_it_is() -> None:
         raise BackendUnavailableError("not here")
 
     with pytest.raises(BackendUnavailableError, match=r"^not here$"):
-        InstanceThread("m_0", spec(), create, lambda *_: None).start()
+        ThreadInstance("m_0", spec(), create, lambda *_: None).start()
 
 
 def test_the_instance_lives_in_a_thread_of_its_own() -> None:

@@ -10,19 +10,19 @@ from contextlib import closing
 from weakref import ref
 
 from execution.models import run
-from naiad.child.protocol import DONE, FRAME, PONG
-from naiad.execution.child_channel import ChildChannel
-from naiad.execution.turn_end import turn_end_of
+from naiad.eventloop.end_of_turn import end_of_turn_queue
+from naiad.execution.worker.channel import WorkerChannel
+from naiad.worker.ipc.frames import DONE, FRAME, PONG
 
 Take = Callable[[int, int, bytearray], object]
 
 
-async def said(pieces: list[bytes], take: Take) -> ChildChannel:
+async def said(pieces: list[bytes], take: Take) -> WorkerChannel:
     """A channel that has heard what a process said, piece by piece."""
     server, child = socket.socketpair()
     with closing(server), closing(child):
         server.setblocking(False)
-        channel = ChildChannel("m", server, asyncio.get_running_loop(), take, lambda: None)
+        channel = WorkerChannel("m", server, asyncio.get_running_loop(), take, lambda: None)
         try:
             for piece in pieces:
                 child.sendall(piece)
@@ -36,7 +36,7 @@ def test_what_is_due_is_done_behind_all_frames() -> None:
     async def main() -> None:
         events: list[str] = []
         loop = asyncio.get_running_loop()
-        end = turn_end_of(loop)
+        end = end_of_turn_queue(loop)
 
         def take(kind: int, number: int, payload: bytearray) -> None:
             events.append(f"frame {number}")
@@ -52,7 +52,7 @@ def test_what_that_asks_for_waits_for_the_next_turn() -> None:
     async def main() -> None:
         events: list[str] = []
         loop = asyncio.get_running_loop()
-        end = turn_end_of(loop)
+        end = end_of_turn_queue(loop)
 
         def again() -> None:
             events.append("due")
@@ -72,7 +72,7 @@ def test_one_that_fails_takes_nobody_with_it() -> None:
         done: list[int] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
-        end = turn_end_of(loop)
+        end = end_of_turn_queue(loop)
         error = ValueError("no")
 
         def fail() -> None:
@@ -98,7 +98,7 @@ def test_what_cannot_be_understood_leaves_nothing_open() -> None:
     async def main() -> None:
         done: list[int] = []
         loop = asyncio.get_running_loop()
-        end = turn_end_of(loop)
+        end = end_of_turn_queue(loop)
         frames = FRAME.pack(PONG, 0, 1) + FRAME.pack(1 << 20, 0, 2)
         channel = await said([frames], lambda *_: end.call(loop, lambda: done.append(1)))
         assert channel.problem
@@ -138,7 +138,7 @@ def test_frames_in_any_pieces() -> None:
 
 def test_a_loop_that_is_gone_is_forgotten() -> None:
     loop = asyncio.new_event_loop()
-    assert turn_end_of(loop) is turn_end_of(loop)
+    assert end_of_turn_queue(loop) is end_of_turn_queue(loop)
     gone = ref(loop)
     loop.close()
     del loop

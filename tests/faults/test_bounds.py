@@ -14,11 +14,11 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from backends.python_models import DOUBLES, write_python_model
-from naiad.frontends.http.json_work import MANY_VALUES
-from naiad.wire.chunked import MAX_CHUNKS
+from naiad.frontends.http.json_worker.pool import MANY_VALUES
 from naiad.wire.compression import MAX_MEMBERS
-from naiad.wire.http1 import MAX_HEAD_BYTES, MAX_HEADERS
-from naiad.wire.infer_header import MAX_DESCRIPTION_BYTES, MAX_ENTRIES
+from naiad.wire.http1.chunked import MAX_CHUNKS
+from naiad.wire.http1.head import MAX_HEAD_BYTES, MAX_HEADERS
+from naiad.wire.v2.header import MAX_DESCRIPTION_BYTES, MAX_ENTRIES
 from server.models import identity, numbers, write_model
 from server.running import Answer, RunningServer, read_answer, request_bytes, serving
 

@@ -38,8 +38,8 @@ from frontends.h2_frames import (
     plain_block,
 )
 from frontends.h2_peer import WAIT_S, RawPeer, run
-from naiad.frontends.grpc.listener import GrpcListener
-from naiad.frontends.grpc.service import RECEIVE_BYTES, GrpcLimits
+from naiad.frontends.grpc.server.listener import GrpcListener
+from naiad.frontends.grpc.server.state import RECEIVE_BYTES, GrpcLimits
 from naiad.wire.http2.control import MAX_CHEAP_FRAMES, MAX_RESETS
 
 CALM = 11

@@ -16,7 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from backends.python_models import DOUBLES, write_python_model
 from faults.overload_server import figures, held, inference, refused, wait_empty, wait_held, wait_taken, waiting
-from naiad.execution.child_calls import MAX_CALLS
+from naiad.execution.worker.bls import MAX_CALLS
 from server.grpc_peers import calling
 from server.models import identity, numbers, write_model
 from server.running import ANSWER_S, RunningServer, read_answer, request_bytes, serving, until

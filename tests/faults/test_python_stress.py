@@ -25,12 +25,12 @@ from execution.models import run
 from execution.process_models import children, open_files, until
 from naiad.engine.engine import Engine
 from naiad.errors import BackendError, CancelledError, NaiadError, ServerStoppingError, UnavailableError
-from naiad.execution.model import LoadedModel
-from naiad.execution.process import ProcessInstance
-from naiad.lifecycle.loading import LoadSettings
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
-from naiad.request import InferRequest, Outputs, RequestTerms
+from naiad.request import InferRequest, Outputs, RequestOptions
 
 SEEDS: Final = (1, 2)
 SECONDS: Final = 8.0
@@ -147,8 +147,8 @@ class Caller(InferRequest):
 
     __slots__ = ("cancelled", "deed", "is_over", "problems", "result")
 
-    def __init__(self, terms: RequestTerms, deed: str, inputs: Mapping[str, np.ndarray], id: str) -> None:
-        super().__init__(terms, inputs, id, monotonic_ns())
+    def __init__(self, options: RequestOptions, deed: str, inputs: Mapping[str, np.ndarray], id: str) -> None:
+        super().__init__(options, inputs, id, monotonic_ns())
         self.deed = deed
         self.cancelled = False
         self.is_over = False
@@ -198,7 +198,7 @@ class Stress:
         self.callers: list[Caller] = []
         self.accepted: Counter[LoadedModel] = Counter()
         self.refused = 0
-        self.terms: dict[Any, RequestTerms] = {}
+        self.options: dict[Any, RequestOptions] = {}
         self.happened: Counter[str] = Counter()
         self.reloads: set[asyncio.Task[None]] = set()
 
@@ -258,15 +258,15 @@ class Stress:
             for at in range(inputs["s"].size):
                 inputs["s"][0, at] = pick.choice((b"", b"a", b"\xff" * 100))
         id = f"{len(self.callers)}-{pick.randrange(10**6)}" + pick.choice(("", "", "", "ü", "\0"))
-        return Caller(self.terms_of(inputs, deed), deed, inputs, id)
+        return Caller(self.options_of(inputs, deed), deed, inputs, id)
 
-    def terms_of(self, inputs: Mapping[str, np.ndarray], deed: str) -> RequestTerms:
+    def options_of(self, inputs: Mapping[str, np.ndarray], deed: str) -> RequestOptions:
         """Those of other requests alike, or some that no other has."""
         shapes = tuple((name, array.shape[1:]) for name, array in inputs.items())
-        found = self.terms.get((shapes, deed))
+        found = self.options.get((shapes, deed))
         if found is None or self.random.random() < 0.02:
             outputs = ("y", "t") if "s" in inputs else ("y",)
-            found = self.terms[shapes, deed] = RequestTerms(outputs, 1, shapes, {"deed": deed})
+            found = self.options[shapes, deed] = RequestOptions(outputs, 1, shapes, {"deed": deed})
         return found
 
     def cancel(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from naiad.frontends.grpc.call import Buffer, Owner
+from naiad.frontends.grpc.rpc.call import Buffer, CallOwner
 
 WAIT_S = 10.0
 
@@ -23,7 +23,7 @@ class RecordedCall:
     """
 
     def __init__(self, metadata: Mapping[str, str] | None = None) -> None:
-        self.owner: Owner | None = None
+        self.owner: CallOwner | None = None
         self.on_drained: Callable[[], None] | None = None
         self.congested = False
         self.messages: list[bytes] = []

@@ -11,11 +11,11 @@ import numpy as np
 from frontends.grpc_calls import RecordedCall
 from frontends.http_application import House, identity_config, run, serving, write_look_up, write_model
 from naiad.config.messages import message_class
-from naiad.frontends.grpc.infer import InferHandler
-from naiad.frontends.grpc.infer_read import RequestDecoder
-from naiad.frontends.grpc.stream import StreamService
+from naiad.frontends.grpc.v2.infer import GrpcInferHandler
+from naiad.frontends.grpc.v2.infer_reader import RequestDecoder
+from naiad.frontends.grpc.v2.stream import StreamService
+from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
-from naiad.tensor.strings import decode_bytes, encode_bytes
 
 Request = message_class("ModelInferRequest")
 Response = message_class("ModelInferResponse")
@@ -82,7 +82,7 @@ class Services:
 
     def __init__(self, house: House) -> None:
         self.house = house
-        self.infer = InferHandler(RequestDecoder(house.engine, serves_decoupled=False))
+        self.infer = GrpcInferHandler(RequestDecoder(house.engine, serves_decoupled=False))
         self.streams = StreamService(house.engine)
 
     def ask(self, message: Any) -> RecordedCall:

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from naiad.frontends.grpc.call import Methods
-from naiad.frontends.grpc.grpcio_transport import GrpcioTransport
-from naiad.frontends.grpc.listener import GrpcListener
-from naiad.frontends.grpc.service import GrpcLimits
+from naiad.frontends.grpc.grpcio.transport import GrpcioTransport
+from naiad.frontends.grpc.rpc.call import Methods
+from naiad.frontends.grpc.server.listener import GrpcListener
+from naiad.frontends.grpc.server.state import GrpcLimits
 
 TRANSPORTS = ("naiad", "grpcio")
 DRAIN_S = 5.0

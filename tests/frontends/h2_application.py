@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from frontends.h2_frames import numbered
-from naiad.frontends.grpc.call import Body, Call, Methods, Receiver, Streaming, Unary
+from naiad.frontends.grpc.rpc.call import Body, Methods, Receiver, RpcCall, Streaming, Unary
 from naiad.wire.grpc.status import STOPPING, Status
 
 
@@ -26,7 +26,7 @@ class Counted:
 class Conversation(Counted):
     """The service's side of a streaming call: keeps what comes; ``on_message`` reacts."""
 
-    def __init__(self, call: Call, on_message: Callable[[Conversation, bytes], None] | None = None) -> None:
+    def __init__(self, call: RpcCall, on_message: Callable[[Conversation, bytes], None] | None = None) -> None:
         super().__init__()
         self.call = call
         self.messages: list[bytes] = []
@@ -51,7 +51,7 @@ class Conversation(Counted):
 class Waiting:
     """A unary call that is not answered yet."""
 
-    call: Call
+    call: RpcCall
     body: bytes
     owner: Counted
 
@@ -83,36 +83,36 @@ class Application:
             "/FailReceive": Streaming(self.fail_receive),
         }
 
-    def echo(self, call: Call, body: Body) -> None:
+    def echo(self, call: RpcCall, body: Body) -> None:
         self.seen.append(("/Echo", bytes(body)))
         call.reply((body,), len(body))
 
-    def big(self, call: Call, body: Body) -> None:
+    def big(self, call: RpcCall, body: Body) -> None:
         size = int(bytes(body))
         call.reply((memoryview(numbered(size)),), size)
 
-    def later(self, call: Call, body: Body) -> None:
+    def later(self, call: RpcCall, body: Body) -> None:
         owner = Counted()
         call.owner = owner
         self.waiting.append(Waiting(call, bytes(body), owner))
 
-    def fail(self, call: Call, body: Body) -> None:
+    def fail(self, call: RpcCall, body: Body) -> None:
         raise RuntimeError("boom")
 
-    def talk(self, call: Call) -> Receiver:
+    def talk(self, call: RpcCall) -> Receiver:
         talking = Talking(call)
         self.conversations.append(talking)
         return talking
 
-    def listen(self, call: Call) -> Receiver:
+    def listen(self, call: RpcCall) -> Receiver:
         listening = Conversation(call, self.on_message)
         self.conversations.append(listening)
         return listening
 
-    def fail_open(self, call: Call) -> Receiver:
+    def fail_open(self, call: RpcCall) -> Receiver:
         raise RuntimeError("boom")
 
-    def fail_receive(self, call: Call) -> Receiver:
+    def fail_receive(self, call: RpcCall) -> Receiver:
         return Raising(call)
 
 

@@ -16,16 +16,16 @@ import uvloop
 
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError
-from naiad.frontends.http.exchange import Application
-from naiad.frontends.http.protocol import HttpConnection
-from naiad.frontends.http.routes import Router
-from naiad.frontends.http.service import HttpLimits, HttpService
-from naiad.frontends.off_loop import use_one_thread
-from naiad.lifecycle.loading import LoadSettings
+from naiad.frontends.http.server.connection import HttpConnection
+from naiad.frontends.http.server.exchange import Application
+from naiad.frontends.http.server.state import HttpLimits, HttpService
+from naiad.frontends.http.v2.router import Router
+from naiad.frontends.inference.offload import use_one_thread
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
-from naiad.repository.discover import discover
+from naiad.repository.local.discover import discover
+from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE
-from naiad.tensor.strings import decode_bytes
 
 WAIT_S = 10.0
 JSON = "application/json"

@@ -11,10 +11,10 @@ from typing import Any
 import uvloop
 
 from naiad.clock import ManualClock
-from naiad.frontends.http.exchange import Exchange, Handler
-from naiad.frontends.http.listener import HttpListener
-from naiad.frontends.http.service import HttpLimits
-from naiad.wire.http1 import RequestHead, encode_head
+from naiad.frontends.http.server.exchange import Exchange, Handler
+from naiad.frontends.http.server.listener import HttpListener
+from naiad.frontends.http.server.state import HttpLimits
+from naiad.wire.http1.head import RequestHead, encode_head
 
 WAIT_S = 10.0
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

@@ -26,9 +26,9 @@ from frontends.http_application import (
     play,
     write_model,
 )
-from naiad.frontends.http import content_coding
-from naiad.frontends.http.routes import Router
-from naiad.frontends.off_loop import OFF_LOOP_BYTES
+from naiad.frontends.http.server import content_coding
+from naiad.frontends.http.v2.router import Router
+from naiad.frontends.inference.offload import OFF_LOOP_BYTES
 from naiad.request import InferRequest
 
 PACK = {"gzip": gzip.compress, "deflate": zlib.compress}

@@ -14,9 +14,9 @@ import pytest
 from frontends.http_application import WAIT_S, House, Peer, identity_config, play, write_model
 from frontends.played_model import PlayedModel
 from naiad.errors import BackendError, NaiadError, NotFoundError, QueueFullError
-from naiad.frontends.http.generate import MAX_UNWRITTEN
+from naiad.frontends.http.v2.generate import MAX_UNWRITTEN
 from naiad.request import InferRequest, Outputs
-from naiad.tensor.packed_strings import packed_if_large
+from naiad.tensor.packed_bytes import packed_if_large
 
 NOT_ONE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates various number "

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from frontends.http_peer import LOOPS, WAIT_S, Application, Client, post, run
-from naiad.frontends.http.listener import HttpListener
+from naiad.frontends.http.server.listener import HttpListener
 
 START = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MORE = bytes(range(256)) * 8

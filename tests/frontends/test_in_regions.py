@@ -10,14 +10,14 @@ import pytest
 
 from execution.models import WAIT_S, Caller, loaded, negate, run, spec, until
 from naiad.errors import CancelledError, QueueFullError, ServerStoppingError
-from naiad.execution.model import LoadedModel
-from naiad.frontends.in_regions import open_regions
-from naiad.frontends.late_inputs import QUICK_BYTES, Late, submit_when_read
-from naiad.regions.region import RegionPart, RegionRef
-from naiad.regions.registry import RegionRegistry
-from naiad.regions.terms import RegionInput, RegionTerms
-from naiad.request import RequestTerms
-from naiad.scheduling.budget import RequestBudget
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.frontends.inference.deferred_inputs import QUICK_BYTES, DeferredInputs, submit_when_read
+from naiad.frontends.inference.shared_memory_io import open_regions
+from naiad.request import RequestOptions
+from naiad.scheduling.admission import RequestBudget
+from naiad.shared_memory.region import RegionPart, RegionRef
+from naiad.shared_memory.registry import RegionRegistry
+from naiad.shared_memory.spec import RegionInput, RegionOptions
 from naiad.tensor.dtypes import BY_WIRE
 
 FP32 = BY_WIRE["FP32"]
@@ -50,17 +50,17 @@ def given(name: str, region: str) -> RegionInput:
     return RegionInput(name, FP32, (1, 1), 1, RegionRef(region, 0, 4))
 
 
-def late_caller(value: float) -> tuple[Caller, DeviceMemory, Late]:
+def late_caller(value: float) -> tuple[Caller, DeviceMemory, DeferredInputs]:
     """A request whose only input lies on a device."""
     region = DeviceMemory("in", np.float32(value).tobytes())
     place = given("x", "in")
-    terms = RequestTerms(("y",), 1, ("regions", 1), regions=RegionTerms((place,), ()))
-    caller = Caller(0, terms=terms)
+    options = RequestOptions(("y",), 1, ("regions", 1), regions=RegionOptions((place,), ()))
+    caller = Caller(0, options=options)
     caller.inputs = {}
-    return caller, region, Late([(place, RegionPart(region, 0, 4))], {}, spec(), "")
+    return caller, region, DeferredInputs([(place, RegionPart(region, 0, 4))], {}, spec(), "")
 
 
-def submit(caller: Caller, model: LoadedModel, late: Late, is_wanted: bool = True) -> None:
+def submit(caller: Caller, model: LoadedModel, late: DeferredInputs, is_wanted: bool = True) -> None:
     submit_when_read(caller, model, late, lambda: is_wanted)
 
 
@@ -120,9 +120,11 @@ def test_little_alone_is_read_on_the_loop_for_the_order_of_a_sequence(size: int,
             region.descriptor = 1_000_000
             region.free.set()
             place = RegionInput("x", FP32, (1, size // 4), size // 4, RegionRef("in", 0, size))
-            caller = Caller(0, terms=RequestTerms(("y",), 1, 1, correlation_id=7))
+            caller = Caller(0, options=RequestOptions(("y",), 1, 1, correlation_id=7))
             caller.inputs = {}
-            submit(caller, model, Late([(place, RegionPart(region, 0, size))], {}, spec(), ""), is_wanted=False)
+            submit(
+                caller, model, DeferredInputs([(place, RegionPart(region, 0, size))], {}, spec(), ""), is_wanted=False
+            )
             assert ("x" in caller.inputs) is is_quick
             if not is_quick:
                 with pytest.raises(CancelledError):
@@ -144,8 +146,8 @@ def test_inputs_keep_their_order_whatever_is_read_late(on_device: str) -> None:
                 region.free.set()
                 registry.add_cuda(region)
             regions["b" if on_device == "a" else "a"].descriptor = 1_000_000
-            terms = RequestTerms(("y",), 1, 1, regions=RegionTerms((given("x", "a"), given("z", "b")), ()))
-            caller = Caller(0, terms=terms)
+            options = RequestOptions(("y",), 1, 1, regions=RegionOptions((given("x", "a"), given("z", "b")), ()))
+            caller = Caller(0, options=options)
             caller.inputs = {}
             _, late = open_regions(caller, registry, model)
             assert late is not None

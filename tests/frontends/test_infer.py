@@ -25,8 +25,8 @@ from frontends.http_application import (
 )
 from frontends.played_model import PlayedModel
 from naiad.request import InferRequest, Outputs
+from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import DATATYPES, DataType
-from naiad.tensor.strings import encode_bytes
 
 BATCHED = "max_batch_size: 8 dynamic_batching { }"
 
@@ -579,19 +579,19 @@ def test_what_a_request_says_reaches_the_model(repository: Path) -> None:
             {"sequence_id": 7, "sequence_start": True, "sequence_end": True},
             {},
         ]
-        terms = []
+        options = []
 
         def answer(request: InferRequest) -> None:
-            terms.append(request.terms)
+            options.append(request.options)
             request.respond({"OUTPUT0": request.inputs["INPUT0"]}, None)
 
         model.model.submit = answer
         for parameters in said:
             await peer.infer("floats", floats(1, parameters=parameters))
             await peer.infer("floats", binary(1, 1, parameters=parameters), bytes(4))
-        assert [(t.correlation_id, t.flags) for t in terms[::2]] == [("abc", 1), (7, 2), (7, 3), (0, 0)]
-        assert [(t.correlation_id, t.flags) for t in terms[1::2]] == [("abc", 1), (7, 2), (7, 3), (0, 0)]
-        assert [dict(t.parameters) for t in terms[::2]] == [{"own": 1.5}, {}, {}, {}]
-        assert (terms[2].timeout_us, terms[2].priority) == (5000000, 3)
+        assert [(t.correlation_id, t.flags) for t in options[::2]] == [("abc", 1), (7, 2), (7, 3), (0, 0)]
+        assert [(t.correlation_id, t.flags) for t in options[1::2]] == [("abc", 1), (7, 2), (7, 3), (0, 0)]
+        assert [dict(t.parameters) for t in options[::2]] == [{"own": 1.5}, {}, {}, {}]
+        assert (options[2].timeout_us, options[2].priority) == (5000000, 3)
 
     play(repository, scenario)

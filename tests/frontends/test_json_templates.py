@@ -16,12 +16,12 @@ from frontends.http_application import JSON, House, Peer, identity_config, play,
 from frontends.played_model import PlayedModel
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.errors import NaiadError
-from naiad.frontends.http.infer_read import RequestReader
+from naiad.frontends.http.v2.infer_reader import RequestReader
 from naiad.request import Outputs
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES, DataType
-from naiad.wire.infer_binary import BinaryPlan
-from naiad.wire.infer_plan import MAX_PLANS
-from naiad.wire.infer_template import MAX_ALIKE
+from naiad.wire.v2.binary import BinaryPlan
+from naiad.wire.v2.json_template import MAX_ALIKE
+from naiad.wire.v2.plan import MAX_PLANS
 
 IN_JSON = [t for t in DATATYPES if t.in_json]
 INTEGERS = [t for t in IN_JSON if t.numpy.kind in "iu"]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from frontends.http_peer import LOOPS, WAIT_S, Server, run, serving
-from naiad.frontends.http.service import HttpLimits
+from naiad.frontends.http.server.state import HttpLimits
 
 MEGABYTE = 1 << 20
 # More than the kernel takes on behalf of a caller that does not read.

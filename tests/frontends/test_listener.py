@@ -10,9 +10,9 @@ import pytest
 from frontends.http_peer import LOOPS, Application, Server, post, run, serving
 from naiad.clock import ManualClock
 from naiad.errors import OptionError
-from naiad.frontends.http.listener import HttpListener
-from naiad.frontends.http.service import HttpLimits, HttpService
-from naiad.frontends.listener import Listener, bare_host, shown_address
+from naiad.frontends.http.server.listener import HttpListener
+from naiad.frontends.http.server.state import HttpLimits, HttpService
+from naiad.frontends.net.listener import Listener, bare_host, shown_address
 
 
 @pytest.fixture(params=sorted(LOOPS))

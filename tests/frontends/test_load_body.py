@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from naiad.errors import MalformedRequestError
-from naiad.frontends.http.load_body import LARGE, MAX_COMMAS, MAX_KEYS, MAX_SPACE, place, read_object
+from naiad.frontends.http.v2.load_body import LARGE, MAX_COMMAS, MAX_KEYS, MAX_SPACE, place, read_object
 
 SMALL = base64.b64encode(b"a small file").decode()
 BIG = base64.b64encode(bytes(range(256)) * 400).decode()

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontends.http_application import TEXT, Answer, House, Peer, identity_config, play, write_look_up, write_model
-from naiad.frontends.metrics import MetricsApplication
+from naiad.frontends.metrics.page import MetricsApplication
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 8 dynamic_batching { }")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from naiad.frontends.http.path_templates import templates_of
+from naiad.frontends.http.v2.path_templates import templates_of
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 
 from frontends.http_peer import LOOPS, Client, Server, post, run, serving
 from naiad.errors import InternalError
-from naiad.frontends.http.protocol import MAX_UNANSWERED
-from naiad.frontends.http.service import RECEIVE_BYTES, HttpLimits
+from naiad.frontends.http.server.connection import MAX_UNANSWERED
+from naiad.frontends.http.server.state import RECEIVE_BYTES, HttpLimits
 
 
 @pytest.fixture(params=sorted(LOOPS))

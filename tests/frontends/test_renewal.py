@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import OptionError
-from naiad.frontends.renewal import Renewal
+from naiad.frontends.net.file_watcher import FileReloader
 
 WAIT_S = 10.0
 
@@ -49,7 +49,7 @@ def test_a_file_is_read_again_once_it_has_changed(tmp_path: Path, caplog: pytest
     reader = Reader(path)
 
     async def test() -> None:
-        renewal = Renewal([str(path)], look_s=0.01)
+        renewal = FileReloader([str(path)], look_s=0.01)
         put(path, "two")  # between the first look and the first reading: not to be missed
         renewal.add("the texts", ["", str(path)], reader.read)
         renewal.start()
@@ -73,7 +73,7 @@ def test_a_file_is_read_again_when_somebody_asks(tmp_path: Path) -> None:
     reader = Reader(path)
 
     async def test() -> None:
-        renewal = Renewal([str(path)], look_s=WAIT_S * 10)
+        renewal = FileReloader([str(path)], look_s=WAIT_S * 10)
         renewal.add("the texts", [str(path)], reader.read)
         renewal.ask()
         renewal.start()
@@ -89,7 +89,7 @@ def test_a_file_is_read_again_when_somebody_asks(tmp_path: Path) -> None:
 
 def test_nothing_to_watch_needs_no_thread() -> None:
     async def test() -> None:
-        renewal = Renewal([])
+        renewal = FileReloader([])
         renewal.start()
         assert not renewal.has_files
         renewal.close()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from frontends.http_application import House, Peer, identity_config, play, write_model
-from naiad.frontends.http.request_log import log_requests
-from naiad.frontends.http.routes import Router
-from naiad.telemetry.logs import verbose_level
+from naiad.frontends.http.server.access_log import log_requests
+from naiad.frontends.http.v2.router import Router
+from naiad.telemetry.logs.server_log import verbose_level
 
 
 def test_every_request_is_logged_and_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

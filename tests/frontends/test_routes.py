@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from frontends.http_application import JSON, TEXT, House, Peer, identity_config, play, run, serving, write_model
-from naiad.frontends.http.routes import MAX_HANDLERS
-from naiad.regions.registry import DISABLED
-from naiad.wire.http1 import parse_head
+from naiad.frontends.http.v2.router import MAX_HANDLERS
+from naiad.shared_memory.registry import DISABLED
+from naiad.wire.http1.head import parse_head
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"))
 INFER = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}

@@ -8,8 +8,8 @@ import pytest
 
 from frontends.http_application import Peer
 from frontends.http_peer import LOOPS, Client, Server, post, run, serving
-from naiad.frontends.http.exchange import Exchange
-from naiad.frontends.http.streamed import BEHIND_BYTES, MAX_WAITING_BYTES, StreamedAnswer
+from naiad.frontends.http.server.exchange import Exchange
+from naiad.frontends.http.server.streaming_response import BEHIND_BYTES, MAX_WAITING_BYTES, StreamingResponse
 
 TYPE = "text/event-stream"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -20,12 +20,12 @@ def loop(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def begin(server: Server, client: Client, request: bytes = post("/later")) -> StreamedAnswer:
+async def begin(server: Server, client: Client, request: bytes = post("/later")) -> StreamingResponse:
     """Ask, and begin the answer of the request that came last."""
     count = len(server.application.waiting)
     client.send(request)
     await server.application.wait_for(count + 1)
-    return StreamedAnswer(server.application.waiting[-1], 200, TYPE)
+    return StreamingResponse(server.application.waiting[-1], 200, TYPE)
 
 
 async def reads(client: Client, expected: bytes) -> None:
@@ -55,7 +55,7 @@ def test_who_is_told_that_there_is_room_may_end_the_answer() -> None:
     peer = Peer(lambda head: lambda exchange, body: exchanges.append(exchange))
     peer._receive(post("/1") + post("/2") + post("/3"))
     first, second, third = exchanges
-    answer = StreamedAnswer(second, 200, TYPE)
+    answer = StreamingResponse(second, 200, TYPE)
     answer.send(b"x" * (BEHIND_BYTES + 1))
     assert answer.is_behind
 
@@ -147,7 +147,7 @@ def test_a_peer_that_goes_is_reported_once_and_nothing_is_kept(loop: str) -> Non
     run(loop, test())
 
 
-def _goes(exchange: Exchange, answer: StreamedAnswer) -> bool:
+def _goes(exchange: Exchange, answer: StreamingResponse) -> bool:
     """Write until the peer's end is noticed."""
     answer.send(b"more")
     return exchange.closed()
@@ -182,7 +182,7 @@ def test_a_stream_behind_another_answer_is_counted_too(loop: str) -> None:
     run(loop, test())
 
 
-async def fill(answer: StreamedAnswer) -> None:
+async def fill(answer: StreamingResponse) -> None:
     """Send until no more should be kept; the sockets take some megabytes themselves."""
     piece = bytes(1 << 20)
     for _ in range(100):

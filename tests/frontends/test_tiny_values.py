@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from frontends.http_application import House, Peer, play
-from naiad.frontends.http.json_work import LARGE_JSON_BYTES, MANY_VALUES, MANY_VALUES_BYTES, is_large_json
+from naiad.frontends.http.json_worker.pool import LARGE_JSON_BYTES, MANY_VALUES, MANY_VALUES_BYTES, is_large_json
 from server.models import identity, write_model
 
 SIZE = LARGE_JSON_BYTES - 500

@@ -16,11 +16,11 @@ import pytest
 from frontends.certificates import Authority, Identity, new_authority
 from frontends.http_peer import LOOPS, WAIT_S, Application, run
 from naiad.errors import OptionError
-from naiad.frontends import tls_accept
-from naiad.frontends.http.protocol import HttpConnection
-from naiad.frontends.http.service import HttpLimits, HttpService
-from naiad.frontends.listener import Listener
-from naiad.frontends.tls import ssl_context
+from naiad.frontends.http.server.connection import HttpConnection
+from naiad.frontends.http.server.state import HttpLimits, HttpService
+from naiad.frontends.net import tls_accept
+from naiad.frontends.net.listener import Listener
+from naiad.frontends.net.tls import ssl_context
 
 
 @pytest.fixture(params=sorted(LOOPS))

@@ -14,9 +14,9 @@ from execution.models import until
 from frontends.grpc_infer import Services, floats, write_models
 from frontends.http_application import House, Peer, run
 from naiad.engine.engine import Engine
-from naiad.execution.model import LoadedModel
-from naiad.frontends.http.routes import Router
-from naiad.lifecycle.loading import LoadSettings
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.frontends.http.v2.router import Router
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naiad.frontends.http.exchange import Exchange, Handler
-from naiad.frontends.http.protocol import HttpConnection
-from naiad.frontends.http.service import RECEIVE_BYTES, HttpLimits, HttpService
-from naiad.wire.http1 import CONTINUE, RequestHead, encode_head
+from naiad.frontends.http.server.connection import HttpConnection
+from naiad.frontends.http.server.exchange import Exchange, Handler
+from naiad.frontends.http.server.state import RECEIVE_BYTES, HttpLimits, HttpService
+from naiad.wire.http1.head import CONTINUE, RequestHead, encode_head
 
 LIMITS = HttpLimits(max_body_bytes=5000)
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from frontends.h2_application import Application
 from frontends.h2_frames import DATA, HEADERS, SETTINGS, START, WINDOW, call_headers, frame, message, numbered
 from frontends.h2_peer import Peer, RawPeer, run
-from naiad.frontends.grpc.call import Body, Call
-from naiad.frontends.grpc.service import GrpcLimits
+from naiad.frontends.grpc.rpc.call import Body, RpcCall
+from naiad.frontends.grpc.server.state import GrpcLimits
 
 LIMITS = GrpcLimits(max_message_bytes=100_000, max_partial_bytes=300_000, max_streams=20)
 PATHS = ["/Echo", "/Talk", "/Later", "/Listen", "/Big", "/Fail", "/None"]
@@ -317,7 +317,7 @@ def test_what_the_application_gets_is_its_own() -> None:
             super().__init__()
             self.kept: list[Body] = []
 
-        def later(self, call: Call, body: Body) -> None:
+        def later(self, call: RpcCall, body: Body) -> None:
             self.kept.append(body)
 
     async def test() -> None:

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from frontends.http_application import House, Peer, identity_config, play, write_look_up, write_model
+from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import BY_WIRE
-from naiad.tensor.strings import encode_bytes
 
 ROUNDS = 3000
 MODELS = {

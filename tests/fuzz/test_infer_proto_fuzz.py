@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from frontends.grpc_calls import RecordedCall
 from frontends.grpc_infer import MODELS, Request, Services, play, request
-from naiad.frontends.grpc import infer_read
+from naiad.frontends.grpc.v2 import infer_reader as infer_read
 from naiad.tensor.dtypes import BY_WIRE
 from wire.infer_requests import Contents, spoil
 

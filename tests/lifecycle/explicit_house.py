@@ -12,11 +12,11 @@ from typing import Any
 from execution.models import Caller, until
 from frontends.http_application import identity_config, run, write_model
 from naiad.engine.engine import Engine
-from naiad.lifecycle.loading import LoadSettings
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import NO_LIMITS, ModelManager
-from naiad.lifecycle.memory import MemorySettings
+from naiad.lifecycle.memory.budget import MemorySettings
 from naiad.repository.catalog import Catalog
-from naiad.request import RequestTerms
+from naiad.request import RequestOptions
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 4")
 AS_JSON = """{"backend": "identity", "max_batch_size": %d,
@@ -96,7 +96,7 @@ def play(tmp_path: Path, scenario: Callable[[House], Coroutine[Any, Any, None]],
 
 
 def caller(value: float = 1.0) -> Caller:
-    found = Caller(value, terms=RequestTerms(("OUTPUT0",), 1))
+    found = Caller(value, options=RequestOptions(("OUTPUT0",), 1))
     found.inputs = {"INPUT0": found.inputs["x"]}
     return found
 

@@ -13,9 +13,9 @@ from naiad.config.freeze import freeze
 from naiad.config.messages import ModelConfig
 from naiad.config.normalize import normalize
 from naiad.errors import ModelLoadError
-from naiad.execution.batch_strategy import CustomBatching
-from naiad.lifecycle.batch_strategy import load_strategy
-from naiad.request import InferRequest, RequestTerms
+from naiad.execution.model.custom_batching import CustomBatching
+from naiad.lifecycle.loading.custom_batching_file import load_strategy
+from naiad.request import InferRequest, RequestOptions
 
 CONFIG = """
 name: "m" backend: "identity" max_batch_size: 8 %s
@@ -74,7 +74,7 @@ def load(folder: Path, more: str = BATCHING, backends: str = "") -> CustomBatchi
 def request(length: int, rows: int = 1) -> InferRequest:
     texts = np.array([[b"abc"]] * rows, object)
     inputs = {"x": np.zeros((rows, length), np.float32), "t": texts}
-    return InferRequest(RequestTerms(("y",), rows, None, {"k": 1}, 3, correlation_id=7), inputs, "a")
+    return InferRequest(RequestOptions(("y",), rows, None, {"k": 1}, 3, correlation_id=7), inputs, "a")
 
 
 def test_a_model_without_one(folder: Path) -> None:

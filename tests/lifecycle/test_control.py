@@ -15,20 +15,13 @@ from execution.models import until
 from frontends.http_application import run
 from lifecycle.explicit_house import AS_JSON, CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter, play
 from naiad.cache.redis import RedisCache
-from naiad.errors import (
-    InternalError,
-    ModelLoadError,
-    NaiadError,
-    NotFoundError,
-    ServerStoppingError,
-    UnavailableError,
-)
-from naiad.execution.model import LoadedModel
-from naiad.execution.rate_limits import RateLimits
-from naiad.lifecycle.states import ModelState
+from naiad.errors import InternalError, ModelLoadError, NaiadError, NotFoundError, ServerStoppingError, UnavailableError
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.model.rate_limited import RateLimits
+from naiad.lifecycle.state.states import ModelState
 from naiad.options.redis_config import RedisSettings
 from naiad.repository.catalog import Catalog
-from naiad.repository.overrides import NO_OVERRIDES, Overrides, UnusableFilesError
+from naiad.repository.local.overrides import NO_OVERRIDES, Overrides, UnusableFilesError
 
 
 def test_load_and_unload(tmp_path: Path) -> None:

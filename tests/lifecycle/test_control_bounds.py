@@ -13,14 +13,15 @@ from execution.models import until
 from frontends.http_application import run
 from lifecycle.explicit_house import AS_JSON, CONFIG, House, answered, caller, parameter, play
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
-from naiad.lifecycle import brought, strays
-from naiad.lifecycle.entries import MAX_GONE
 from naiad.lifecycle.manager import MAX_UNLOADING
-from naiad.lifecycle.memory import MemorySettings
-from naiad.lifecycle.names import Names
-from naiad.lifecycle.strays import MAX_STRAYS
+from naiad.lifecycle.memory.budget import MemorySettings
+from naiad.lifecycle.naming.repository_names import RepositoryNames
+from naiad.lifecycle.state import unknown_names as strays
+from naiad.lifecycle.state import upload_quota as brought
+from naiad.lifecycle.state.model_table import MAX_GONE
+from naiad.lifecycle.state.unknown_names import MAX_STRAYS
 from naiad.repository.catalog import Catalog
-from naiad.repository.overrides import NO_OVERRIDES, Overrides
+from naiad.repository.local.overrides import NO_OVERRIDES, Overrides
 
 GB = 1 << 30
 
@@ -107,7 +108,7 @@ def test_any_number_of_listings_takes_one_thread(tmp_path: Path) -> None:
 
     async def test() -> None:
         (tmp_path / "early").mkdir()
-        names, told = Names(Slow((tmp_path,))), list[NaiadError | None]()
+        names, told = RepositoryNames(Slow((tmp_path,))), list[NaiadError | None]()
         names.refresh(told.append)
         await until(reading.is_set)
         for _ in range(500):

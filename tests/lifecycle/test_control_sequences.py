@@ -27,12 +27,12 @@ from execution.models import Caller, until
 from frontends.http_application import identity_config
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
-from naiad.execution.process import ProcessInstance
-from naiad.lifecycle.loading import LoadSettings
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
-from naiad.repository.overrides import NO_OVERRIDES, Overrides
-from naiad.request import RequestTerms
+from naiad.repository.local.overrides import NO_OVERRIDES, Overrides
+from naiad.request import RequestOptions
 
 NAMES = ("a", "b")
 READY, GONE, FAILED = "READY", "gone", "failed"
@@ -301,7 +301,7 @@ class Sequences(RuleBasedStateMachine):
         return Overrides(as_json(self.tag), files)
 
     def caller(self, name: str) -> Caller:
-        found = Caller(1.0, terms=RequestTerms(("OUTPUT0",), 1))
+        found = Caller(1.0, options=RequestOptions(("OUTPUT0",), 1))
         found.inputs = {"INPUT0": found.inputs["x"][0]}
         self.engine.find(name, None).submit(found)
         return found

@@ -11,8 +11,8 @@ from execution.models import until
 from lifecycle.explicit_house import CONFIG, SLOW, House, answered, caller, play
 from naiad.cache.local import LocalCache
 from naiad.errors import QueueFullError
-from naiad.execution.ensemble import EnsembleModel
-from naiad.scheduling.budget import RequestBudget
+from naiad.execution.ensemble.model import EnsembleModel
+from naiad.scheduling.admission import RequestBudget
 from server.ensembles import step
 from server.models import tensor
 
@@ -90,7 +90,7 @@ def test_what_a_sequence_of_requests_gets_is_never_kept(tmp_path: Path) -> None:
         model = await loaded(found, "id", CONFIG, ensemble("id", more=CACHED))
         for identity in (0, 0, 7, 7, "a", "a"):
             one = caller(5)
-            one.terms.correlation_id = identity
+            one.options.correlation_id = identity
             model.submit(one)
             await until(lambda asked=one: bool(asked.answers))
             assert np.array_equal(one.answers[0][0]["OUTPUT0"], [[5]])

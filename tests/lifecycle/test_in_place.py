@@ -20,9 +20,9 @@ from execution.process_models import Caller, children
 from lifecycle.explicit_house import CONFIG, GONE, READY, SLOW, House, answered, caller, house, parameter
 from lifecycle.test_warmup import LONG, NOTES, notes, sample
 from naiad.errors import NaiadError, UnavailableError
-from naiad.execution.model import LoadedModel
-from naiad.lifecycle import in_place
-from naiad.repository.overrides import Overrides
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.lifecycle.loading import instance_group_update as in_place
+from naiad.repository.local.overrides import Overrides
 
 
 def groups(*counts: int) -> str:

@@ -9,10 +9,10 @@ import pytest
 from frontends.http_application import identity_config, load_repository, write_model
 from lifecycle.explicit_house import LATE, House, play
 from lifecycle.test_memory import chained, ready
-from naiad.lifecycle import operations
 from naiad.lifecycle.polling import Polling
+from naiad.lifecycle.state import operations
 from naiad.repository.catalog import Catalog
-from naiad.repository.watch import Watch
+from naiad.repository.changes.watch import Watch
 
 MANY = 12
 

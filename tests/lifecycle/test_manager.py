@@ -14,14 +14,14 @@ import pytest
 from execution.models import Caller, until
 from frontends.http_application import identity_config, load_repository, run, serving, write_look_up, write_model
 from lifecycle.explicit_house import House, play
+from naiad.backend_api.backend import Instance
 from naiad.backends import registry
-from naiad.backends.base import Instance
 from naiad.backends.builtin.identity import IdentityBackend
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import ModelLoadError
-from naiad.lifecycle.loading import LoadSettings
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
-from naiad.request import RequestTerms
+from naiad.request import RequestOptions
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 4")
 
@@ -40,7 +40,7 @@ def states(manager: ModelManager) -> dict[str, dict[int, str]]:
 
 
 def caller(value: float) -> Caller:
-    found = Caller(value, terms=RequestTerms(("OUTPUT0",), 1))
+    found = Caller(value, options=RequestOptions(("OUTPUT0",), 1))
     found.inputs = {"INPUT0": found.inputs["x"]}
     return found
 
@@ -163,7 +163,7 @@ class Quitter(IdentityBackend):
 
 @pytest.mark.parametrize(("where", "text"), [("start", "SystemExit: start"), ("instance", "KeyboardInterrupt")])
 def test_a_model_cannot_end_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, text: str) -> None:
-    monkeypatch.setitem(registry.BACKENDS, "quitter", registry.Entry(f"{__name__}:Quitter"))
+    monkeypatch.setitem(registry.BACKENDS, "quitter", registry.BackendEntry(f"{__name__}:Quitter"))
     parameter = f'parameters {{ key: "where" value {{ string_value: "{where}" }} }}'
     write_model(tmp_path, "m", CONFIG.replace("identity", "quitter") + parameter)
     write_model(tmp_path, "good", CONFIG)

@@ -13,8 +13,8 @@ import pytest
 from execution.models import WAIT_S, run, until
 from lifecycle.explicit_house import CONFIG, House, answered, caller, house, parameter
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
-from naiad.lifecycle.demand import Demand, ModelNotLoadedError
-from naiad.lifecycle.memory import MemorySettings, entry_bytes
+from naiad.lifecycle.memory.budget import MemorySettings, entry_bytes
+from naiad.lifecycle.memory.load_on_demand import LoadOnDemand, ModelNotLoadedError
 from naiad.repository.catalog import Catalog
 
 GB = 1 << 30
@@ -316,7 +316,7 @@ class Loader:
 def test_waiting_is_bounded_in_number_and_in_bytes_and_leaves_nothing() -> None:
     async def scenario() -> None:
         loader = Loader()
-        demand = Demand(loader, 0.05)
+        demand = LoadOnDemand(loader, 0.05)
         told: list[NaiadError | None] = []
         first = demand.wait("m", 1 << 30, told.append)
         with pytest.raises(UnavailableError, match="1 requests with 1073741824 bytes wait"):

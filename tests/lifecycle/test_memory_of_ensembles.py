@@ -13,7 +13,7 @@ from execution.models import WAIT_S, run, until
 from lifecycle.explicit_house import CONFIG, House, house, parameter
 from lifecycle.test_memory import GB, SLOW, infer, ready, sized
 from naiad.errors import NaiadError
-from naiad.lifecycle.memory import MemorySettings
+from naiad.lifecycle.memory.budget import MemorySettings
 from server.ensembles import step
 
 BUDGET = MemorySettings(budget_bytes=100 * GB, demand_s=20)

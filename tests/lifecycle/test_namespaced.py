@@ -15,7 +15,7 @@ from lifecycle.explicit_house import CONFIG, House
 from lifecycle.test_memory import chained
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
-from naiad.lifecycle.loading import LoadSettings
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
 

@@ -11,7 +11,7 @@ import pytest
 
 from frontends.http_application import run
 from naiad.errors import InvalidArgumentError, ServerStoppingError, UnavailableError
-from naiad.lifecycle.operations import MAX_WAITING, Operation, Operations
+from naiad.lifecycle.state.operations import MAX_WAITING, Operation, Operations
 
 
 async def settle(*works: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:
@@ -117,7 +117,7 @@ def test_those_that_wait_are_bounded() -> None:
 
 
 def test_those_that_nobody_asked_for_are_not_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("naiad.lifecycle.operations.MAX_TOGETHER", 3)
+    monkeypatch.setattr("naiad.lifecycle.state.operations.MAX_TOGETHER", 3)
 
     async def test() -> None:
         operations, go = Operations(), asyncio.Event()

@@ -18,13 +18,13 @@ from frontends.http_application import run, write_look_up, write_model
 from lifecycle.explicit_house import CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter
 from naiad.errors import NaiadError, UnavailableError
 from naiad.lifecycle import manager as managing
-from naiad.lifecycle import strays
 from naiad.lifecycle.manager import NO_LIMITS
-from naiad.lifecycle.memory import MemorySettings
+from naiad.lifecycle.memory.budget import MemorySettings
 from naiad.lifecycle.polling import Polling
+from naiad.lifecycle.state import unknown_names as strays
 from naiad.repository.catalog import Catalog
-from naiad.repository.overrides import NO_OVERRIDES
-from naiad.repository.watch import Findings, Watch
+from naiad.repository.changes.watch import Findings, Watch
+from naiad.repository.local.overrides import NO_OVERRIDES
 
 ALL = CONFIG + "version_policy { all { } }"
 # Loads until a file lies beside its configuration.

@@ -21,10 +21,10 @@ from frontends.http_application import run
 from lifecycle.explicit_house import AS_JSON, CONFIG, READY, SLOW, House, answered, caller, parameter
 from naiad.cli.check import run as check
 from naiad.errors import InternalError, ModelLoadError
-from naiad.lifecycle.loading import LoadSettings
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
-from naiad.repository.agents import AgentDirectory
-from naiad.repository.overrides import Overrides
+from naiad.repository.agents.agents import AgentDirectory
+from naiad.repository.local.overrides import Overrides
 
 JOURNAL = """
 from pathlib import Path

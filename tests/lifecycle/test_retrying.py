@@ -8,7 +8,7 @@ import pytest
 
 from frontends.http_application import run
 from naiad.errors import ModelLoadError
-from naiad.lifecycle.retrying import with_retries
+from naiad.lifecycle.loading.retry import with_retries
 
 
 def test_one_that_nobody_wants_any_more_is_not_tried_again() -> None:

@@ -29,10 +29,10 @@ def test_a_request_that_is_expected_is_answered_by_what_was_there(tmp_path: Path
         with pytest.raises(ServerStoppingError):
             routed.submit(caller())
         one = caller()
-        routed.submit_expected(one)
+        routed.submit_reserved(one)
         await answered(one)
         assert [model.in_flight for model in before] == [1, 1], "one is still expected"
-        routed.expect_no_more()
+        routed.release()
         assert [model.in_flight for model in before] == [0, 0]
         await until(lambda: not found.manager._retirements.models)
 
@@ -48,7 +48,7 @@ def test_an_unload_waits_for_what_is_expected(tmp_path: Path) -> None:
         await found.manager.unload_model("m")
         assert {state for state, _ in found.index().values()} == {"UNLOADING"}
         one = caller()
-        routed.submit_expected(one)
+        routed.submit_reserved(one)
         await answered(one)
         await until(lambda: {state for state, _ in found.index().values()} == {"UNAVAILABLE"})
 

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from naiad.lifecycle.shadow import difference
-from naiad.telemetry.shadows import ShadowSeries, ShadowStatistics, blocks
+from naiad.lifecycle.traffic.shadow import difference
+from naiad.telemetry.metrics.shadow import ShadowSeries, ShadowStatistics, blocks
 
 INF = float("inf")
 

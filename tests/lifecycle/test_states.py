@@ -9,9 +9,9 @@ import pytest
 
 from execution.models import FunctionBackend, negate, run, spec
 from naiad.errors import InternalError
-from naiad.execution.model import LoadedModel
-from naiad.lifecycle.entries import ModelEntry, VersionEntry
-from naiad.lifecycle.states import NEXT, ModelState
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
+from naiad.lifecycle.state.states import NEXT, ModelState
 
 S = ModelState
 LEGAL = {

@@ -19,17 +19,17 @@ from execution.hosted_models import WAYS, install, write_rowdy
 from execution.models import FunctionBackend, negate, run, spec, until
 from execution.process_models import Caller, children, write_model
 from lifecycle.explicit_house import GONE, House, house
-from naiad.backends.base import Arrays
+from naiad.backend_api.backend import Arrays
 from naiad.config.spec import BatchingSpec
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
-from naiad.execution.model import LoadedModel
-from naiad.execution.process import ProcessInstance
-from naiad.execution.warmup import Warmup
-from naiad.lifecycle.loading import LoadSettings
+from naiad.execution.instances.warmup import Warmup
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.lifecycle.loading.load_version import LoadSettings
+from naiad.lifecycle.loading.warmup_samples import automatic_samples
 from naiad.lifecycle.manager import ModelManager
-from naiad.lifecycle.warmup import automatic_samples
-from naiad.repository.discover import discover
+from naiad.repository.local.discover import discover
 
 # Notes what it is given: in each process one line of JSON for each batch.
 NOTES = """
@@ -139,7 +139,7 @@ def test_random_data(tmp_path: Path, wire: str) -> None:
         output [{{ name: "y" data_type: TYPE_{wire} dims: [ -1 ] }}]"""
     from naiad.config.freeze import freeze
     from naiad.config.read import ConfigFormat, parse_config
-    from naiad.lifecycle.warmup import configured_samples
+    from naiad.lifecycle.loading.warmup_samples import configured_samples
 
     text = config + sample(given(data="random_data: true", dtype=f"TYPE_{wire}", dims="1000"))
     frozen = freeze(parse_config(text, ConfigFormat.PBTXT).config)
@@ -516,12 +516,12 @@ def test_a_process_that_only_ever_warms_up_is_given_up_in_time(tmp_path: Path) -
                 engine.find("m", None).submit(caller)
                 with pytest.raises(NaiadError, match="killed by SIGKILL"):
                     await caller.outputs()
-                pauses.append(instance_of(engine)._revival.back_off._next_s)
+                pauses.append(instance_of(engine)._supervisor.back_off._next_s)
             assert pauses == [0.2, 0.4, 0.8]
             caller = Caller([1.0])
             engine.find("m", None).submit(caller)
             with pytest.raises(NaiadError, match="killed by SIGKILL"):
                 await caller.outputs()
-            assert instance_of(engine)._revival.back_off._next_s > 0.8, "its warm-up is no work"
+            assert instance_of(engine)._supervisor.back_off._next_s > 0.8, "its warm-up is no work"
 
     run(test())

@@ -22,10 +22,10 @@ from naiad.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from naiad.regions import registry as registry_module
-from naiad.regions.region import RegionRef, SystemRegion
-from naiad.regions.registry import RegionRegistry
-from naiad.regions.tensor import PlacedOutput, RegionTensor, RegionUse, as_array
+from naiad.shared_memory import registry as registry_module
+from naiad.shared_memory.region import RegionRef, SystemRegion
+from naiad.shared_memory.registry import RegionRegistry
+from naiad.shared_memory.tensor_ref import PlacedOutput, RegionTensor, RegionUse, as_array
 
 SIZE = 8192
 

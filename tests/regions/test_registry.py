@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import NotFoundError
-from naiad.regions.region import RegionRef
-from naiad.regions.registry import MAX_KEPT, LookedUp, RegionRegistry
-from naiad.regions.terms import RegionTerms
+from naiad.shared_memory.region import RegionRef
+from naiad.shared_memory.registry import MAX_KEPT, LookedUp, RegionRegistry
+from naiad.shared_memory.spec import RegionOptions
 
 
 @pytest.fixture
@@ -45,28 +45,28 @@ def test_a_region_that_is_still_used_is_shown(key: str, name: str) -> None:
 def test_what_was_looked_up_is_void_when_a_name_comes_or_goes(key: str) -> None:
     registry = RegionRegistry(is_allowed=True)
     registry.register_system("r", key, 0, 64)
-    terms = RegionTerms((), (("y", RegionRef("r", 0, 64)),))
+    options = RegionOptions((), (("y", RegionRef("r", 0, 64)),))
 
     def keep() -> LookedUp:
-        registry.keep(LookedUp(terms, 8, {}, {"y": registry.part(RegionRef("r", 0, 64))}))
-        found = registry.recall(terms, 8)
+        registry.keep(LookedUp(options, 8, {}, {"y": registry.part(RegionRef("r", 0, 64))}))
+        found = registry.recall(options, 8)
         assert found is not None
         return found
 
     keep()
-    assert registry.recall(terms, 9) is None, "another model may read other inputs itself"
-    alike = RegionTerms((), (("y", RegionRef("r", 0, 64)),))
-    assert alike == terms
+    assert registry.recall(options, 9) is None, "another model may read other inputs itself"
+    alike = RegionOptions((), (("y", RegionRef("r", 0, 64)),))
+    assert alike == options
     assert registry.recall(alike, 8) is None, "terms are known by their identity"
     registry.register_system("other", key, 0, 64)
-    assert registry.recall(terms, 8) is None
+    assert registry.recall(options, 8) is None
     for take_away in (registry.unregister_system, registry.unregister_cuda):
         keep()
         take_away("nobody")
-        assert registry.recall(terms, 8) is None
+        assert registry.recall(options, 8) is None
     keep()
     registry.unregister_system("")
-    assert registry.recall(terms, 8) is None
+    assert registry.recall(options, 8) is None
     assert registry.system("") == [], "nothing that is kept keeps a region open"
 
 
@@ -74,7 +74,7 @@ def test_few_are_kept(key: str) -> None:
     registry = RegionRegistry(is_allowed=True)
     registry.register_system("r", key, 0, 64)
     for _ in range(2 * MAX_KEPT):
-        terms = RegionTerms((), ())
-        registry.keep(LookedUp(terms, 8, {}, {}))
-        assert registry.recall(terms, 8) is not None
+        options = RegionOptions((), ())
+        registry.keep(LookedUp(options, 8, {}, {}))
+        assert registry.recall(options, 8) is not None
     assert len(registry._kept) <= MAX_KEPT

@@ -9,7 +9,7 @@ import pytest
 
 from naiad.errors import InvalidArgumentError, ModelLoadError, OptionError
 from naiad.repository.catalog import Catalog
-from naiad.repository.fingerprint import fingerprint
+from naiad.repository.changes.fingerprint import fingerprint
 
 
 def model(repository: Path, name: str, versions: tuple[int, ...] = (1,)) -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import InvalidArgumentError, ModelLoadError, NaiadError
-from naiad.repository.agents import Action, AgentCall
-from naiad.repository.checksum import ChecksumAgent
+from naiad.repository.agents.agents import Action, AgentCall
+from naiad.repository.agents.checksum import ChecksumAgent
 
 CONTENT = b"some weights"
 MD5 = hashlib.md5(CONTENT).hexdigest()

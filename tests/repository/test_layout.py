@@ -10,7 +10,7 @@ from google.protobuf import text_format
 
 from naiad.config.messages import ModelConfig
 from naiad.errors import InvalidArgumentError, ModelLoadError, OptionError
-from naiad.repository.layout import (
+from naiad.repository.local.layout import (
     MAX_VERSION,
     check_model_name,
     choose_versions,

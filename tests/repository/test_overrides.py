@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import InvalidArgumentError, ModelLoadError
-from naiad.repository.overrides import MAX_FILES, NO_OVERRIDES, Overrides, UnusableFilesError, decode, write_files
+from naiad.repository.local.overrides import MAX_FILES, NO_OVERRIDES, Overrides, UnusableFilesError, decode, write_files
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_files_lie_in_a_folder_of_the_models_name(place: Path) -> None:
 def test_what_a_killed_server_left_is_removed(place: Path) -> None:
     script = """if True:
         import os, signal
-        from naiad.repository.overrides import write_files
+        from naiad.repository.local.overrides import write_files
         print(write_files("m", {"file:1/model.py": b"x"}).path, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """

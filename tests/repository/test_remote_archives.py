@@ -14,9 +14,9 @@ import pytest
 from naiad.errors import StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.catalog import Catalog, fetched, open_catalog
-from naiad.repository.remote.objects import PART
+from naiad.repository.remote.mirror.objects import PART
+from naiad.repository.remote.mirror.transfers import Halt
 from naiad.repository.remote.unpacking import unpack
-from naiad.repository.remote.work import Halt
 from repository.web_folder import WebFolder, web_folder
 
 CONFIG = b'backend: "identity"'

@@ -9,8 +9,8 @@ import pytest
 
 from naiad.errors import OptionError
 from naiad.options.remote_uri import RemoteUri, is_remote, redacted
-from naiad.repository.remote.cloud import Place, place_of
-from naiad.repository.remote.credentials import (
+from naiad.repository.remote.stores.cloud import BucketLocation, place_of
+from naiad.repository.remote.stores.credentials import (
     AzureCredentials,
     S3Credentials,
     azure_credentials,
@@ -130,17 +130,17 @@ def test_secrets_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("uri", "place"),
     [
-        ("s3://b", Place("b", "")),
-        ("s3://b/p/q/", Place("b", "p/q")),
-        ("s3://host:9000/b/p", Place("b", "p", "http://host:9000")),
-        ("s3://https://host:9000/b/p", Place("b", "p", "https://host:9000")),
-        ("s3://http://host:9000/b", Place("b", "", "http://host:9000")),
-        ("s3://[::1]:9000/b", Place("b", "", "http://[::1]:9000")),
-        ("gs://b//p", Place("b", "p")),
-        ("as://acc/c/p", Place("c", "p", account="acc")),
+        ("s3://b", BucketLocation("b", "")),
+        ("s3://b/p/q/", BucketLocation("b", "p/q")),
+        ("s3://host:9000/b/p", BucketLocation("b", "p", "http://host:9000")),
+        ("s3://https://host:9000/b/p", BucketLocation("b", "p", "https://host:9000")),
+        ("s3://http://host:9000/b", BucketLocation("b", "", "http://host:9000")),
+        ("s3://[::1]:9000/b", BucketLocation("b", "", "http://[::1]:9000")),
+        ("gs://b//p", BucketLocation("b", "p")),
+        ("as://acc/c/p", BucketLocation("c", "p", account="acc")),
     ],
 )
-def test_what_an_address_means(uri: str, place: Place) -> None:
+def test_what_an_address_means(uri: str, place: BucketLocation) -> None:
     assert is_remote(uri)
     assert place_of(RemoteUri(uri)) == place
 

@@ -26,7 +26,7 @@ import pytest
 from naiad.errors import StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.catalog import fetched, open_catalog
-from naiad.repository.remote.objects import PART
+from naiad.repository.remote.mirror.objects import PART
 from repository.s3_server import BUCKET, S3
 
 pytest_plugins = ["repository.s3_fixture"]

@@ -17,8 +17,8 @@ from naiad.cli.check import run
 from naiad.errors import ModelLoadError, OptionError, StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.catalog import Catalog, Obtained, fetched, open_catalog
-from naiad.repository.remote.objects import ATTEMPTS, PART
-from naiad.repository.remote.progress import Progress
+from naiad.repository.remote.mirror.objects import ATTEMPTS, PART
+from naiad.repository.remote.mirror.progress import TransferProgress
 from repository.s3_server import BUCKET, S3, Asked, Faked
 
 pytest_plugins = ["repository.s3_fixture"]
@@ -473,7 +473,7 @@ class TestSharing:
 
     def test_progress_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO")
-        progress = Progress("model 'm'", 100)
+        progress = TransferProgress("model 'm'", 100)
         progress.skip(40)
         progress.add(60)
         progress.finish()

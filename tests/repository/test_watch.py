@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from naiad.config.source import ModelSource
-from naiad.repository import contents, fingerprint
 from naiad.repository.catalog import Catalog
-from naiad.repository.contents import Contents, look_at, unchanged_versions
-from naiad.repository.watch import RESTS, Findings, Outcome, Watch
+from naiad.repository.changes import contents, fingerprint
+from naiad.repository.changes.contents import FileHashes, look_at, unchanged_versions
+from naiad.repository.changes.watch import RESTS, Findings, Outcome, Watch
 
 
 def model(repository: Path, name: str, text: str = "a", versions: tuple[int, ...] = (1,)) -> Path:
@@ -307,7 +307,7 @@ def test_large_files_are_known_by_their_state(tmp_path: Path, monkeypatch: pytes
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
     folder = model(tmp_path, "m")
     source = ModelSource("m", folder, {1: folder / "1"})
-    found = Contents()
+    found = FileHashes()
     look = look_at(source)
     (folder / "1" / "model.onnx").write_text("longer")
     assert found.of(look) is None
@@ -317,7 +317,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
 def test_hashes_of_files_that_went_are_forgotten(tmp_path: Path) -> None:
     folder = model(tmp_path, "m")
     source = ModelSource("m", folder, {1: folder / "1"})
-    found = Contents()
+    found = FileHashes()
     before = found.of(look_at(source))
     found.keep([])
     assert not found._known
@@ -337,7 +337,7 @@ def test_a_single_file_has_one_version(tmp_path: Path) -> None:
 def test_no_version_is_as_before_when_nothing_is_known(tmp_path: Path) -> None:
     folder = model(tmp_path, "m")
     source = ModelSource("m", folder, {1: folder / "1"})
-    content = Contents().of(look_at(source))
+    content = FileHashes().of(look_at(source))
     assert content is not None
     assert unchanged_versions(None, content, source) == frozenset()
     assert unchanged_versions(content, content, source) == {1}

@@ -30,7 +30,7 @@ def test_a_sequence_that_is_cancelled_and_reaped_at_once(oldest: bool) -> None:
                 assert [await caller.answer() for caller in firsts[:2]] == [1.0, 1.0]
                 await asyncio.sleep(IDLE_MS / 1000 * chance.uniform(0.9, 1.1))
                 for first in firsts:
-                    more = Caller(first.terms.correlation_id, 2.0)
+                    more = Caller(first.options.correlation_id, 2.0)
                     try:
                         model.submit(more)
                         model.cancel(more)

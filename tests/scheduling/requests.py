@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from naiad.request import InferRequest, RequestTerms
+from naiad.request import InferRequest, RequestOptions
 
 
 def request(rows: int = 1, key: object = "same", queued_ns: int = 0) -> InferRequest:
     """A queued request of ``rows`` rows whose inputs have the shapes ``key``."""
-    return InferRequest(RequestTerms((), rows, key), {}, queued_ns=queued_ns)
+    return InferRequest(RequestOptions((), rows, key), {}, queued_ns=queued_ns)

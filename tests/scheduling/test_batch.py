@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from naiad.config.spec import BatchingSpec
 from naiad.request import InferRequest
-from naiad.scheduling.batch import DynamicBatcher, SingleBatcher
+from naiad.scheduling.batcher.dynamic import DynamicBatcher, SingleBatcher
 from scheduling.requests import request
 
 US = 1000
@@ -20,7 +20,7 @@ def batcher(preferred: tuple[int, ...] = (8,), delay_us: int = 0, max_rows: int 
 
 
 def rows_taken(queue: DynamicBatcher, now_ns: int = 0) -> list[int]:
-    return [r.terms.rows for r in queue.take(now_ns).batch]
+    return [r.options.rows for r in queue.take(now_ns).batch]
 
 
 def push(queue: DynamicBatcher, *rows: int, key: object = "same", at_ns: int = 0) -> None:
@@ -138,7 +138,7 @@ def test_discard_takes_a_queued_request_out() -> None:
 def test_drain_empties() -> None:
     queue = batcher(delay_us=100)
     push(queue, 1, 2)
-    assert [r.terms.rows for r in queue.drain()] == [1, 2]
+    assert [r.options.rows for r in queue.drain()] == [1, 2]
     assert len(queue) == 0
 
 
@@ -203,15 +203,15 @@ def check_legal(
     if not decision.batch:
         assert delay_us, "without a delay nothing waits"
         assert now - before[0].queued_ns < delay_us * US, "nothing waits longer than the delay"
-        assert sum(r.terms.rows for r in before) < max(preferred), "the largest preferred size never waits"
+        assert sum(r.options.rows for r in before) < max(preferred), "the largest preferred size never waits"
         return []
     check_batch(decision.batch, max_rows)
     return decision.batch
 
 
 def check_batch(batch: list[InferRequest], max_rows: int) -> None:
-    assert sum(r.terms.rows for r in batch) <= max_rows
-    assert len({r.terms.shape_key for r in batch}) == 1
+    assert sum(r.options.rows for r in batch) <= max_rows
+    assert len({r.options.shape_key for r in batch}) == 1
 
 
 @pytest.mark.parametrize("waiting", [1, 3])

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from naiad.errors import QueueFullError, TooManyRequestsError
-from naiad.scheduling.budget import RequestBudget
+from naiad.scheduling.admission import RequestBudget
 
 
 def refused(budget: RequestBudget, size: int = 1, unanswered: int = 0) -> str:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from naiad.config.ensemble import EnsembleSpec, StepSpec
 from naiad.config.spec import ModelSpec, TensorSpec
-from naiad.scheduling.ensemble_graph import EnsembleError, Graph, build
-from naiad.scheduling.ensemble_plan import Plan
-from naiad.scheduling.ensemble_progress import MISSING, NOT_GIVEN, SKIPPED, Progress, Task
+from naiad.scheduling.ensemble.graph import EnsembleError, Graph, build
+from naiad.scheduling.ensemble.plan import Plan
+from naiad.scheduling.ensemble.progress import MISSING, NOT_GIVEN, SKIPPED, EnsembleProgress, Task
 from naiad.tensor.dtypes import BY_WIRE
 
 
@@ -194,7 +194,7 @@ def test_only_what_outputs_depend_on_is_needed() -> None:
 
 
 def test_steps_that_do_not_depend_on_each_other_run_at_the_same_time() -> None:
-    progress = Progress(Plan(diamond(), ["OUT"], ["IN"]), bool)
+    progress = EnsembleProgress(Plan(diamond(), ["OUT"], ["IN"]), bool)
     (first,) = progress.begin({"IN": "in"})
     second = progress.wrote(first, {"O": "s"})
     assert sorted(task.step.index for task in second) == [2, 3]
@@ -212,7 +212,7 @@ def test_a_long_chain_of_skipped_steps_needs_no_deep_stack() -> None:
     steps = [step("m", {"I": "IN", "when": "C"}, {"O": "t0"})]
     steps += [step("m", {"I": one}, {"O": other}) for one, other in pairwise(names)]
     spec = ensemble(*steps, inputs={"IN": "FP32 4", "C": "BOOL 1"})
-    progress = Progress(Plan(build(spec, {"m": model()}), ["OUT"], ["IN", "C"]), bool)
+    progress = EnsembleProgress(Plan(build(spec, {"m": model()}), ["OUT"], ["IN", "C"]), bool)
     assert progress.begin({"IN": "in", "C": False}) == []
     assert progress.responses() == [{"OUT": SKIPPED}]
 
@@ -225,7 +225,7 @@ def test_a_step_outside_a_decoupled_one_runs_once_though_responses_came_before_i
         step("two", {"I": "s", "J": "u"}, {"O": "OUT"}),
     )
     members = {"d": model(decoupled=True), "m": model(), "n": model(), "two": model(inputs=TWO)}
-    progress = Progress(Plan(build(spec, members), ["OUT"], ["IN"]), bool)
+    progress = EnsembleProgress(Plan(build(spec, members), ["OUT"], ["IN"]), bool)
     decoupled, first = sorted(progress.begin({"IN": "in"}), key=lambda task: task.step.index)
     for response in range(3):
         assert progress.responded(decoupled, {"O": f"s{response}"}) == []
@@ -345,7 +345,7 @@ def drive(
     house: House, plan: Plan, inputs: Mapping[str, Any], data: st.DataObject
 ) -> tuple[list[dict[str, Any]], bool]:
     """All responses in order, with steps that answer in any order."""
-    progress = Progress(plan, bool)
+    progress = EnsembleProgress(plan, bool)
     running: list[tuple[Task, int]] = [(task, 0) for task in progress.begin(inputs)]
     seen: list[dict[str, Any]] = progress.responses()
     started = {(task.frame, task.step.index) for task, _ in running}
@@ -401,7 +401,7 @@ def test_any_order_of_answers_gives_what_one_step_after_the_other_gives(
 def test_each_needed_step_runs_at_most_once(house: House, data: st.DataObject) -> None:
     graph = build(house.spec, house.members)
     plan = Plan(graph, sorted(graph.outputs), graph.inputs)
-    progress = Progress(plan, bool)
+    progress = EnsembleProgress(plan, bool)
     running = progress.begin({"IN": 1, "MAYBE": 2, "C": data.draw(st.booleans()), "D": True})
     ran: list[int] = []
     while running:

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from naiad.config.assembly import PadSpec
 from naiad.config.spec import BatchingSpec
-from naiad.request import InferRequest, RequestTerms
-from naiad.scheduling.batch import DynamicBatcher
-from naiad.scheduling.limited_batch import ByteLimit, LimitedBatcher
+from naiad.request import InferRequest, RequestOptions
+from naiad.scheduling.batcher.dynamic import DynamicBatcher
+from naiad.scheduling.batcher.limited import ByteLimit, LimitedBatcher
 
 MS = 1_000_000
 
 
 def queued(rows: int, length: int, key: object = "same", at_ns: int = 0) -> InferRequest:
     """A request of so many rows of so many FP32."""
-    return InferRequest(RequestTerms((), rows, key), {"x": np.zeros((rows, length), np.float32)}, queued_ns=at_ns)
+    return InferRequest(RequestOptions((), rows, key), {"x": np.zeros((rows, length), np.float32)}, queued_ns=at_ns)
 
 
 def taken(batcher: DynamicBatcher, requests: Sequence[InferRequest], now_ns: int = 0) -> list[list[InferRequest]]:
@@ -134,7 +134,7 @@ def test_no_batch_is_above_its_bounds(asked: list[tuple[int, int]], most: int) -
     batches = taken(limited(ByteLimit(most, {"x": pad})), requests)
     assert [r for batch in batches for r in batch] == requests
     for batch in batches:
-        rows = sum(r.terms.rows for r in batch)
+        rows = sum(r.options.rows for r in batch)
         padded = 4 * rows * pad.size(max(r.inputs["x"].shape[1] for r in batch))
         assert rows <= 8
         assert len(batch) == 1 or padded <= most

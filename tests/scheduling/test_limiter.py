@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from naiad.errors import ModelLoadError
-from naiad.scheduling.limiter import GLOBAL, Contender, RateLimiter, Resource, ResourceLimit
+from naiad.scheduling.rate_limiter import GLOBAL, Contender, RateLimiter, Resource, ResourceLimit
 
 R1 = Resource("R1", 0)
 R2 = Resource("R2", 0)

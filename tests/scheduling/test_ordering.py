@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naiad.scheduling.ordering import OrderedRelease
+from naiad.scheduling.queue.ordered_release import OrderedRelease
 from scheduling.requests import request
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from naiad.config.spec import BatchingSpec, QueuePolicySpec, QueueSpec
 from naiad.errors import QueueFullError
-from naiad.request import InferRequest, RequestTerms
-from naiad.scheduling.batch import DynamicBatcher, SingleBatcher
-from naiad.scheduling.policy_queue import NEVER, PolicyQueue
+from naiad.request import InferRequest, RequestOptions
+from naiad.scheduling.batcher.dynamic import DynamicBatcher, SingleBatcher
+from naiad.scheduling.queue.policy import NEVER, PolicyQueue
 
 US = 1000
 REJECT = QueuePolicySpec(timeout_ns=100 * US)
@@ -21,8 +21,8 @@ OVERRIDE = QueuePolicySpec(timeout_ns=100 * US, allows_override=True)
 
 
 def request(priority: int = 0, timeout_us: int = 0, at_us: int = 0, rows: int = 1) -> InferRequest:
-    terms = RequestTerms((), rows, "same", priority=priority, timeout_us=timeout_us)
-    return InferRequest(terms, {}, queued_ns=at_us * US)
+    options = RequestOptions((), rows, "same", priority=priority, timeout_us=timeout_us)
+    return InferRequest(options, {}, queued_ns=at_us * US)
 
 
 def levels(count: int = 3, default: int = 2, policy: QueuePolicySpec | None = None, **more: int) -> QueueSpec:
@@ -207,7 +207,7 @@ class Simple:
         self.arrivals = 0
 
     def append(self, one: InferRequest) -> bool:
-        asked = one.terms.priority
+        asked = one.options.priority
         priority = asked if 1 <= asked <= self.spec.levels else self.spec.default_level
         policy = self.spec.level_policies.get(priority, self.spec.policy)
         if policy.max_size and sum(e.priority == priority for e in self.entries) >= policy.max_size:
@@ -223,7 +223,7 @@ class Simple:
         refused = []
         over: list[tuple[int, int, Entry]] = []
         for entry in self.entries:
-            timeout_ns = self.policy(entry).timeout_of(entry.request.terms.timeout_us)
+            timeout_ns = self.policy(entry).timeout_of(entry.request.options.timeout_us)
             deadline_ns = entry.request.queued_ns + timeout_ns
             if timeout_ns and deadline_ns <= now_ns and entry.request not in self.late:
                 over.append((deadline_ns, entry.arrival, entry))

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from naiad.config.spec import SequenceSpec
 from naiad.errors import InvalidArgumentError
-from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, RequestTerms
-from naiad.scheduling import sequences as sequences_of_a_model
-from naiad.scheduling.sequence_batch import Row, SequenceBatcher, make_sequence_batcher
-from naiad.scheduling.sequences import NEVER
+from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, RequestOptions
+from naiad.scheduling.sequence import slots as sequences_of_a_model
+from naiad.scheduling.sequence.slots import NEVER
+from naiad.scheduling.sequence.strategies import Row, SequenceBatcher, make_sequence_batcher
 
 US = 1000
 IDLE_US = 1000
@@ -36,8 +36,8 @@ class Table:
         self, name: int | str, start: bool = False, end: bool = False, key: str = "same", timeout_us: int = 0
     ) -> InferRequest:
         flags = 0 if self.iterative else SEQUENCE_START * start | SEQUENCE_END * end
-        terms = RequestTerms((), 1, key, flags=flags, correlation_id=name, timeout_us=timeout_us)
-        request = InferRequest(terms, {}, queued_ns=self.now_us * US)
+        options = RequestOptions((), 1, key, flags=flags, correlation_id=name, timeout_us=timeout_us)
+        request = InferRequest(options, {}, queued_ns=self.now_us * US)
         self.batcher.placed(self.sequences.push(request, "m"))
         return request
 
@@ -440,7 +440,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(requests) <= 2
         for request in requests:
             assert request not in self.left
-            sent = self.sent[int(request.terms.correlation_id)]
+            sent = self.sent[int(request.options.correlation_id)]
             before = [r for r in sent[: sent.index(request)] if r not in self.left]
             assert before == [], "requests with one id keep their order, and are in no batch together"
         if requests:
@@ -470,7 +470,7 @@ class AnyOrder(RuleBasedStateMachine):
     def wait(self, us: int) -> None:
         refused = self.table.wait(us)
         if self.iterative:
-            assert all(r.queued_ns + r.terms.timeout_us * US <= self.table.now_us * US for r in refused)
+            assert all(r.queued_ns + r.options.timeout_us * US <= self.table.now_us * US for r in refused)
         self._leave(refused)
 
     def _leave(self, requests: list[InferRequest]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naiad.scheduling.split import Fraction, WeightedSplit
+from naiad.scheduling.traffic.weighted_split import Fraction, WeightedSplit
 
 WEIGHTS = st.lists(st.integers(1, 60), min_size=1, max_size=6)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naiad.clock import ManualClock
-from naiad.scheduling.sticky import StickyVersions
+from naiad.scheduling.traffic.sticky import StickyVersions
 
 SECOND = 1_000_000_000
 

@@ -157,15 +157,15 @@ class Client:
         package = tritonclient.http if way == "http" else tritonclient.grpc
         given = package.InferInput("INPUT", [1, 1], "INT32")
         given.set_data_from_numpy(np.array([[value]], np.int32))
-        terms = {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
+        options = {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
         if way == "stream":
             answers, client = self._stream()
-            client.async_stream_infer(model, [given], **terms)
+            client.async_stream_infer(model, [given], **options)
             result, error = answers.get(timeout=20)
             if error is not None:
                 raise error
         else:
-            result = self._client(package).infer(model, [given], **terms)
+            result = self._client(package).infer(model, [given], **options)
         return int(result.as_numpy("OUTPUT")[0, 0])
 
     def run(self, way: str, model: str, sequence: int | str, values: Sequence[int]) -> list[int]:
@@ -203,5 +203,5 @@ class Client:
 def as_json(value: int, sequence: int | str, start: bool = False, end: bool = False) -> bytes:
     """A step as the body of an HTTP request."""
     given = {"name": "INPUT", "datatype": "INT32", "shape": [1, 1], "data": [value]}
-    terms = {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
-    return json.dumps({"inputs": [given], "parameters": terms}).encode()
+    options = {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
+    return json.dumps({"inputs": [given], "parameters": options}).encode()

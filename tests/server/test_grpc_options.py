@@ -52,7 +52,7 @@ def test_grpc_can_be_off(tmp_path: Path, models: Path) -> None:
         assert server.get("/v2/health/ready").status == 200
         assert server.grpc == 0
         imported = {line.rpartition("|")[2].strip() for line in server.log.splitlines() if "import time:" in line}
-        assert "naiad.frontends.http.listener" in imported
+        assert "naiad.frontends.http.server.listener" in imported
         assert [
             m for m in imported if m.startswith(("naiad.frontends.grpc", "naiad.wire.http2", "hpack", "grpc"))
         ] == []

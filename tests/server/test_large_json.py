@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
-from naiad.frontends.http.json_work import LARGE_JSON_BYTES
+from naiad.frontends.http.json_worker.pool import LARGE_JSON_BYTES
 from server.running import Answer, RunningServer, serving, until
 
 CONFIG = """
@@ -119,7 +119,7 @@ def test_broken_json(server: RunningServer) -> None:
 def helpers(server: RunningServer) -> list[psutil.Process]:
     children = psutil.Process(server.process.pid).children()
     running = [c for c in children if c.status() != psutil.STATUS_ZOMBIE]
-    return [c for c in running if "naiad.frontends.http.json_child" in c.cmdline()]
+    return [c for c in running if "naiad.frontends.http.json_worker.program" in c.cmdline()]
 
 
 def test_its_process_may_die(server: RunningServer) -> None:

@@ -17,8 +17,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from backends.python_models import HEAD
 from interop.calls import channel, stub
-from naiad.frontends.http.json_work import MANY_STRINGS
-from naiad.tensor.packed_strings import AT_ONCE_STRINGS
+from naiad.frontends.http.json_worker.pool import MANY_STRINGS
+from naiad.tensor.packed_bytes import AT_ONCE_STRINGS
 from server.models import identity, tensor, write_model
 from server.running import Answer, RunningServer, read_answer, request_bytes, serving, until
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from naiad.frontends.http.openapi import document
-from naiad.frontends.http.routes import ROUTES
+from naiad.frontends.http.v2.openapi import document
+from naiad.frontends.http.v2.router import ROUTES
 from server.models import identity, write_model
 from server.running import RunningServer, serving
 

@@ -254,8 +254,8 @@ def test_an_id_may_be_used_again_before_its_end_is_answered(server: RunningServe
             for sequence in (951, 952, 953):
                 given = tritonclient.grpc.InferInput("INPUT", [1, 1], "INT32")
                 given.set_data_from_numpy(np.array([[step % 3 + 1]], np.int32))
-                terms = {"sequence_id": sequence, "sequence_start": step % 3 == 0, "sequence_end": step % 3 == 2}
-                peer.async_stream_infer(model, [given], request_id=str(sequence), **terms)
+                options = {"sequence_id": sequence, "sequence_start": step % 3 == 0, "sequence_end": step % 3 == 2}
+                peer.async_stream_infer(model, [given], request_id=str(sequence), **options)
         totals: dict[str, list[int]] = {"951": [], "952": [], "953": []}
         for _ in range(40 * 3 * 3):
             result, error = answers.get(timeout=20)

@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from backends.python_models import HEAD
 from interop.calls import channel, stub
-from naiad.tensor.packed_strings import AT_ONCE_STRINGS
+from naiad.tensor.packed_bytes import AT_ONCE_STRINGS
 from server.grpc_peers import CALL_S, calling
 from server.models import tensor, write_model
 from server.running import RunningServer, serving

@@ -11,23 +11,23 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from naiad.clock import ManualClock
 from naiad.errors import AlreadyExistsError, InvalidArgumentError, NaiadError, UnsupportedError
-from naiad.telemetry import metrics as page_of_metrics
-from naiad.telemetry.custom_metrics import (
+from naiad.telemetry.metrics import page as page_of_metrics
+from naiad.telemetry.metrics.custom import (
     MAX_BUCKETS,
     MAX_DESCRIPTION,
     MAX_LABELS,
     MAX_NAME,
     OWN_PREFIXES,
+    CustomMetric,
+    CustomMetricKind,
     CustomMetrics,
-    Metric,
-    MetricKind,
 )
-from naiad.telemetry.exposition import number_text
-from naiad.telemetry.host import MachineFigures
-from naiad.telemetry.metrics import ModelSeries
-from naiad.telemetry.statistics import ModelStatistics
+from naiad.telemetry.metrics.exposition import number_text
+from naiad.telemetry.metrics.host import MachineFigures
+from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.metrics.page import ModelSeries
 
-COUNTER, GAUGE, HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
+COUNTER, GAUGE, HISTOGRAM = CustomMetricKind.COUNTER, CustomMetricKind.GAUGE, CustomMetricKind.HISTOGRAM
 
 
 def page(custom: CustomMetrics) -> str:
@@ -41,11 +41,11 @@ def lines(custom: CustomMetrics, name: str) -> list[str]:
 
 def made(
     custom: CustomMetrics,
-    kind: MetricKind = COUNTER,
+    kind: CustomMetricKind = COUNTER,
     labels: Mapping[str, str] | None = None,
     buckets: Sequence[float] | None = None,
     name: str = "x",
-) -> Metric:
+) -> CustomMetric:
     return custom.take(name, "what it is", kind).take(labels or {}, buckets)
 
 
@@ -81,7 +81,7 @@ def test_a_gauge_goes_both_ways() -> None:
         (HISTOGRAM, lambda m: m.read(), "Value"),
     ],
 )
-def test_what_a_kind_does_not_do(kind: MetricKind, operation: object, name: str) -> None:
+def test_what_a_kind_does_not_do(kind: CustomMetricKind, operation: object, name: str) -> None:
     metric = made(CustomMetrics(), kind, buckets=[1] if kind is HISTOGRAM else None)
     with pytest.raises(UnsupportedError, match=f"^TRITONSERVER_METRIC_KIND_{kind.name} does not support {name}$"):
         operation(metric)  # type: ignore[operator]
@@ -221,7 +221,7 @@ def test_all_metrics_of_the_server_are_known_by_their_names() -> None:
 
 @pytest.mark.parametrize("label", ["", "1a", "a-b", "ä", "__name__", "a:b", "a\n"])
 @pytest.mark.parametrize("kind", [COUNTER, HISTOGRAM])
-def test_labels_that_are_not_allowed(label: str, kind: MetricKind) -> None:
+def test_labels_that_are_not_allowed(label: str, kind: CustomMetricKind) -> None:
     custom = CustomMetrics()
     with pytest.raises(InvalidArgumentError, match="Invalid label name"):
         made(custom, kind, {label: "v"}, [1] if kind is HISTOGRAM else None)

@@ -21,16 +21,9 @@ import pytest
 
 from naiad.errors import OptionError
 from naiad.options import ServerOptions
-from naiad.telemetry.log_sink import LogSink
-from naiad.telemetry.logs import (
-    LogSettings,
-    ServerLog,
-    format_record,
-    request_log,
-    table_log,
-    verbose,
-)
-from naiad.telemetry.tables import format_table
+from naiad.telemetry.logs.server_log import LogSettings, ServerLog, format_record, request_log, table_log, verbose
+from naiad.telemetry.logs.sink import LogSink
+from naiad.telemetry.logs.tables import format_table
 
 LOGGER = logging.getLogger("naiad.test")
 HERE = Path(__file__).name

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from naiad.clock import ManualClock
-from naiad.telemetry.host import MachineFigures
-from naiad.telemetry.metrics import CONTENT_TYPE, ModelSeries, render
-from naiad.telemetry.statistics import ModelStatistics
+from naiad.telemetry.metrics.host import MachineFigures
+from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.metrics.page import CONTENT_TYPE, ModelSeries, render
 from naiad.version import __version__
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from naiad.telemetry.tables import format_table
+from naiad.telemetry.logs.tables import format_table
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:

@@ -13,12 +13,12 @@ import pytest
 
 from naiad.errors import InvalidArgumentError, UnavailableError
 from naiad.options import parse
-from naiad.telemetry.trace import Trace, TraceOutput
-from naiad.telemetry.trace_file import MAX_TENSOR_BYTES, MAX_WAITING, TraceWriter
-from naiad.telemetry.trace_parent import TraceParent, read_parent
-from naiad.telemetry.trace_settings import TraceSettings, read_changes
-from naiad.telemetry.trace_tensors import MAX_BYTES, MAX_ELEMENTS, QUEUE_INPUT, traced_tensors
-from naiad.telemetry.tracing import MAX_MODELS, Tracing
+from naiad.telemetry.tracing.file_writer import MAX_TENSOR_BYTES, MAX_WAITING, TraceWriter
+from naiad.telemetry.tracing.settings import TraceSettings, read_changes
+from naiad.telemetry.tracing.settings_store import MAX_MODELS, Tracing
+from naiad.telemetry.tracing.tensors import MAX_BYTES, MAX_ELEMENTS, QUEUE_INPUT, traced_tensors
+from naiad.telemetry.tracing.trace import Trace, TraceOutput
+from naiad.telemetry.tracing.w3c import TraceParent, read_parent
 from naiad.tensor.dtypes import BY_WIRE, BYTES
 
 FP64 = BY_WIRE["FP64"]

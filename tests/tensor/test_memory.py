@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naiad.tensor.memory import KEEP_SECONDS, BufferPool
+from naiad.tensor.buffer_pool import KEEP_SECONDS, BufferPool
 
 SIZE = 600_000
 

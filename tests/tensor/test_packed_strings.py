@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naiad.errors import InvalidArgumentError
-from naiad.tensor.packed_strings import (
+from naiad.tensor.bytes_codec import check_strings, decode_bytes, encode_bytes
+from naiad.tensor.packed_bytes import (
     PACKED_BYTES,
     PACKED_STRINGS,
     PackedStrings,
@@ -17,7 +18,6 @@ from naiad.tensor.packed_strings import (
     unpacked,
     with_unpacked,
 )
-from naiad.tensor.strings import check_strings, decode_bytes, encode_bytes
 
 PLACE = "inference input 'A' for model 'm'"
 BLOCK = 1 << 20

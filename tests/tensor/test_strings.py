@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naiad.errors import InvalidArgumentError
-from naiad.tensor.strings import decode_bytes, encode_bytes
+from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 
 PLACE = "inference input 'A' for model 'm'"
 

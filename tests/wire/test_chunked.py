@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naiad.wire.chunked import MAX_CHUNKS, ChunkedDecoder
-from naiad.wire.http1 import HttpError
+from naiad.wire.http1.chunked import MAX_CHUNKS, ChunkedDecoder
+from naiad.wire.http1.head import HttpError
 
 
 def feed_all(decoder: ChunkedDecoder, data: bytes, step: int) -> int:

@@ -12,8 +12,8 @@ from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.errors import BackendError, InvalidArgumentError, MalformedRequestError
 from naiad.request import Outputs
 from naiad.tensor.dtypes import BY_WIRE, BYTES
-from naiad.wire.generate import encode_generated, read_generate
-from naiad.wire.infer_header import InferHeader
+from naiad.wire.v2.generate import encode_generated, read_generate
+from naiad.wire.v2.header import InferHeader
 
 
 def model(**shapes: tuple[int, ...]) -> ModelSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from naiad.wire.http1 import (
+from naiad.wire.http1.head import (
     MAX_HEAD_BYTES,
     MAX_HEADERS,
     HeadMemo,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from naiad.wire.http1 import encode_head
-from naiad.wire.http_coding import best_coding, coded_head
+from naiad.wire.http1.content_coding import best_coding, coded_head
+from naiad.wire.http1.head import encode_head
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as hnp
 
 from naiad.request import NO_PARAMETERS
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
-from naiad.wire.infer_binary import MAX_KEPT_ID, BinaryPlan, split_id
-from naiad.wire.infer_plan import MAX_HEADS, MAX_PLAN_KEY, MAX_PLANS, BinaryInput, PlanMemo
-from naiad.wire.infer_response import OutputPart, encode_answer
+from naiad.wire.v2.binary import MAX_KEPT_ID, BinaryPlan, split_id
+from naiad.wire.v2.plan import MAX_HEADS, MAX_PLAN_KEY, MAX_PLANS, BinaryInput, PlanMemo
+from naiad.wire.v2.response import OutputPart, encode_answer
 
 PLAIN = [t for t in DATATYPES if not t.is_bytes and t.wire != "BF16"]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from naiad.errors import InvalidArgumentError
 from naiad.request import Outputs
-from naiad.tensor.packed_strings import is_packed, unpacked
-from naiad.wire.infer_classes import MAX_TEXTS, Classes, LargeClassesError
+from naiad.tensor.packed_bytes import is_packed, unpacked
+from naiad.wire.v2.classification import MAX_TEXTS, Classes, LargeClassesError
 
 AT_ONCE = 1000
 NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

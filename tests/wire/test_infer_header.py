@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
-from naiad.regions.region import RegionRef
+from naiad.shared_memory.region import RegionRef
 from naiad.tensor.dtypes import BY_WIRE
-from naiad.wire.infer_header import MAX_ELEMENTS, InferHeader, parse_infer_header
+from naiad.wire.v2.header import MAX_ELEMENTS, InferHeader, parse_infer_header
 
 INPUT = {"name": "A", "shape": [2], "datatype": "FP32", "data": [1, 2]}
 ONE_SOURCE = (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from naiad.config.messages import message_class
 from naiad.errors import BackendError
 from naiad.request import Outputs
-from naiad.wire.infer_parameters import FINAL, parameter_fields, parameters_json, parameters_of
+from naiad.wire.v2.parameters import FINAL, parameter_fields, parameters_json, parameters_of
 
 Response = message_class("ModelInferResponse")
 texts = st.text(st.characters(exclude_categories=["Cs"]))

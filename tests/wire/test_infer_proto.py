@@ -14,13 +14,13 @@ from hypothesis.extra import numpy as hnp
 
 from naiad.config.messages import message_class
 from naiad.errors import InvalidArgumentError
-from naiad.regions.region import RegionRef
-from naiad.regions.terms import RegionTerms
 from naiad.request import NO_PARAMETERS, Outputs
+from naiad.shared_memory.region import RegionRef
+from naiad.shared_memory.spec import RegionOptions
+from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
-from naiad.tensor.strings import encode_bytes
-from naiad.wire.infer_plan import MAX_HEADS
-from naiad.wire.infer_proto import MAX_SCANNED_FIELDS, AnswerHead, ProtoPlan, raw_offsets, scan
+from naiad.wire.v2.plan import MAX_HEADS
+from naiad.wire.v2.proto import MAX_SCANNED_FIELDS, ProtoPlan, ProtoResponseHead, raw_offsets, scan
 from wire.infer_requests import requests, spoil
 
 Request = message_class("ModelInferRequest")
@@ -202,7 +202,7 @@ def test_heads_are_kept_by_shape_and_few_at_a_time() -> None:
 
 def test_of_outputs_in_regions_shapes_alone_are_said() -> None:
     names = {"a": "FP32", "b": "BYTES"}
-    regions = RegionTerms((), tuple((name, RegionRef("r", 0, 8)) for name in names))
+    regions = RegionOptions((), tuple((name, RegionRef("r", 0, 8)) for name in names))
     dtypes = {n: BY_WIRE[w] for n, w in names.items()}
     binary = dict.fromkeys(names, True)
     made = ProtoPlan("m", 3, [], 0, tuple(names), dtypes, binary, 1, None, NO_PARAMETERS, 0, 0, regions=regions)
@@ -223,10 +223,10 @@ def test_of_outputs_in_regions_shapes_alone_are_said() -> None:
 def test_an_answer_that_no_client_could_take_is_refused() -> None:
     text = r"^Response has byte size 21474836\d\d which exceeds gRPC's byte size limit 2147483647\.$"
     with pytest.raises(InvalidArgumentError, match=text):
-        AnswerHead(b"", b"", [2**31])
+        ProtoResponseHead(b"", b"", [2**31])
     made = plan({"a": "INT8"})
     array = np.ones((1, 1), np.int8)
-    made.keep_head(array.shape, AnswerHead(b"", b"", [2**31 - 7]))
+    made.keep_head(array.shape, ProtoResponseHead(b"", b"", [2**31 - 7]))
     assert made.answer("", {"a": array})[1] == 2**31 - 1
     for answer in (made.answer, made.streamed):
         with pytest.raises(InvalidArgumentError, match=text):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from naiad.errors import InvalidArgumentError
+from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES, DataType
-from naiad.tensor.strings import decode_bytes
-from naiad.wire.infer_response import EncodedAnswer, OutputPart, encode_answer, tensor_bytes
+from naiad.wire.v2.response import EncodedAnswer, OutputPart, encode_answer, tensor_bytes
 
 FIXED = [t for t in DATATYPES if not t.is_bytes]
 

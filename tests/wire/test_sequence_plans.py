@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naiad.errors import NaiadError
-from naiad.wire.infer_header import InferHeader, parse_infer_header
-from naiad.wire.infer_message import read_message
-from naiad.wire.infer_plan import MAX_PLAN_KEY, MAX_PLANS
-from naiad.wire.infer_proto import scan
-from naiad.wire.sequence_plans import SequencePlans, cut_json, cut_proto
+from naiad.wire.v2.header import InferHeader, parse_infer_header
+from naiad.wire.v2.plan import MAX_PLAN_KEY, MAX_PLANS
+from naiad.wire.v2.proto import scan
+from naiad.wire.v2.proto_message import read_message
+from naiad.wire.v2.sequence_plan import SequencePlans, cut_json, cut_proto
 from wire.infer_requests import Request, spoil
 
 NUMBERS = (1, 7, 127, 128, 300, 2**31, 2**53, 10**18, 10**19 - 1)

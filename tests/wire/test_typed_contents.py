@@ -10,11 +10,11 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naiad.tensor.packed_strings import PackedStrings
-from naiad.tensor.strings import decode_bytes
-from naiad.wire.infer_contents import KINDS
+from naiad.tensor.bytes_codec import decode_bytes
+from naiad.tensor.packed_bytes import PackedStrings
 from naiad.wire.proto_fields import field, field_head, varint
-from naiad.wire.typed_contents import (
+from naiad.wire.v2.contents import KINDS
+from naiad.wire.v2.long_contents import (
     LONG_BYTES,
     LONG_NUMBERS_BYTES,
     LONG_STRINGS_BYTES,

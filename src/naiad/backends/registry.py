@@ -15,11 +15,11 @@ from naiad.errors import BackendUnavailableError, first_line
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from naiad.backends.base import Backend, BackendContext
+    from naiad.backend_api.backend import Backend, BackendContext
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BackendEntry:
     """Where a backend's class lies, which framework it imports and which extra installs that.
 
     ``stays``: its instances run on the server's own loop, never in another process.
@@ -36,16 +36,16 @@ logger = logging.getLogger("naiad")
 PYTHON = "python"
 BACKEND_DIRECTORY = "backend-directory"
 BACKENDS = {
-    "dyna_sequence": Entry("naiad.backends.builtin.sequence:DynaSequenceBackend"),
-    "identity": Entry("naiad.backends.builtin.identity:IdentityBackend"),
-    "implicit_state": Entry("naiad.backends.builtin.implicit_state:ImplicitStateBackend"),
-    "iterative_sequence": Entry("naiad.backends.builtin.iterative:IterativeSequenceBackend"),
-    "onnxruntime": Entry("naiad.backends.onnxruntime:OnnxRuntimeBackend", "onnxruntime", "onnx"),
-    PYTHON: Entry("naiad.backends.python.backend:PythonBackend"),
-    "repeat": Entry("naiad.backends.builtin.repeat:RepeatBackend", stays=True),
-    "square": Entry("naiad.backends.builtin.square:SquareBackend", stays=True),
-    "pytorch": Entry("naiad.backends.pytorch:PyTorchBackend", "torch", "torch"),
-    "sequence": Entry("naiad.backends.builtin.sequence:SequenceBackend"),
+    "dyna_sequence": BackendEntry("naiad.backends.builtin.sequence:DynaSequenceBackend"),
+    "identity": BackendEntry("naiad.backends.builtin.identity:IdentityBackend"),
+    "implicit_state": BackendEntry("naiad.backends.builtin.implicit_state:ImplicitStateBackend"),
+    "iterative_sequence": BackendEntry("naiad.backends.builtin.iterative:IterativeSequenceBackend"),
+    "onnxruntime": BackendEntry("naiad.backends.onnx.backend:OnnxRuntimeBackend", "onnxruntime", "onnx"),
+    PYTHON: BackendEntry("naiad.backends.python.backend:PythonBackend"),
+    "repeat": BackendEntry("naiad.backends.builtin.repeat:RepeatBackend", stays=True),
+    "square": BackendEntry("naiad.backends.builtin.square:SquareBackend", stays=True),
+    "pytorch": BackendEntry("naiad.backends.torch.backend:PyTorchBackend", "torch", "torch"),
+    "sequence": BackendEntry("naiad.backends.builtin.sequence:SequenceBackend"),
 }
 
 # Those of them that are programs for the process of a Python model.
@@ -124,7 +124,7 @@ def _warn_of_shadow(backend: str, context: BackendContext) -> None:
         )
 
 
-def _require(backend: str, entry: Entry, model: str) -> None:
+def _require(backend: str, entry: BackendEntry, model: str) -> None:
     """Import the framework. A broken installation fails with OSError where a shared library is missing."""
     try:
         import_module(entry.framework)

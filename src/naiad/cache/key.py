@@ -11,9 +11,9 @@ from hashlib import sha256
 from typing import Final
 
 from naiad.config.spec import ModelSpec
-from naiad.request import OBJECT_BYTES, Array, InferRequest, RequestTerms, memory_of
-from naiad.tensor.packed_strings import serialised
-from naiad.tensor.strings import Raw
+from naiad.request import OBJECT_BYTES, Array, InferRequest, RequestOptions, memory_of
+from naiad.tensor.bytes_codec import Raw
+from naiad.tensor.packed_bytes import serialised
 
 MOST_INPUT_BYTES: Final = 1 << 20
 """Requests with larger inputs are not looked up: to read them takes the event loop as long as many small requests.
@@ -37,12 +37,12 @@ class RequestKeys:
         self._inputs = {name: tensor.dtype.is_bytes for name, tensor in spec.inputs.items()}
         self._model = model
         # What requests with the same terms share: their description, and the names of their inputs.
-        self._known: dict[RequestTerms, tuple[bytes, list[str]]] = {}
+        self._known: dict[RequestOptions, tuple[bytes, list[str]]] = {}
 
     def key(self, request: InferRequest) -> bytes | None:
         """The key of a request, None when it cannot have one: its inputs are too large."""
         inputs = request.inputs
-        described, names = self._known.get(request.terms) or self._describe(request)
+        described, names = self._known.get(request.options) or self._describe(request)
         if len(names) == 1 and not self._inputs[names[0]] and inputs[names[0]].nbytes <= _WHOLE_BYTES:
             # The rest is the one input: nothing has to say where it ends.
             return described + inputs[names[0]].tobytes()
@@ -75,14 +75,14 @@ class RequestKeys:
 
     def _describe(self, request: InferRequest) -> tuple[bytes, list[str]]:
         """All but the data, and the inputs in order. Those of requests with the same terms have the same shapes."""
-        terms, names = request.terms, sorted(request.inputs)
+        options, names = request.options, sorted(request.inputs)
         shapes = [(name, request.inputs[name].shape) for name in names]
-        parameters = sorted(terms.parameters.items())
-        sequence = terms.correlation_id, terms.flags
-        text = repr((self._model, shapes, terms.outputs, parameters, sequence)).encode()
+        parameters = sorted(options.parameters.items())
+        sequence = options.correlation_id, options.flags
+        text = repr((self._model, shapes, options.outputs, parameters, sequence)).encode()
         if len(self._known) >= _MOST_TERMS:
             self._known.clear()
-        found = self._known[terms] = text, names
+        found = self._known[options] = text, names
         return found
 
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from naiad.cache.key import MOST_OUTPUT_BYTES, memory_within
 from naiad.request import Array, Outputs
-from naiad.telemetry.cache_figures import CacheFigures
-from naiad.tensor.packed_strings import is_packed
+from naiad.telemetry.metrics.cache import CacheFigures
+from naiad.tensor.packed_bytes import is_packed
 
 _ENTRY_BYTES: Final = 1024
 """What an entry costs beside its tensors: objects, their headers and its place in the table."""

@@ -16,10 +16,10 @@ import orjson
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import InvalidArgumentError
-from naiad.request import NO_PARAMETERS, Array, Outputs, RequestTerms
+from naiad.request import NO_PARAMETERS, Array, Outputs, RequestOptions
+from naiad.tensor.bytes_codec import Raw, decode_bytes
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, BYTES, DataType
-from naiad.tensor.packed_strings import PackedStrings, as_strings, serialised, stays_packed
-from naiad.tensor.strings import Raw, decode_bytes
+from naiad.tensor.packed_bytes import PackedStrings, as_strings, serialised, stays_packed
 
 FORM: Final = b"naiad\0\0\1"
 MAX_VALUE: Final = 16 << 20
@@ -53,19 +53,19 @@ def pack(outputs: Mapping[str, Array], spec: ModelSpec, rows: int) -> bytes | No
     return b"".join((FORM, _LENGTH.pack(len(head)), head, *data))
 
 
-def unpack(value: bytes, spec: ModelSpec, terms: RequestTerms) -> Mapping[str, Array]:
-    """The answer that ``pack`` made, to a request with ``terms``; nobody may write to its arrays.
+def unpack(value: bytes, spec: ModelSpec, options: RequestOptions) -> Mapping[str, Array]:
+    """The answer that ``pack`` made, to a request with ``options``; nobody may write to its arrays.
 
     Raises:
         UnreadableValueError: it is not of that form, or no answer to such a request.
     """
     try:
-        return _unpacked(value, spec, terms)
+        return _unpacked(value, spec, options)
     except (ValueError, TypeError, KeyError, OverflowError, struct.error, InvalidArgumentError) as error:
         raise UnreadableValueError(f"{type(error).__name__}: {error}") from None
 
 
-def _unpacked(value: bytes, spec: ModelSpec, terms: RequestTerms) -> Mapping[str, Array]:
+def _unpacked(value: bytes, spec: ModelSpec, options: RequestOptions) -> Mapping[str, Array]:
     if len(value) > MAX_VALUE or not value.startswith(FORM):
         raise ValueError("it is not of this form")
     begin = len(FORM) + _LENGTH.size
@@ -76,11 +76,11 @@ def _unpacked(value: bytes, spec: ModelSpec, terms: RequestTerms) -> Mapping[str
     found: dict[str, Array] = {}
     view = memoryview(value)
     for name, wire, shape, size in head["tensors"]:
-        if name in found or name not in terms.outputs or type(size) is not int or not 0 <= size <= len(value) - end:
+        if name in found or name not in options.outputs or type(size) is not int or not 0 <= size <= len(value) - end:
             raise ValueError(f"tensor {name!r} was not asked for, or does not lie in it")
         dtype = BY_WIRE[wire]
         _check_shape(shape)
-        if head["plain"] is True and not _is_as_configured(name, dtype, shape, spec, terms.rows):
+        if head["plain"] is True and not _is_as_configured(name, dtype, shape, spec, options.rows):
             raise ValueError(f"tensor {name!r} is none of the model's")
         found[name] = _array(view[end : end + size], dtype, shape)
         end += size

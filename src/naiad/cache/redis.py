@@ -17,7 +17,7 @@ from typing import Any, Final
 from naiad.cache.packed import MAX_VALUE
 from naiad.errors import OptionError, first_line
 from naiad.options.redis_config import RedisSettings
-from naiad.telemetry.cache_figures import CacheFigures
+from naiad.telemetry.metrics.cache import CacheFigures
 
 logger = logging.getLogger("naiad")
 

@@ -16,11 +16,11 @@ from naiad.config.resolve import prepare, problems
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ConfigError, NaiadError
-from naiad.lifecycle.candidate import Candidate
-from naiad.lifecycle.loading import LoadSettings, start_backend
-from naiad.lifecycle.warmup import configured_samples
+from naiad.lifecycle.loading.candidate import Candidate
+from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
+from naiad.lifecycle.loading.warmup_samples import configured_samples
 from naiad.options.remote_uri import RemoteUri
-from naiad.repository.agents import AgentDirectory
+from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.catalog import Outline, open_catalog
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 from naiad.config.complete import is_ensemble
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError
-from naiad.lifecycle.candidate import Candidate
-from naiad.lifecycle.ensembles import members_of, read_ensemble
-from naiad.scheduling.ensemble_graph import EnsembleError, build
+from naiad.lifecycle.ensembles.dependencies import members_of, read_ensemble
+from naiad.lifecycle.loading.candidate import Candidate
+from naiad.scheduling.ensemble.graph import EnsembleError, build
 
 
 @dataclass(slots=True)

@@ -35,12 +35,12 @@ def _with_options(command: str, argv: Sequence[str], help_text: Callable[[], str
 
 
 def _serve(options: ServerOptions) -> int:
-    from naiad.telemetry.logs import LogSettings, ServerLog
+    from naiad.telemetry.logs.server_log import LogSettings, ServerLog
 
     with ServerLog(LogSettings.from_options(options)) as log:
         for text in options.warnings:
             logger.warning(text)
-        from naiad.server import run
+        from naiad.server.server import run
 
         return run(options, log)
 

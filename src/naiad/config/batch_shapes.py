@@ -56,7 +56,7 @@ def pads(config: Any) -> dict[str, PadSpec]:
     return {
         tensor.name: read_pad(text, tensor.dims, BY_CONFIG[enum_name(tensor, "data_type")])
         for tensor in config.input
-        if (text := terms_of(config, tensor.name)) is not None
+        if (text := options_of(config, tensor.name)) is not None
     }
 
 
@@ -66,11 +66,11 @@ def unpads(config: Any) -> dict[str, UnpadSpec]:
     return {
         tensor.name: read_unpad(text, padded, tensor.dims)
         for tensor in config.output
-        if (text := terms_of(config, tensor.name)) is not None and text.strip() != KEEP and tensor.name not in padded
+        if (text := options_of(config, tensor.name)) is not None and text.strip() != KEEP and tensor.name not in padded
     }
 
 
-def terms_of(config: Any, tensor: str) -> str | None:
+def options_of(config: Any, tensor: str) -> str | None:
     """The text of the parameter ``batching.<tensor>``, None where there is none."""
     key = PREFIX + tensor
     return config.parameters[key].string_value if key in config.parameters else None
@@ -83,7 +83,7 @@ def max_batch_bytes(config: Any) -> int:
         ValueError: it is no such number; the text is what it is.
     """
     if BATCH_BYTES not in config.parameters:
-        return PADDED_BATCH_BYTES if any(terms_of(config, tensor.name) is not None for tensor in config.input) else 0
+        return PADDED_BATCH_BYTES if any(options_of(config, tensor.name) is not None for tensor in config.input) else 0
     text = config.parameters[BATCH_BYTES].string_value
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text)):
         raise ValueError(text)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from naiad.config.suggest import did_you_mean
+from naiad.config.parsing.suggest import did_you_mean
 from naiad.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from google.protobuf import text_encoding
 from google.protobuf.descriptor import FieldDescriptor
 
-from naiad.config.entries import Entry, Form
 from naiad.config.messages import is_repeated
-from naiad.config.suggest import did_you_mean, nearest
+from naiad.config.parsing.entries import Entry, ValueForm
+from naiad.config.parsing.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +71,7 @@ def _message(entries: Iterable[Entry], descriptor: Descriptor, path: str, result
         if found is None:
             result.findings.append(Finding(_unknown_field(entry.name, descriptor, path), entry.line))
             continue
-        if entry.form is Form.EMPTY and not entry.listed:
+        if entry.form is ValueForm.EMPTY and not entry.listed:
             continue
         prefix = f"{path}.{found.name}" if path else found.name
         result.places.setdefault(prefix, (entry.line, entry.column))
@@ -122,7 +122,7 @@ def _map(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) ->
 
 def _text(entry: Entry) -> str:
     raw = str(entry.value)
-    if entry.form is not Form.TEXT:
+    if entry.form is not ValueForm.TEXT:
         return raw
     try:
         return text_encoding.CUnescape(raw).decode("utf-8", "replace")
@@ -138,12 +138,12 @@ def _value(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) 
     if found.message_type is not None:
         if _expect_message(entry, found, path, result):
             _message(entry.entries, found.message_type, path, result)
-    elif entry.form is Form.MESSAGE:
+    elif entry.form is ValueForm.MESSAGE:
         message = f"found a message for the field '{path}', expected {_expected(found)}"
         result.findings.append(Finding(message, entry.line))
     elif found.enum_type is not None:
         _enum(entry, found.enum_type, path, result)
-    elif not (_fits(entry.value, found) if entry.form is Form.DATA else _token_fits(entry, found)):
+    elif not (_fits(entry.value, found) if entry.form is ValueForm.DATA else _token_fits(entry, found)):
         message = f"found {_shown(entry.value)} for the field '{path}', expected {_expected(found)}"
         result.findings.append(Finding(message, entry.line))
 
@@ -157,7 +157,7 @@ def _is_listed_right(entry: Entry, found: FieldDescriptor, path: str, result: In
 
 
 def _expect_message(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> bool:
-    if entry.form is Form.MESSAGE:
+    if entry.form is ValueForm.MESSAGE:
         return True
     known = _names(message_type(found)) if not _is_map(found) else "key and value"
     message = f"found {_shown(entry.value)} for the field '{path}', expected a message {{ ... }} with {known}"
@@ -167,12 +167,12 @@ def _expect_message(entry: Entry, found: FieldDescriptor, path: str, result: Ins
 
 def _enum(entry: Entry, enum: EnumDescriptor, path: str, result: Inspection) -> None:
     word = str(entry.value)
-    if word in enum.values_by_name and entry.form is not Form.TEXT:
+    if word in enum.values_by_name and entry.form is not ValueForm.TEXT:
         return
     number = _number(entry.value)
-    if entry.form is not Form.TEXT and number in {value.number for value in enum.values}:
+    if entry.form is not ValueForm.TEXT and number in {value.number for value in enum.values}:
         return
-    if entry.form is Form.TEXT and word in enum.values_by_name:
+    if entry.form is ValueForm.TEXT and word in enum.values_by_name:
         message = f"found '{word}' in quotes for the field '{path}', expected the bare name {word}"
     else:
         hint = did_you_mean(word, enum.values_by_name) or ", expected one of " + ", ".join(enum.values_by_name)
@@ -208,8 +208,8 @@ def _token_fits(entry: Entry, found: FieldDescriptor) -> bool:
     """False where protobuf's own parser is bound to refuse the value too."""
     kind, word = found.cpp_type, str(entry.value)
     if kind == FieldDescriptor.CPPTYPE_STRING:
-        return entry.form is Form.TEXT
-    if entry.form is Form.TEXT:
+        return entry.form is ValueForm.TEXT
+    if entry.form is ValueForm.TEXT:
         return False
     if kind in _INTEGERS | _UNSIGNED:
         return _OCTAL.fullmatch(word) is not None or _is_integer(word, kind)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format, text_format
 
-from naiad.config.entries import EntrySyntaxError
 from naiad.config.inspect import Inspection, inspect
-from naiad.config.json_entries import read_json_entries
 from naiad.config.messages import message_class
+from naiad.config.parsing.entries import EntrySyntaxError
+from naiad.config.parsing.json import read_json_entries
+from naiad.config.parsing.single_values import with_lists
+from naiad.config.parsing.text import read_text_entries
+from naiad.config.parsing.yaml import read_yaml_entries
 from naiad.config.problems import ConfigProblemsError, Origin
-from naiad.config.single_values import with_lists
-from naiad.config.text_entries import read_text_entries
-from naiad.config.yaml_entries import read_yaml_entries
 from naiad.errors import ConfigError
 
 if TYPE_CHECKING:

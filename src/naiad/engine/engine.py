@@ -9,29 +9,29 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from naiad.config.spec import ModelSpec, TensorSpec
-from naiad.engine.checks import check_request
-from naiad.engine.routes import RouteControl
+from naiad.engine.request_validation import check_request
+from naiad.engine.traffic_control import RouteControl
 from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
-from naiad.execution.child_calls import CalledInput, Checked
-from naiad.execution.serving import LoadedVersion, ServingModel
-from naiad.lifecycle.asking import Done
-from naiad.lifecycle.candidate import NoVersionError
-from naiad.lifecycle.demand import ModelNotLoadedError, Waiting
-from naiad.lifecycle.entries import ModelEntry, VersionEntry
+from naiad.execution.model.interface import LoadedVersion, ServingModel
+from naiad.execution.worker.bls import CalledInput, Checked
+from naiad.lifecycle.loading.candidate import NoVersionError
 from naiad.lifecycle.manager import ModelManager
-from naiad.lifecycle.measuring import DEVICE
-from naiad.lifecycle.namespaces import NamespacedEntries, resolve
-from naiad.lifecycle.routed import RoutedModel
-from naiad.lifecycle.states import ModelState
-from naiad.regions.registry import RegionRegistry
-from naiad.repository.namespaces import namespace_of, short_name
-from naiad.repository.overrides import Overrides
-from naiad.telemetry.duration import Duration
-from naiad.telemetry.logs import LogSettings, ServerLog
-from naiad.telemetry.response_statistics import ResponseStatistics
-from naiad.telemetry.statistics import ModelStatistics
-from naiad.telemetry.trace_settings import read_changes
-from naiad.telemetry.tracing import Tracing
+from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
+from naiad.lifecycle.memory.measure import DEVICE
+from naiad.lifecycle.naming.namespaces import NamespacedEntries, resolve
+from naiad.lifecycle.state.model_requests import Done
+from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
+from naiad.lifecycle.state.states import ModelState
+from naiad.lifecycle.traffic.routed_model import RoutedModel
+from naiad.repository.local.namespaces import namespace_of, short_name
+from naiad.repository.local.overrides import Overrides
+from naiad.shared_memory.registry import RegionRegistry
+from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+from naiad.telemetry.metrics.duration import Duration
+from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.metrics.responses import ResponseStatistics
+from naiad.telemetry.tracing.settings import read_changes
+from naiad.telemetry.tracing.settings_store import Tracing
 from naiad.version import __version__
 
 SHARED_MEMORY = ("system_shared_memory", "cuda_shared_memory")
@@ -53,7 +53,7 @@ EXTENSIONS = (
 _MAX_VERSION = 2**63 - 1
 
 
-class Follower(Protocol):
+class ModelObserver(Protocol):
     """Who remembers something of loaded models."""
 
     def forget(self, model: ServingModel) -> None:
@@ -96,7 +96,7 @@ class Engine:
         self._entries = manager.entries
         self._server_id = server_id
         self._strict_readiness = strict_readiness
-        self._followers: WeakSet[Follower] = WeakSet()
+        self._followers: WeakSet[ModelObserver] = WeakSet()
         self.exiting = False
         self.failure = ""
         self.budget = manager.budget
@@ -110,7 +110,7 @@ class Engine:
         self._tracing = tracing or Tracing()
         self._tracing.when_changed = self._trace_all
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: ModelObserver) -> None:
         """Tell ``follower`` of each model that is unloaded from now on, for as long as somebody else holds it."""
         self._followers.add(follower)
 

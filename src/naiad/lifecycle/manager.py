@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, StoreError, UnavailableError
-from naiad.lifecycle.asking import Asker, Done
-from naiad.lifecycle.brought import BroughtContent
-from naiad.lifecycle.candidate import Candidate
-from naiad.lifecycle.demand import Demand
-from naiad.lifecycle.ensembles import Ensembles, MissingMemberError
-from naiad.lifecycle.entries import UNLOADED, ModelEntry, VersionEntry, note
-from naiad.lifecycle.failures import as_load_error, load_failed, located, not_found, not_reloaded
-from naiad.lifecycle.in_place import InPlace, only_groups_differ
-from naiad.lifecycle.kept_versions import kept_versions
-from naiad.lifecycle.keys import Keys
-from naiad.lifecycle.loading import LoadSettings
-from naiad.lifecycle.memory import MemorySettings, ModelMemory, TooLargeError
-from naiad.lifecycle.names import Names
-from naiad.lifecycle.namespaces import NamespacedEntries, ambiguous
-from naiad.lifecycle.operations import Operation, Operations
-from naiad.lifecycle.retiring import Retirements
-from naiad.lifecycle.states import ModelState
-from naiad.lifecycle.staying import Staying
-from naiad.lifecycle.strays import Strays
-from naiad.lifecycle.threads import LoadPermits, in_thread
-from naiad.lifecycle.version_loads import VersionLoads
-from naiad.lifecycle.versions import Versions
+from naiad.lifecycle.ensembles.dependencies import Ensembles, MissingMemberError
+from naiad.lifecycle.loading.candidate import Candidate
+from naiad.lifecycle.loading.instance_group_update import InstanceGroupUpdate, only_groups_differ
+from naiad.lifecycle.loading.load_version import LoadSettings
+from naiad.lifecycle.loading.unchanged_versions import kept_versions
+from naiad.lifecycle.loading.version_loader import VersionLoader
+from naiad.lifecycle.loading.version_swap import VersionSwap
+from naiad.lifecycle.memory.budget import MemorySettings, ModelMemory, TooLargeError
+from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
+from naiad.lifecycle.memory.pinning import Pinning
+from naiad.lifecycle.naming.keys import ModelKeys
+from naiad.lifecycle.naming.namespaces import NamespacedEntries, ambiguous
+from naiad.lifecycle.naming.repository_names import RepositoryNames
+from naiad.lifecycle.state.draining import Draining
+from naiad.lifecycle.state.load_errors import as_load_error, load_failed, located, not_found, not_reloaded
+from naiad.lifecycle.state.load_threads import LoadPermits, in_thread
+from naiad.lifecycle.state.model_requests import Done, RequestingVersion
+from naiad.lifecycle.state.model_table import UNLOADED, ModelEntry, VersionEntry, note
+from naiad.lifecycle.state.operations import Operation, Operations
+from naiad.lifecycle.state.states import ModelState
+from naiad.lifecycle.state.unknown_names import UnknownNames
+from naiad.lifecycle.state.upload_quota import UploadQuota
 from naiad.repository.catalog import Catalog
-from naiad.repository.fingerprint import Fingerprint
-from naiad.repository.overrides import NO_OVERRIDES, Overrides
-from naiad.repository.stillness import wait_until_still
-from naiad.telemetry.custom_metrics import CustomMetrics
+from naiad.repository.changes.fingerprint import Fingerprint
+from naiad.repository.changes.settle import wait_until_still
+from naiad.repository.local.overrides import NO_OVERRIDES, Overrides
+from naiad.telemetry.metrics.custom import CustomMetrics
 
 if TYPE_CHECKING:
     from naiad.repository.remote.repository import RemoteModel
@@ -90,22 +90,22 @@ class ModelManager:
         self.budget = settings.budget
         self._catalog = catalog or Catalog()
         self.entries: dict[str, ModelEntry] = NamespacedEntries() if self._catalog.has_namespaces else {}
-        self.names = Names(self._catalog)
-        self._keys = Keys(self._catalog, self.names, self.entries)
+        self.names = RepositoryNames(self._catalog)
+        self._keys = ModelKeys(self._catalog, self.names, self.entries)
         self._is_explicit = is_explicit
         self._operations = Operations()
-        self._retirements = Retirements()
+        self._retirements = Draining()
         permits = LoadPermits(load_threads)
-        self._in_place = InPlace(settings, permits)
+        self._in_place = InstanceGroupUpdate(settings, permits)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strays = Strays(self.entries, self.names, self._operations.concern)
-        self._brought = BroughtContent()
+        self._strays = UnknownNames(self.entries, self.names, self._operations.concern)
+        self._brought = UploadQuota()
         self._fetching = asyncio.Semaphore(FETCHES)
         self._ensembles = Ensembles(self, self._keys, settings, in_turn=bool(memory.budget_bytes))
-        loads = VersionLoads(self, settings, permits, self._operations, self._ensembles, self.custom_metrics)
-        self.versions = Versions(loads, self._retirements, self._ensembles)
-        self.demand = Demand(self, memory.demand_s) if memory.demand_s else None
-        staying = Staying(self._operations, self._ensembles, self.demand)
+        loads = VersionLoader(self, settings, permits, self._operations, self._ensembles, self.custom_metrics)
+        self.versions = VersionSwap(loads, self._retirements, self._ensembles)
+        self.demand = LoadOnDemand(self, memory.demand_s) if memory.demand_s else None
+        staying = Pinning(self._operations, self._ensembles, self.demand)
         self.memory = ModelMemory(self.entries, memory, staying, self._retire_model, self._retirements.models)
 
     # At the start
@@ -167,7 +167,9 @@ class ModelManager:
 
     # While serving
 
-    async def load_model(self, name: str, overrides: Overrides = NO_OVERRIDES, asker: Asker | None = None) -> None:
+    async def load_model(
+        self, name: str, overrides: Overrides = NO_OVERRIDES, asker: RequestingVersion | None = None
+    ) -> None:
         """Load a model as its repository has it now, with what ``overrides`` brings in place of it.
 
         Where namespaces let names repeat, all models of the name are loaded, and ``overrides`` needs a single one.
@@ -197,7 +199,7 @@ class ModelManager:
             # Those that were waiting for it are there when it is said to be.
             await self._ensembles.settled()
 
-    async def _keys_of(self, name: str, overrides: Overrides, asker: Asker | None) -> list[str]:
+    async def _keys_of(self, name: str, overrides: Overrides, asker: RequestingVersion | None) -> list[str]:
         if self._keys.is_key(name):
             return [name]
         # An operation too, so that not any number of threads looks.
@@ -211,7 +213,7 @@ class ModelManager:
         self,
         name: str,
         overrides: Overrides = NO_OVERRIDES,
-        asker: Asker | None = None,
+        asker: RequestingVersion | None = None,
         only_missing: bool = False,
         is_asked: bool = True,
     ) -> None:
@@ -315,7 +317,9 @@ class ModelManager:
         if problem is not None:
             raise load_failed(entry.name, entry.versions.values(), problem)
 
-    async def unload_model(self, name: str, unload_dependents: bool = False, asker: Asker | None = None) -> None:
+    async def unload_model(
+        self, name: str, unload_dependents: bool = False, asker: RequestingVersion | None = None
+    ) -> None:
         """Let a model go: it refuses new requests from now on and ends when its last one is answered.
 
         That end is not waited for. An unknown model is as good as unloaded. With ``unload_dependents`` those go too
@@ -335,7 +339,7 @@ class ModelManager:
 
     # Members of ensembles
 
-    async def load_member(self, name: str, asker: Asker) -> bool:
+    async def load_member(self, name: str, asker: RequestingVersion) -> bool:
         """As ``ensembles.Owner``: where models are loaded on request; elsewhere what is under way is waited for."""
         name = self._keys.one_seen(name)
         async with self._turn(name, asker, is_asked=False) as operation:
@@ -392,14 +396,16 @@ class ModelManager:
             del self.entries[name]
         self._strays.note(name)
 
-    def begin_load(self, name: str, overrides: Overrides, done: Done, asker: Asker | None = None) -> None:
+    def begin_load(self, name: str, overrides: Overrides, done: Done, asker: RequestingVersion | None = None) -> None:
         """Start ``load_model``; ``done`` gets the error that it ends with, or None."""
         if self.demand is not None:
             for key in self._keys.seen(name):
                 self.demand.allow(key)
         self._begin(self.load_model(name, overrides, asker), done)
 
-    def begin_unload(self, name: str, unload_dependents: bool, done: Done, asker: Asker | None = None) -> None:
+    def begin_unload(
+        self, name: str, unload_dependents: bool, done: Done, asker: RequestingVersion | None = None
+    ) -> None:
         """Start ``unload_model``; ``done`` gets the error that it ends with, or None."""
         if self.demand is not None and self._is_explicit:
             for key in self.names.known.intersection(self._keys.seen(name)):
@@ -462,7 +468,7 @@ class ModelManager:
             raise UnavailableError(_NOT_EXPLICIT)
 
     def _turn(
-        self, name: str, asker: Asker | None, undoes: bool = False, is_asked: bool = True
+        self, name: str, asker: RequestingVersion | None, undoes: bool = False, is_asked: bool = True
     ) -> AbstractAsyncContextManager[Operation]:
         if asker is not None and asker.permit is not None:
             # It does nothing while it waits, and what it waits for may need the permit.

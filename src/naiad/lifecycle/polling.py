@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from naiad.errors import ModelLoadError, NaiadError, ServerStoppingError, StoreError, UnavailableError
-from naiad.lifecycle.threads import in_thread
-from naiad.repository.watch import Findings, Outcome, Watch
+from naiad.lifecycle.state.load_threads import in_thread
+from naiad.repository.changes.watch import Findings, Outcome, Watch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from naiad.config.source import ModelSource
-    from naiad.lifecycle.names import Names
+    from naiad.lifecycle.naming.repository_names import RepositoryNames
     from naiad.options.remote_uri import RemoteUri
     from naiad.repository.remote.repository import RemoteModel
 
@@ -26,10 +26,10 @@ SETTLING_S: Final = 5.0
 """The most seconds between two looks while something changes: whoever waits for a model should not wait for long."""
 
 
-class Follower(Protocol):
+class PolledManager(Protocol):
     """Who loads and unloads: the manager."""
 
-    names: Names
+    names: RepositoryNames
 
     async def follow(
         self, name: str, source: ModelSource | RemoteModel | None, unchanged: frozenset[int] = ...
@@ -45,7 +45,7 @@ class Follower(Protocol):
 class Polling:
     """Looks every ``interval_s`` seconds, sooner while something changes. Used on the event loop only."""
 
-    def __init__(self, manager: Follower, watch: Watch, interval_s: float) -> None:
+    def __init__(self, manager: PolledManager, watch: Watch, interval_s: float) -> None:
         self._manager = manager
         self._watch = watch
         self._interval_s = interval_s

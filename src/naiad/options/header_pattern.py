@@ -37,7 +37,7 @@ class Do(Enum):
     MATCH = "found"
 
 
-class Step(NamedTuple):
+class PatternToken(NamedTuple):
     """One step; ``to`` are the steps that may follow, counted from this one."""
 
     do: Do
@@ -56,7 +56,7 @@ class HeaderPattern:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._steps = [*_Parser(text).parse(), Step(Do.MATCH)]
+        self._steps = [*_Parser(text).parse(), PatternToken(Do.MATCH)]
         self._start = self._reach({0}, {Do.BEGIN})
         self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
         self._known: dict[str, bool] = {}
@@ -114,7 +114,7 @@ class _Parser:
         self._text = text.removeprefix(_CASE_COUNTS).removeprefix("(?i)")
         self._at = 0
 
-    def parse(self) -> list[Step]:
+    def parse(self) -> list[PatternToken]:
         try:
             steps = self._alternatives()
         except RecursionError:
@@ -123,8 +123,8 @@ class _Parser:
             raise self._error("there is no '(' for the ')'")
         return steps
 
-    def _taking(self, characters: Iterable[str]) -> Step:
-        return Step(Do.TAKE, characters=self._cases(characters))
+    def _taking(self, characters: Iterable[str]) -> PatternToken:
+        return PatternToken(Do.TAKE, characters=self._cases(characters))
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
@@ -139,41 +139,46 @@ class _Parser:
     def _error(self, what: str) -> ValueError:
         return ValueError(f"Invalid pattern of header names. Got {self._text[:80]}: {what} at character {self._at}")
 
-    def _checked(self, steps: list[Step]) -> list[Step]:
+    def _checked(self, steps: list[PatternToken]) -> list[PatternToken]:
         if len(steps) > MAX_STEPS:
             raise self._error(f"it needs more than {MAX_STEPS} steps")
         return steps
 
-    def _alternatives(self) -> list[Step]:
+    def _alternatives(self) -> list[PatternToken]:
         found = self._sequence()
         while self._peek() == "|":
             self._at += 1
             other = self._sequence()
-            found = [Step(Do.FORK, (1, len(found) + 2)), *found, Step(Do.FORK, (len(other) + 1,)), *other]
+            found = [
+                PatternToken(Do.FORK, (1, len(found) + 2)),
+                *found,
+                PatternToken(Do.FORK, (len(other) + 1,)),
+                *other,
+            ]
         return self._checked(found)
 
-    def _sequence(self) -> list[Step]:
-        found: list[Step] = []
+    def _sequence(self) -> list[PatternToken]:
+        found: list[PatternToken] = []
         while self._peek() and self._peek() not in "|)":
             found += self._repeated(self._one())
             self._checked(found)
         return found
 
-    def _one(self) -> list[Step]:
+    def _one(self) -> list[PatternToken]:
         character = self._next()
         if character == "(":
             return self._group()
         if character == "[":
             return [self._taking(self._set())]
         if character in "^$":
-            return [Step(Do.BEGIN if character == "^" else Do.END)]
+            return [PatternToken(Do.BEGIN if character == "^" else Do.END)]
         if character in "*+?":
             raise self._error(f"there is nothing to repeat before '{character}'")
         if character == "\\":
             return self._escape()
         return [self._taking(_CHARACTERS if character == "." else {character})]
 
-    def _group(self) -> list[Step]:
+    def _group(self) -> list[PatternToken]:
         if self._peek() == "?":
             self._at += 1
             self._group_kind()
@@ -191,10 +196,10 @@ class _Parser:
         elif kind != ":":
             raise self._error("only the groups '(...)', '(?:...)' and '(?P<name>...)' are known")
 
-    def _escape(self) -> list[Step]:
+    def _escape(self) -> list[PatternToken]:
         character = self._next()
         if character in "Az":
-            return [Step(Do.BEGIN if character == "A" else Do.END)]
+            return [PatternToken(Do.BEGIN if character == "A" else Do.END)]
         return [self._taking(self._escaped(character))]
 
     def _escaped(self, character: str) -> frozenset[str]:
@@ -228,7 +233,7 @@ class _Parser:
             raise self._error(f"the range {low}-{last} is the wrong way round")
         return frozenset(c for c in _CHARACTERS if low <= c <= last)
 
-    def _repeated(self, steps: list[Step]) -> list[Step]:
+    def _repeated(self, steps: list[PatternToken]) -> list[PatternToken]:
         while (character := self._peek()) and character in "*+?{":
             self._at += 1
             least, most = self._counts() if character == "{" else {"*": (0, -1), "+": (1, -1), "?": (0, 1)}[character]
@@ -251,15 +256,15 @@ class _Parser:
             raise self._error(f"expected counts up to {_MAX_REPEAT}, the smaller one first")
         return least, most
 
-    def _times(self, steps: list[Step], least: int, most: int) -> list[Step]:
+    def _times(self, steps: list[PatternToken], least: int, most: int) -> list[PatternToken]:
         size = len(steps)
         if size * max(least, most, 1) > MAX_STEPS:
             raise self._error(f"it needs more than {MAX_STEPS} steps")
         found = steps * least
         if most < 0:
-            found = [*found, Step(Do.FORK, (1, size + 2)), *steps, Step(Do.FORK, (-size - 1,))]
+            found = [*found, PatternToken(Do.FORK, (1, size + 2)), *steps, PatternToken(Do.FORK, (-size - 1,))]
         for left in range(most - least, 0, -1):
-            found += [Step(Do.FORK, (1, left * (size + 1))), *steps]
+            found += [PatternToken(Do.FORK, (1, left * (size + 1))), *steps]
         return self._checked(found)
 
 

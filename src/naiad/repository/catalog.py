@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from naiad.config.source import ModelSource
 from naiad.errors import ModelLoadError, NaiadError, StoreError
 from naiad.options.remote_uri import RemoteUri
-from naiad.repository.discover import discover
-from naiad.repository.layout import Listing, check_model_name, model_directory, scan
-from naiad.repository.namespaces import in_namespace, namespace_of, short_name
+from naiad.repository.local.discover import discover
+from naiad.repository.local.layout import Listing, check_model_name, model_directory, scan
+from naiad.repository.local.namespaces import in_namespace, namespace_of, short_name
 
 if TYPE_CHECKING:
+    from naiad.repository.local.temporary_folder import ModelFolder
     from naiad.repository.remote.repository import RemoteModel, RemoteRepository
-    from naiad.repository.temporary import ModelFolder
 
 logger = logging.getLogger("naiad")
 

@@ -8,10 +8,10 @@ import pytest
 
 from naiad.engine.engine import Engine
 from naiad.frontends.access.features import feature_of_grpc, feature_of_http, scopes_of
-from naiad.frontends.grpc.services import make_methods
-from naiad.frontends.http.path_templates import templates_of
-from naiad.frontends.http.routes import ROUTES
-from naiad.lifecycle.loading import LoadSettings
+from naiad.frontends.grpc.v2.services import make_methods
+from naiad.frontends.http.v2.path_templates import templates_of
+from naiad.frontends.http.v2.router import ROUTES
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.options.restriction import FEATURES
 

@@ -8,11 +8,11 @@ from frontends.http_application import Peer, run
 from naiad.clock import ManualClock
 from naiad.frontends.access.gate import Gate
 from naiad.frontends.access.keys import KeyRing
-from naiad.frontends.http.access import guarded
-from naiad.frontends.http.protocol import Exchange, Handler
+from naiad.frontends.http.server.access_gate import guarded
+from naiad.frontends.http.server.connection import Exchange, Handler
 from naiad.options.api_key import read_api_key
 from naiad.options.restriction import Restriction
-from naiad.wire.http1 import RequestHead
+from naiad.wire.http1.head import RequestHead
 
 SECOND = 1_000_000_000
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from frontends.h2_frames import START, frame, message
 from frontends.h2_peer import RawPeer, run
 from naiad.clock import ManualClock, SystemClock
-from naiad.frontends.grpc.deadlines import LONGEST_NS, TICK_NS, Deadlines
+from naiad.frontends.grpc.rpc.deadlines import LONGEST_NS, TICK_NS, Deadlines
 
 MS = 1_000_000
 

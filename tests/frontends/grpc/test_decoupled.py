@@ -13,8 +13,8 @@ from frontends.grpc.test_stream import Caller, failed
 from frontends.grpc_infer import Request, Response, Services, Streamed, floats, play
 from frontends.played_model import PlayedModel
 from naiad.errors import BackendError, CancelledError, ServerStoppingError
-from naiad.frontends.grpc import backlog
-from naiad.frontends.grpc.stream import MAX_DECOUPLED, StreamService
+from naiad.frontends.grpc.v2 import response_backlog as backlog
+from naiad.frontends.grpc.v2.stream import MAX_DECOUPLED, StreamService
 from naiad.request import Outputs
 
 FINAL = "triton_final_response"
@@ -376,7 +376,7 @@ def test_what_a_request_says_reaches_the_model(tmp_path: Path) -> None:
         message.parameters["sequence_id"].int64_param = -1
         message.parameters["sequence_end"].bool_param = True
         caller.send(message, floats(1))
-        first, second, plain = (request.terms for request in model.requests)
+        first, second, plain = (request.options for request in model.requests)
         assert (first.flags, first.correlation_id, first.timeout_us) == (1, "abc", 1000)
         assert first.parameters == {"own": -5}
         assert (second.flags, second.correlation_id) == (2, 2**64 - 1)
@@ -396,7 +396,7 @@ def test_requests_that_differ_in_their_sequence_alone_have_plans_of_their_own(tm
             message.inputs.add(name="INPUT0", datatype="FP32", shape=[1, 1]).contents.fp32_contents.append(sequence)
             message.parameters["sequence_id"].int64_param = sequence
             caller.send(message)
-        first, second, third = (request.terms for request in model.requests)
+        first, second, third = (request.options for request in model.requests)
         assert [t.correlation_id for t in (first, second)] == [1, 2]
         assert third is first
         caller.call.give_up()

@@ -16,7 +16,7 @@ from frontends.grpc_infer import Request, Streamed, write_models
 from frontends.grpc_transports import TRANSPORTS, carried
 from frontends.http_application import WAIT_S, run, serving
 from frontends.played_model import PlayedModel
-from naiad.frontends.grpc.services import make_methods
+from naiad.frontends.grpc.v2.services import make_methods
 from naiad.wire.grpc.paths import INFERENCE, path
 
 pytestmark = pytest.mark.parametrize("kind", TRANSPORTS)

@@ -13,12 +13,12 @@ from frontends.certificates import Identity, new_authority
 from frontends.grpc_transports import carried
 from frontends.http_application import WAIT_S, run
 from naiad.errors import OptionError
-from naiad.frontends.grpc.call import Body, Call, Unary
-from naiad.frontends.grpc.grpcio_transport import GrpcioTransport, TlsFiles, channel_options
-from naiad.frontends.grpc.service import GrpcLimits
+from naiad.frontends.grpc.grpcio.transport import GrpcioTransport, TlsFiles, channel_options
+from naiad.frontends.grpc.rpc.call import Body, RpcCall, Unary
+from naiad.frontends.grpc.server.state import GrpcLimits
 
 
-def echo(call: Call, message: Body) -> None:
+def echo(call: RpcCall, message: Body) -> None:
     call.reply((message,), len(message))
 
 

@@ -11,9 +11,9 @@ import pytest
 from frontends.h2_application import Application
 from frontends.h2_frames import HEADERS, RST, SETTINGS, WINDOW, data_frame, frame, message, numbered
 from frontends.h2_peer import ENDINGS, HOUR, Peer, RawPeer, deadline, lost, protocol_error, reset, run, stream_error
-from naiad.frontends.grpc.call import Body, Call
-from naiad.frontends.grpc.h2_call import CONGESTED_BYTES
-from naiad.frontends.grpc.service import GrpcLimits
+from naiad.frontends.grpc.rpc.call import Body, RpcCall
+from naiad.frontends.grpc.server.h2_call import CONGESTED_BYTES
+from naiad.frontends.grpc.server.state import GrpcLimits
 
 MEGABYTE = 1 << 20
 
@@ -186,7 +186,7 @@ def test_a_handler_that_raises_ends_its_own_call(how: str, caplog: pytest.LogCap
 
 def test_a_handler_that_raises_after_its_answer_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Odd(Application):
-        def echo(self, call: Call, body: Body) -> None:
+        def echo(self, call: RpcCall, body: Body) -> None:
             super().echo(call, body)
             raise RuntimeError("boom")
 

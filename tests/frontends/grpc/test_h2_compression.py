@@ -14,9 +14,9 @@ from h2.settings import SettingCodes
 from frontends.h2_application import Application
 from frontends.h2_frames import data_frame, message, numbered
 from frontends.h2_peer import ENDINGS, HOUR, Peer, RawPeer, run
-from naiad.frontends.grpc.call import Call
-from naiad.frontends.grpc.service import GrpcLimits
-from naiad.frontends.off_loop import OFF_LOOP_BYTES
+from naiad.frontends.grpc.rpc.call import RpcCall
+from naiad.frontends.grpc.server.state import GrpcLimits
+from naiad.frontends.inference.offload import OFF_LOOP_BYTES
 
 MEGABYTE = 1 << 20
 GIVING_UP = pytest.mark.parametrize("give_up", ENDINGS)
@@ -184,12 +184,12 @@ class PackedTalk(Application):
     """``/PackedLater`` streams, compressed."""
 
     def methods(self):  # type: ignore[no-untyped-def]
-        from naiad.frontends.grpc.call import Streaming
+        from naiad.frontends.grpc.rpc.call import Streaming
 
         return {**super().methods(), "/PackedListen": Streaming(self.listen, compressed=True)}
 
 
-def listening_packed(peer: Peer) -> tuple[int, Call]:
+def listening_packed(peer: Peer) -> tuple[int, RpcCall]:
     stream_id = peer.call("/PackedListen", ("grpc-accept-encoding", "gzip"))
     return stream_id, peer.application.conversations[-1].call
 

@@ -13,8 +13,8 @@ from frontends.grpc_calls import RecordedCall
 from frontends.grpc_transports import TRANSPORTS, carried
 from frontends.http_application import WAIT_S, House, identity_config, load_repository, run, serving, write_model
 from naiad.config.messages import message_class
-from naiad.frontends.grpc.call import Unary
-from naiad.frontends.grpc.health import HealthService
+from naiad.frontends.grpc.rpc.call import Unary
+from naiad.frontends.grpc.v2.health import HealthService
 from naiad.wire.grpc.status import STOPPING, Status
 
 PACKAGE = "grpc.health.v1"

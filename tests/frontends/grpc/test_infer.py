@@ -11,11 +11,11 @@ import pytest
 
 from frontends.grpc_infer import MODELS, Request, Services, floats, pair, play, request, tensors
 from naiad.config.messages import message_class
-from naiad.frontends.grpc.infer_read import MAX_FIELDS
-from naiad.regions.registry import DISABLED
+from naiad.frontends.grpc.v2.infer_reader import MAX_FIELDS
+from naiad.shared_memory.registry import DISABLED
 from naiad.tensor.dtypes import BY_WIRE
-from naiad.wire.infer_header import MAX_ENTRIES, MAX_RANK
-from naiad.wire.infer_plan import MAX_PLAN_KEY
+from naiad.wire.v2.header import MAX_ENTRIES, MAX_RANK
+from naiad.wire.v2.plan import MAX_PLAN_KEY
 from wire.infer_requests import Parameter
 
 INTERNAL, INVALID, NOT_FOUND, UNIMPLEMENTED, UNAVAILABLE = 13, 3, 5, 12, 14

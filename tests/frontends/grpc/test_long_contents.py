@@ -9,10 +9,10 @@ import numpy as np
 
 from frontends.grpc.test_stream import Caller
 from frontends.grpc_infer import Request, Services, floats, play, request, tensors
-from naiad.frontends.grpc.stream import MAX_UNANSWERED
-from naiad.tensor.packed_strings import AT_ONCE_STRINGS
-from naiad.wire.infer_header import MAX_DESCRIPTION_BYTES
-from naiad.wire.typed_contents import LONG_STRINGS_BYTES
+from naiad.frontends.grpc.v2.stream import MAX_UNANSWERED
+from naiad.tensor.packed_bytes import AT_ONCE_STRINGS
+from naiad.wire.v2.header import MAX_DESCRIPTION_BYTES
+from naiad.wire.v2.long_contents import LONG_STRINGS_BYTES
 
 INVALID = 3
 MANY = 2 * max(AT_ONCE_STRINGS, LONG_STRINGS_BYTES)

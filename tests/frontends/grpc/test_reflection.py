@@ -14,9 +14,9 @@ from frontends.grpc_calls import RecordedCall
 from frontends.grpc_transports import TRANSPORTS, carried
 from frontends.http_application import run
 from naiad.config.messages import message_class, pool
-from naiad.frontends.grpc.answers import protobuf_method
-from naiad.frontends.grpc.call import Methods, Receiver, Streaming
-from naiad.frontends.grpc.reflection import reflection_methods
+from naiad.frontends.grpc.rpc.call import Methods, Receiver, Streaming
+from naiad.frontends.grpc.v2.reflection import reflection_methods
+from naiad.frontends.grpc.v2.replies import protobuf_method
 from naiad.wire.grpc.paths import HEALTH, INFERENCE, path
 from naiad.wire.grpc.status import Status
 

@@ -15,10 +15,10 @@ from frontends.grpc_calls import RecordedCall
 from frontends.http_application import House, identity_config, run, serving, write_look_up, write_model
 from naiad.config.export import config_json
 from naiad.config.messages import message_class, pool
-from naiad.frontends.grpc.answers import MAX_REQUEST_BYTES
-from naiad.frontends.grpc.call import Methods, Streaming, Unary
-from naiad.frontends.grpc.services import make_methods
-from naiad.regions.registry import DISABLED
+from naiad.frontends.grpc.rpc.call import Methods, Streaming, Unary
+from naiad.frontends.grpc.v2.replies import MAX_REQUEST_BYTES
+from naiad.frontends.grpc.v2.services import make_methods
+from naiad.shared_memory.registry import DISABLED
 from naiad.version import __version__
 from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.status import Status

@@ -12,7 +12,7 @@ from execution.models import until
 from frontends.grpc_calls import RecordedCall
 from frontends.grpc_infer import Request, Services, Streamed, floats, pair, play, request, tensors
 from naiad.errors import InternalError
-from naiad.frontends.grpc.stream import MAX_UNANSWERED
+from naiad.frontends.grpc.v2.stream import MAX_UNANSWERED
 
 INTERNAL, INVALID, NOT_FOUND, UNAVAILABLE = 13, 3, 5, 14
 

@@ -16,8 +16,8 @@ import uvloop
 
 from frontends.grpc_transports import TRANSPORTS, Transport, carried
 from frontends.http_application import WAIT_S, run
-from naiad.frontends.grpc.call import Body, Call, Methods, Receiver, Streaming, Unary
-from naiad.frontends.grpc.service import GrpcLimits
+from naiad.frontends.grpc.rpc.call import Body, Methods, Receiver, RpcCall, Streaming, Unary
+from naiad.frontends.grpc.server.state import GrpcLimits
 from naiad.wire.grpc.status import INTERNAL_FAILURE, MAX_TEXT_BYTES, NO_MESSAGE, STOPPING
 
 BLOCK = b"x" * 65_536
@@ -27,7 +27,7 @@ BLOCK = b"x" * 65_536
 class Seen:
     """What the methods below saw and keep for the test."""
 
-    call: Call | None = None
+    call: RpcCall | None = None
     messages: list[bytes] = field(default_factory=list)
     cancels: int = 0
     ends: int = 0
@@ -50,7 +50,7 @@ class Listening:
     """A receiver that does what its messages say, or sends them back."""
 
     seen: Seen
-    call: Call
+    call: RpcCall
 
     def receive(self, message: Body) -> None:
         self.seen.messages.append(bytes(message))
@@ -77,33 +77,33 @@ class Listening:
 
 
 def methods(seen: Seen) -> Methods:
-    def echo(call: Call, message: Body) -> None:
+    def echo(call: RpcCall, message: Body) -> None:
         call.reply((message,), len(message))
 
-    def parts(call: Call, message: Body) -> None:
+    def parts(call: RpcCall, message: Body) -> None:
         array = np.arange(6, dtype=np.int16).reshape(2, 3)
         call.reply((b"<", memoryview(message)[1:], array, b">"), len(message) + 1 + array.nbytes)
         call.reply((b"late",), 4)
 
-    def count(call: Call, message: Body) -> None:
+    def count(call: RpcCall, message: Body) -> None:
         for number in range(int(message)):
             call.send((b"%d" % number,), len(b"%d" % number))
         call.finish(3, "Größe 100% \ud800\n" + "ü" * 5000)
 
-    def keep(call: Call, message: Body) -> None:
+    def keep(call: RpcCall, message: Body) -> None:
         seen.call, call.owner = call, seen
         seen.changed.set()
 
-    def fault(call: Call, message: Body) -> None:
+    def fault(call: RpcCall, message: Body) -> None:
         call.owner = seen
         raise ValueError("a fault")
 
-    def listen(call: Call) -> Receiver:
+    def listen(call: RpcCall) -> Receiver:
         receiver = Listening(seen, call)
         seen.call = call
         return receiver
 
-    def refuse(call: Call) -> Receiver:
+    def refuse(call: RpcCall) -> Receiver:
         raise ValueError("a fault")
 
     return {

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from naiad.wire.grpc.call_head import NO_TIMEOUT, CallHead, parse_call_head
 from naiad.wire.grpc.status import Status
-from naiad.wire.http2.headers import RequestHead
+from naiad.wire.http2.headers import Http2RequestHead
 
 SECOND_NS = 10**9
 
 
 def parsed(method: str = "POST", **headers: str) -> CallHead:
     fields = {"content-type": "application/grpc"} | {name.replace("_", "-"): value for name, value in headers.items()}
-    return parse_call_head(RequestHead(method, "/service/method", fields))
+    return parse_call_head(Http2RequestHead(method, "/service/method", fields))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_content_types(value: str, status: int) -> None:
 
 
 def test_a_missing_content_type() -> None:
-    assert parse_call_head(RequestHead("POST", "/a", {})).http_status == 415
+    assert parse_call_head(Http2RequestHead("POST", "/a", {})).http_status == 415
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS", "post", "CONNECT"])
@@ -119,7 +119,7 @@ def test_all_fields_are_metadata() -> None:
     )
 )
 def test_any_values_give_a_head(headers: dict[str, str]) -> None:
-    head = parse_call_head(RequestHead("POST", "/a", headers))
+    head = parse_call_head(Http2RequestHead("POST", "/a", headers))
     assert head.http_status in (200, 415)
     assert head.status in (Status.OK, Status.INTERNAL, Status.UNIMPLEMENTED)
     assert bool(head.status) == bool(head.text)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontends.h2_frames import message, numbered
-from naiad.tensor.memory import BufferPool
+from naiad.tensor.buffer_pool import BufferPool
 from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.messages import BadPrefixError, MessageReader
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from frontends.h2_frames import DATA, HEADERS, SETTINGS, WINDOW, frame, message, numbered
 from frontends.h2_peer import Peer, RawPeer, run
 from naiad.wire.http2.connection import CONNECTION_WINDOW, STREAM_WINDOW
-from naiad.wire.http2.outbound import Outbound
+from naiad.wire.http2.outbound import OutboundQueue
 from naiad.wire.http2.stream import Stream
 
 
@@ -380,7 +380,7 @@ STEPS = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
 def test_never_more_than_the_windows_and_never_less_than_possible(steps: list[tuple[str, int, int]]) -> None:
-    outbound = Outbound(lambda: None)
+    outbound = OutboundQueue(lambda: None)
     outbound.window, outbound.initial_window, outbound.frame_bytes = 50, 20, 16
     streams = [Recorded(2 * i + 1) for i in range(4)]
     outbound.streams = {stream.id: stream for stream in streams}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from naiad.wire.http2.frames import (
     MAX_WINDOW,
-    ErrorCode,
     Http2ConnectionError,
+    Http2ErrorCode,
     Setting,
     decode_settings,
     encode_frame,
@@ -39,14 +39,14 @@ def test_window_updates(stream_id: int, increment: int) -> None:
     assert found.window_increment == increment
 
 
-@given(st.integers(1, 2**31 - 1), st.sampled_from(list(ErrorCode)))
-def test_resets(stream_id: int, code: ErrorCode) -> None:
+@given(st.integers(1, 2**31 - 1), st.sampled_from(list(Http2ErrorCode)))
+def test_resets(stream_id: int, code: Http2ErrorCode) -> None:
     found = parsed(encode_reset(stream_id, code))
     assert (type(found).__name__, found.stream_id, found.error_code) == ("RstStreamFrame", stream_id, code)
 
 
-@given(st.integers(0, 2**31 - 1), st.sampled_from(list(ErrorCode)), st.text(max_size=400))
-def test_goaways(last: int, code: ErrorCode, reason: str) -> None:
+@given(st.integers(0, 2**31 - 1), st.sampled_from(list(Http2ErrorCode)), st.text(max_size=400))
+def test_goaways(last: int, code: Http2ErrorCode, reason: str) -> None:
     found = parsed(encode_goaway(last, code, reason))
     assert (type(found).__name__, found.stream_id) == ("GoAwayFrame", 0)
     assert (found.last_stream_id, found.error_code) == (last, code)
@@ -84,15 +84,15 @@ def test_entries_keep_their_order_and_unknown_ones_stay() -> None:
 @pytest.mark.parametrize(
     ("key", "good", "bad", "code"),
     [
-        (Setting.ENABLE_PUSH, [0, 1], [2, 2**32 - 1], ErrorCode.PROTOCOL_ERROR),
-        (Setting.INITIAL_WINDOW_SIZE, [0, 2**31 - 1], [2**31, 2**32 - 1], ErrorCode.FLOW_CONTROL_ERROR),
-        (Setting.MAX_FRAME_SIZE, [16_384, 2**24 - 1], [0, 16_383, 2**24], ErrorCode.PROTOCOL_ERROR),
-        (Setting.HEADER_TABLE_SIZE, [0, 2**32 - 1], [], ErrorCode.NO_ERROR),
-        (Setting.MAX_CONCURRENT_STREAMS, [0, 2**32 - 1], [], ErrorCode.NO_ERROR),
-        (Setting.MAX_HEADER_LIST_SIZE, [0, 2**32 - 1], [], ErrorCode.NO_ERROR),
+        (Setting.ENABLE_PUSH, [0, 1], [2, 2**32 - 1], Http2ErrorCode.PROTOCOL_ERROR),
+        (Setting.INITIAL_WINDOW_SIZE, [0, 2**31 - 1], [2**31, 2**32 - 1], Http2ErrorCode.FLOW_CONTROL_ERROR),
+        (Setting.MAX_FRAME_SIZE, [16_384, 2**24 - 1], [0, 16_383, 2**24], Http2ErrorCode.PROTOCOL_ERROR),
+        (Setting.HEADER_TABLE_SIZE, [0, 2**32 - 1], [], Http2ErrorCode.NO_ERROR),
+        (Setting.MAX_CONCURRENT_STREAMS, [0, 2**32 - 1], [], Http2ErrorCode.NO_ERROR),
+        (Setting.MAX_HEADER_LIST_SIZE, [0, 2**32 - 1], [], Http2ErrorCode.NO_ERROR),
     ],
 )
-def test_ranges_of_settings(key: Setting, good: list[int], bad: list[int], code: ErrorCode) -> None:
+def test_ranges_of_settings(key: Setting, good: list[int], bad: list[int], code: Http2ErrorCode) -> None:
     for value in good:
         assert decode_settings(struct.pack(">HI", key, value)) == [(key, value)]
     for value in bad:
@@ -106,4 +106,8 @@ def test_settings_of_any_bytes(payload: bytes) -> None:
     try:
         assert len(decode_settings(payload)) * 6 == len(payload)
     except Http2ConnectionError as error:
-        assert error.code in (ErrorCode.FRAME_SIZE_ERROR, ErrorCode.PROTOCOL_ERROR, ErrorCode.FLOW_CONTROL_ERROR)
+        assert error.code in (
+            Http2ErrorCode.FRAME_SIZE_ERROR,
+            Http2ErrorCode.PROTOCOL_ERROR,
+            Http2ErrorCode.FLOW_CONTROL_ERROR,
+        )

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontends.h2_frames import call_headers, plain_block
-from naiad.wire.http2.frames import ErrorCode, Http2ConnectionError, Http2StreamError
-from naiad.wire.http2.headers import MAX_HEADER_LIST_BYTES, MAX_KEPT_HEADS, HeaderReader, RequestHead
+from naiad.wire.http2.frames import Http2ConnectionError, Http2ErrorCode, Http2StreamError
+from naiad.wire.http2.headers import MAX_HEADER_LIST_BYTES, MAX_KEPT_HEADS, HeaderReader, Http2RequestHead
 
 PATHS = ["/a", "/b", "/inference.GRPCInferenceService/ModelInfer"]
 NAMES = ["x-a", "x-b", "te", "grpc-timeout", "authorization", "user-agent", "x-long-bin"]
@@ -31,7 +31,7 @@ def merged(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
-def ask(read: HeaderReader, block: bytes) -> RequestHead:
+def ask(read: HeaderReader, block: bytes) -> Http2RequestHead:
     """As a connection does: what is known first."""
     return read.known.get(block) or read.read(block)
 
@@ -169,9 +169,13 @@ def test_any_bytes_are_a_head_or_an_error(block: bytes) -> None:
     for start in (b"", plain_block(call_headers("/a"))):
         read = reader()
         try:
-            assert isinstance(read.read(start + block), RequestHead)
+            assert isinstance(read.read(start + block), Http2RequestHead)
         except (Http2ConnectionError, Http2StreamError) as error:
-            assert error.code in (ErrorCode.COMPRESSION_ERROR, ErrorCode.PROTOCOL_ERROR, ErrorCode.ENHANCE_YOUR_CALM)
+            assert error.code in (
+                Http2ErrorCode.COMPRESSION_ERROR,
+                Http2ErrorCode.PROTOCOL_ERROR,
+                Http2ErrorCode.ENHANCE_YOUR_CALM,
+            )
 
 
 @given(st.binary(max_size=60))
@@ -179,7 +183,11 @@ def test_any_bytes_are_trailers_or_an_error(block: bytes) -> None:
     try:
         reader().read_trailers(block)
     except (Http2ConnectionError, Http2StreamError) as error:
-        assert error.code in (ErrorCode.COMPRESSION_ERROR, ErrorCode.PROTOCOL_ERROR, ErrorCode.ENHANCE_YOUR_CALM)
+        assert error.code in (
+            Http2ErrorCode.COMPRESSION_ERROR,
+            Http2ErrorCode.PROTOCOL_ERROR,
+            Http2ErrorCode.ENHANCE_YOUR_CALM,
+        )
 
 
 # A table entry of 4000 bytes, then one byte for each time that it is named.
@@ -190,20 +198,20 @@ BASE = plain_block(call_headers("/a"))
 @pytest.mark.parametrize(
     ("block", "code"),
     [
-        (BASE + BOMB, ErrorCode.ENHANCE_YOUR_CALM),
-        (BASE + b"\x00\x01x\x00" * 600, ErrorCode.ENHANCE_YOUR_CALM),
-        (BASE + b"\x90" * 5000, ErrorCode.ENHANCE_YOUR_CALM),
-        (plain_block(call_headers("/a", ("x", "y" * MAX_HEADER_LIST_BYTES))), ErrorCode.ENHANCE_YOUR_CALM),
-        (b"\x20" * 30_000 + BASE, ErrorCode.COMPRESSION_ERROR),
-        (b"\x20\x3f\xe1\x1f\x20" + BASE, ErrorCode.COMPRESSION_ERROR),
-        (BASE + b"\xff" + b"\x80" * 30_000, ErrorCode.COMPRESSION_ERROR),
-        (BASE + b"\x7f" + b"\xff" * 30_000, ErrorCode.COMPRESSION_ERROR),
-        (BASE + b"\x00\x7f\xff\xff\xff\xff\x07", ErrorCode.COMPRESSION_ERROR),
-        (BASE + b"\x00\x01x\x7f\xff\xff\xff\xff\x07", ErrorCode.COMPRESSION_ERROR),
-        (b"\x3f\xff\xff\xff\xff\x0f" + BASE, ErrorCode.COMPRESSION_ERROR),
+        (BASE + BOMB, Http2ErrorCode.ENHANCE_YOUR_CALM),
+        (BASE + b"\x00\x01x\x00" * 600, Http2ErrorCode.ENHANCE_YOUR_CALM),
+        (BASE + b"\x90" * 5000, Http2ErrorCode.ENHANCE_YOUR_CALM),
+        (plain_block(call_headers("/a", ("x", "y" * MAX_HEADER_LIST_BYTES))), Http2ErrorCode.ENHANCE_YOUR_CALM),
+        (b"\x20" * 30_000 + BASE, Http2ErrorCode.COMPRESSION_ERROR),
+        (b"\x20\x3f\xe1\x1f\x20" + BASE, Http2ErrorCode.COMPRESSION_ERROR),
+        (BASE + b"\xff" + b"\x80" * 30_000, Http2ErrorCode.COMPRESSION_ERROR),
+        (BASE + b"\x7f" + b"\xff" * 30_000, Http2ErrorCode.COMPRESSION_ERROR),
+        (BASE + b"\x00\x7f\xff\xff\xff\xff\x07", Http2ErrorCode.COMPRESSION_ERROR),
+        (BASE + b"\x00\x01x\x7f\xff\xff\xff\xff\x07", Http2ErrorCode.COMPRESSION_ERROR),
+        (b"\x3f\xff\xff\xff\xff\x0f" + BASE, Http2ErrorCode.COMPRESSION_ERROR),
     ],
 )
-def test_bombs_are_refused_soon(block: bytes, code: ErrorCode) -> None:
+def test_bombs_are_refused_soon(block: bytes, code: Http2ErrorCode) -> None:
     began = time.process_time()
     with pytest.raises(Http2ConnectionError) as caught:
         reader().read(block)

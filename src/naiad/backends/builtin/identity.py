@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from naiad.backends.base import Arrays, Backend, Instance
-from naiad.backends.parameters import ParameterReader
-from naiad.backends.signature import shape_text
+from naiad.backend_api.backend import Arrays, Backend, Instance
+from naiad.backends.shared.parameters import ParameterReader
+from naiad.backends.shared.signature import shape_text
 from naiad.errors import BackendError, ModelLoadError
 
 if TYPE_CHECKING:

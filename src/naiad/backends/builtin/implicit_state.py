@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from naiad.backends.base import Arrays, Backend, Instance
+from naiad.backend_api.backend import Arrays, Backend, Instance
 from naiad.errors import BackendError, InvalidArgumentError, ModelLoadError
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from naiad.backend_api.decoupled import DecoupledBackend, DecoupledInstance, Delay
 from naiad.backends.builtin.signature_check import Expected, check_signature
-from naiad.backends.decoupled import DecoupledBackend, DecoupledInstance, Wait
-from naiad.backends.signature import shape_text
+from naiad.backends.shared.signature import shape_text
 from naiad.errors import InvalidArgumentError, ModelLoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from naiad.backends.base import Arrays
-    from naiad.backends.decoupled import Asker, Step
+    from naiad.backend_api.backend import Arrays
+    from naiad.backend_api.decoupled import Requester, Step
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
 
 _INPUTS = (Expected("IN", "INT32", None), Expected("DELAY", "UINT32", None), Expected("WAIT", "UINT32", (1,)))
@@ -31,7 +31,7 @@ _OUTPUTS = (Expected("OUT", "INT32", (1,)), Expected("IDX", "UINT32", (1,)))
 class RepeatInstance(DecoupledInstance):
     """Repeats; see the module."""
 
-    def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Asker) -> Iterator[Step]:
+    def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Requester) -> Iterator[Step]:
         """A response for each element; an error when there is not one delay for each."""
         values, delays = inputs["IN"], inputs["DELAY"]
         if values.shape != delays.shape:
@@ -44,7 +44,7 @@ class RepeatInstance(DecoupledInstance):
         waits = bool(delays.any())
         for index in range(count):
             if waits and (delay_ms := int(delays[index])):
-                yield Wait(delay_ms / 1000)
+                yield Delay(delay_ms / 1000)
             if asker.is_cancelled:
                 return
             yield {name: column[index] for name, column in wanted}

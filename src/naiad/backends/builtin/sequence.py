@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from naiad.backends.base import Arrays, Backend, Instance
-from naiad.backends.parameters import ParameterReader
+from naiad.backend_api.backend import Arrays, Backend, Instance
+from naiad.backends.shared.parameters import ParameterReader
 from naiad.errors import BackendError, ModelLoadError
 
 if TYPE_CHECKING:

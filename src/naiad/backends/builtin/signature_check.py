@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from naiad.backends.signature import shape_text
+from naiad.backends.shared.signature import shape_text
 from naiad.errors import ModelLoadError
 
 if TYPE_CHECKING:

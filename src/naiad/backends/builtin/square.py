@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from naiad.backend_api.decoupled import DecoupledBackend, DecoupledInstance, Delay
 from naiad.backends.builtin.signature_check import Expected, check_signature
-from naiad.backends.decoupled import DecoupledBackend, DecoupledInstance, Wait
-from naiad.backends.parameters import ParameterReader
+from naiad.backends.shared.parameters import ParameterReader
 from naiad.errors import CancelledError, InvalidArgumentError, UnknownError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from naiad.backends.base import Arrays
-    from naiad.backends.decoupled import Asker, Step
+    from naiad.backend_api.backend import Arrays
+    from naiad.backend_api.decoupled import Requester, Step
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
 
 _NS_PER_S = 1_000_000_000
@@ -33,7 +33,7 @@ class SquareInstance(DecoupledInstance):
     def __init__(self, infer_s: float, output_s: float, cancel_s: float, failing: int, empty: int) -> None:
         self._waits = [
             wait
-            for wait in (Wait(infer_s, can_be_cut=False), Wait(output_s, writes=True, can_be_cut=False))
+            for wait in (Delay(infer_s, can_be_cut=False), Delay(output_s, writes=True, can_be_cut=False))
             if wait.seconds
         ]
         self._infer_s = infer_s
@@ -41,7 +41,7 @@ class SquareInstance(DecoupledInstance):
         self._failing = failing
         self._empty = empty
 
-    def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Asker) -> Iterator[Step]:
+    def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Requester) -> Iterator[Step]:
         """The responses; an error for a number that none can be."""
         given = inputs["IN"]
         if given.size != 1:
@@ -54,14 +54,14 @@ class SquareInstance(DecoupledInstance):
         first_failing, first_empty = count - self._failing - self._empty, count - self._empty
         for index in range(count):
             if asker.is_cancelled:
-                yield Wait(self._cancel_s, can_be_cut=False)
+                yield Delay(self._cancel_s, can_be_cut=False)
                 yield CancelledError("cancelled")
                 return
             if index < first_empty:
                 yield from self._waits
                 yield response if index < first_failing else UnknownError("simulated failure")
             else:
-                yield Wait(self._infer_s, can_be_cut=False)
+                yield Delay(self._infer_s, can_be_cut=False)
                 yield None
 
 

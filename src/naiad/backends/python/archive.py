@@ -18,7 +18,7 @@ from pathlib import Path
 
 from naiad.backends.python.commands import run_command
 from naiad.errors import ModelLoadError
-from naiad.held_folder import HeldFolder, abandoned_folders
+from naiad.folder_lease import FolderLease, abandoned_folders
 
 logger = logging.getLogger("naiad")
 
@@ -28,7 +28,7 @@ _UNPACK_S = 1800.0
 _Key = tuple[Path, int, int]
 
 
-class Unpacked:
+class UnpackedEnvironment:
     """A packed environment on disk. ``folder`` stays as long as something refers to this."""
 
     __slots__ = ("__weakref__", "folder")
@@ -46,14 +46,14 @@ class Archives:
 
     def __init__(self, parent: Path | None = None) -> None:
         self._parent = parent
-        self._root: HeldFolder | None = None
+        self._root: FolderLease | None = None
         self._lock = threading.Lock()
         self._busy: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
-        self._current: dict[Path, tuple[_Key, Unpacked]] = {}
-        self._replaced: list[tuple[weakref.ref[Unpacked], Path]] = []
+        self._current: dict[Path, tuple[_Key, UnpackedEnvironment]] = {}
+        self._replaced: list[tuple[weakref.ref[UnpackedEnvironment], Path]] = []
         self._count = 0
 
-    def unpack(self, archive: Path) -> Unpacked:
+    def unpack(self, archive: Path) -> UnpackedEnvironment:
         """The environment in ``archive``; unpacked again when the file has changed.
 
         Raises:
@@ -67,7 +67,7 @@ class Archives:
             kept = self._current.get(path)
             if kept is not None and kept[0] == key:
                 return kept[1]
-            unpacked = Unpacked(self._unpack(path))
+            unpacked = UnpackedEnvironment(self._unpack(path))
             with self._lock:
                 self._current[path] = key, unpacked
                 if kept is not None:
@@ -100,11 +100,11 @@ class Archives:
             raise
         return folder
 
-    def _make_root(self) -> HeldFolder:
+    def _make_root(self) -> FolderLease:
         for abandoned in abandoned_folders(_PREFIX, self._parent):
             logger.info("removing %s, which a server that was killed has left", abandoned)
             shutil.rmtree(abandoned, ignore_errors=True)
-        return HeldFolder(_PREFIX, self._parent)
+        return FolderLease(_PREFIX, self._parent)
 
     def _remove_replaced(self) -> None:
         """Remove what has been replaced and is in use no more."""

@@ -1,6 +1,6 @@
 """The backend ``python``: ``model.py`` files, each instance in a process of its own.
 
-Source: the reference's Python backend. What runs in the process is in ``naiad.child``.
+Source: the reference's Python backend. What runs in the process is in ``naiad.worker``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from google.protobuf.json_format import ParseDict, ParseError
 
-from naiad.backends.base import Backend, BackendContext, ChildSpec, Instance
-from naiad.backends.limits import ChildLimits, read_limits
+from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
 from naiad.backends.python.environment import Environment, resolve
 from naiad.backends.python.source import Source, own_source, shared_source
-from naiad.child.protocol import CONFIG, VERSION
+from naiad.backends.shared.worker_limits import WorkerLimits, read_limits
 from naiad.config.export import config_json
 from naiad.errors import InternalError, ModelLoadError
-from naiad.execution.child_process import ChildProcess
+from naiad.execution.worker.process import WorkerProcess
+from naiad.worker.ipc.frames import CONFIG, VERSION
 
 if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
@@ -78,7 +78,7 @@ class PythonBackend(Backend):
         """What a process says that imports the model's file and calls ``auto_complete_config``, if there is one."""
         self._has_run = True
         name = f"{self.context.model}_{self.context.version}_auto_complete"
-        process = ChildProcess(name, self._child(config, name, "complete", "CPU"))
+        process = WorkerProcess(name, self._child(config, name, "complete", "CPU"))
         try:
             kind, content = process.begin()
             process.end(_SILENCE_S)
@@ -104,11 +104,11 @@ class PythonBackend(Backend):
         """Not called: every instance is a process."""
         raise InternalError("instances of Python models are processes")
 
-    def child(self, group: InstanceGroupSpec, index: int) -> ChildSpec:
+    def child(self, group: InstanceGroupSpec, index: int) -> WorkerSpec:
         """How the process of an instance is started."""
         return self._child(self.config, f"{group.name}_{index}", "serve", group.kind.removeprefix("KIND_"))
 
-    def _child(self, config: Any, instance: str, mode: str, kind: str) -> ChildSpec:
+    def _child(self, config: Any, instance: str, mode: str, kind: str) -> WorkerSpec:
         environment, source, limits = self._resolved(config), self._code(), self._limits(config)
         described = config_json(config)
         arguments = {
@@ -132,7 +132,7 @@ class PythonBackend(Backend):
             "splits_failed": self._splits_failed,
             "memory_bytes": limits.memory_bytes,
         }
-        return ChildSpec(
+        return WorkerSpec(
             environment.python,
             environment.env,
             orders,
@@ -155,7 +155,7 @@ class PythonBackend(Backend):
             self._source = own_source(context) if shared is None else shared_source(context, shared)
         return self._source
 
-    def _limits(self, config: Any) -> ChildLimits:
+    def _limits(self, config: Any) -> WorkerLimits:
         parameters = {name: value.string_value for name, value in config.parameters.items()}
         return read_limits("python", self.context.model, parameters, self.context.backend_config)
 

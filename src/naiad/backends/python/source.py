@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from naiad.backends.base import BackendContext
+from naiad.backend_api.backend import BackendContext
 from naiad.backends.python.environment import PACKED, PYTHON, REQUIREMENTS
 from naiad.config.complete import PYTHON_RUNTIME
 from naiad.errors import ModelLoadError

@@ -13,13 +13,13 @@ from naiad.config.batch_shapes import (
     SPLIT,
     gets_requests_apart,
     max_batch_bytes,
-    terms_of,
+    options_of,
 )
 from naiad.config.complete import is_ensemble
 from naiad.config.messages import enum_name
 from naiad.config.pad_terms import KEEP, PREFIX, PadTermsError, read_pad, read_unpad
+from naiad.config.parsing.suggest import did_you_mean
 from naiad.config.problems import Violation
-from naiad.config.suggest import did_you_mean
 from naiad.tensor.dtypes import BY_CONFIG
 
 
@@ -108,7 +108,7 @@ def _padding(config: Any) -> Iterator[Violation]:
     names = {tensor.name for tensor in config.input}
     names.update(name for item in config.batch_input for name in item.target_name)
     for tensor in config.input:
-        if (text := terms_of(config, tensor.name)) is None:
+        if (text := options_of(config, tensor.name)) is None:
             continue
         key = PREFIX + tensor.name
         if problem := _not_padded(config, tensor):
@@ -147,7 +147,7 @@ def _not_padded(config: Any, tensor: Any) -> str:
 
 
 def _unpadding(config: Any, tensor: Any, pads: dict[str, PadSpec]) -> Iterator[Violation]:
-    text = terms_of(config, tensor.name)
+    text = options_of(config, tensor.name)
     key = PREFIX + tensor.name
     if text is None:
         if pads and any(dim < 0 for dim in tensor.dims) and not _is_scattered(config, tensor.name):

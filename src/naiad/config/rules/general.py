@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from naiad.config.complete import ENSEMBLE, FORMATS, PLATFORMS
+from naiad.config.parsing.suggest import did_you_mean
 from naiad.config.problems import Violation
-from naiad.config.suggest import did_you_mean
 
 # Backends that take models of a stated platform only; any other backend goes without.
 _WITH_PLATFORM = frozenset(PLATFORMS.values())

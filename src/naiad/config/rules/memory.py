@@ -1,4 +1,4 @@
-"""Memory: the ``parameters`` that begin with ``memory.``."""
+"""Memory: the ``parameters`` that begin with ``memory``."""
 
 from __future__ import annotations
 

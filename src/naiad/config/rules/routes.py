@@ -1,4 +1,4 @@
-"""Routes between versions: the ``parameters`` that begin with ``route.``."""
+"""Routes between versions: the ``parameters`` that begin with ``route``."""
 
 from __future__ import annotations
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from naiad.frontends.grpc.listener import GrpcListener
-from naiad.frontends.grpc.service import GrpcLimits
-from naiad.frontends.tls import ssl_context
+from naiad.frontends.grpc.server.listener import GrpcListener
+from naiad.frontends.grpc.server.state import GrpcLimits
+from naiad.frontends.net.tls import ssl_context
 from naiad.options import INT32_MAX
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
     from naiad.frontends.access.gate import Gate
-    from naiad.frontends.grpc.call import Methods
-    from naiad.frontends.grpc.grpcio_transport import GrpcioTransport
+    from naiad.frontends.grpc.grpcio.transport import GrpcioTransport
+    from naiad.frontends.grpc.rpc.call import Methods
     from naiad.options import ServerOptions
-    from naiad.telemetry.cancelled import CancelCounts
+    from naiad.telemetry.metrics.cancelled import CancelCounts
 
 
 def grpc_listener(
@@ -49,7 +49,7 @@ def grpcio_transport(
         OptionError: a TLS file cannot be used.
     """
     # Imported here: few servers use it.
-    from naiad.frontends.grpc.grpcio_transport import GrpcioTransport, TlsFiles
+    from naiad.frontends.grpc.grpcio.transport import GrpcioTransport, TlsFiles
 
     tls = None
     if grpc_tls(options):  # which says better than grpcio what is wrong about the files

@@ -11,13 +11,13 @@ from typing import Final
 
 from naiad.errors import StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
-from naiad.repository.layout import is_model_directory
-from naiad.repository.remote.mirror import Mirror
+from naiad.repository.local.layout import is_model_directory
+from naiad.repository.remote.mirror.mirror import Mirror
+from naiad.repository.remote.mirror.views import View
 from naiad.repository.remote.repository import RemoteModel, listed
-from naiad.repository.remote.store import Entry, digest
+from naiad.repository.remote.stores.store import StoredFile, digest
+from naiad.repository.remote.stores.web import UNKNOWN, WebFile
 from naiad.repository.remote.unpacking import unpack
-from naiad.repository.remote.views import View
-from naiad.repository.remote.web import UNKNOWN, WebFile
 
 logger = logging.getLogger("naiad")
 
@@ -55,7 +55,7 @@ class ArchiveRepository:
     def _models(self, may_be_old: bool) -> Mapping[str, RemoteModel]:
         return self._models_of(self._entry(may_be_old))
 
-    def _models_of(self, entry: Entry) -> Mapping[str, RemoteModel]:
+    def _models_of(self, entry: StoredFile) -> Mapping[str, RemoteModel]:
         view = self._unpacked(entry)
         try:
             found = {
@@ -69,7 +69,7 @@ class ArchiveRepository:
         finally:
             view.release()
 
-    def _entry(self, may_be_old: bool) -> Entry:
+    def _entry(self, may_be_old: bool) -> StoredFile:
         try:
             return self._store.describe()
         except StoreUnreachableError as error:
@@ -79,7 +79,7 @@ class ArchiveRepository:
             logger.warning("%s; serving what the mirror '%s' has of it", error, self._mirror.root)
             return known[0]
 
-    def _unpacked(self, entry: Entry) -> View:
+    def _unpacked(self, entry: StoredFile) -> View:
         name = str(self.uri)
 
         def work(content: Path, folder: Path) -> None:
@@ -88,7 +88,7 @@ class ArchiveRepository:
         stem = _SUFFIX.sub("", self._store.name) or "archive"
         return self._mirror.unpacked(self._id, stem, self._store, entry, work, f"the archive {name}")
 
-    def _fetch(self, entry: Entry, path: Path) -> View:
+    def _fetch(self, entry: StoredFile, path: Path) -> View:
         view = self._unpacked(entry)
         return view.below(view.path / path)
 

@@ -10,10 +10,10 @@ from typing import Final
 from naiad.config.read import ConfigFormat
 from naiad.errors import StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
-from naiad.repository.remote.mirror import Mirror, leaves
+from naiad.repository.remote.mirror.mirror import Mirror, leaves
+from naiad.repository.remote.mirror.views import View
 from naiad.repository.remote.repository import RemoteModel, listed
-from naiad.repository.remote.store import Entry, Level, ObjectChangedError, Store, digest
-from naiad.repository.remote.views import View
+from naiad.repository.remote.stores.store import Level, ObjectChangedError, Store, StoredFile, digest
 
 logger = logging.getLogger("naiad")
 
@@ -72,7 +72,7 @@ class BucketRepository:
         self._index.keep_names(names)
         return {name: self._model(name, found.get(name), may_be_old) for name in names}
 
-    def _model(self, name: str, entries: Sequence[Entry] | None, may_be_old: bool) -> RemoteModel:
+    def _model(self, name: str, entries: Sequence[StoredFile] | None, may_be_old: bool) -> RemoteModel:
         fetch = partial(self._fetch, name, entries, may_be_old)
         return RemoteModel(name, self.uri, fetch, None if entries is None else listed(entries))
 
@@ -102,8 +102,8 @@ class BucketRepository:
         self._open_above = None
         return None
 
-    def _listed(self) -> Mapping[str, Sequence[Entry]]:
-        found: dict[str, list[Entry]] = {}
+    def _listed(self) -> Mapping[str, Sequence[StoredFile]]:
+        found: dict[str, list[StoredFile]] = {}
         for entry in self._store.list():
             name, mark, _ = entry.path.partition("/")
             # An empty file of the model's own name stands for its folder.
@@ -138,7 +138,7 @@ class BucketRepository:
             self._follow(store)
         return frozenset([self._only]) if self._only else None
 
-    def _fetch(self, name: str, entries: Sequence[Entry] | None, may_be_old: bool) -> View:
+    def _fetch(self, name: str, entries: Sequence[StoredFile] | None, may_be_old: bool) -> View:
         for listing in range(1, LISTINGS + 1):
             try:
                 present = self._store.list(name) if entries is None else entries
@@ -166,7 +166,7 @@ class BucketRepository:
         logger.warning("model '%s' comes from the mirror, as it was when '%s' answered last", name, self.uri)
         return view
 
-    def _view(self, name: str, entries: Sequence[Entry]) -> View:
+    def _view(self, name: str, entries: Sequence[StoredFile]) -> View:
         found = leaves(entries, str(self.uri))
         files = {path.partition("/")[2]: entry for path, entry in found.items() if "/" in path}
         return self._mirror.view(self._id, name, self._store, files, f"model '{name}' of {self.uri}")

@@ -18,11 +18,19 @@ import yaml
 
 from naiad.errors import OptionError, StoreError, StoreUnreachableError
 from naiad.options.remote_uri import CLOUD, RemoteUri
-from naiad.repository.remote.mirror import Mirror
+from naiad.repository.remote.mirror.mirror import Mirror
+from naiad.repository.remote.mirror.views import View
 from naiad.repository.remote.repository import RemoteModel
-from naiad.repository.remote.store import MAX_ENTRIES, Entry, Level, ObjectChangedError, Store, checked_path, digest
-from naiad.repository.remote.views import View
-from naiad.repository.remote.web import UNKNOWN, Web, basic
+from naiad.repository.remote.stores.store import (
+    MAX_ENTRIES,
+    Level,
+    ObjectChangedError,
+    Store,
+    StoredFile,
+    checked_path,
+    digest,
+)
+from naiad.repository.remote.stores.web import UNKNOWN, Web, basic
 
 logger = logging.getLogger("naiad")
 
@@ -104,7 +112,7 @@ class MlflowRepository:
                 raise
             return self._fetch_old(error)
         # What was found, by its place in the folder of the model.
-        self._index.keep(self._name, [Entry(f"{path}\n{e.path}", e.size, e.version) for path, e in files.items()])
+        self._index.keep(self._name, [StoredFile(f"{path}\n{e.path}", e.size, e.version) for path, e in files.items()])
         self._index.keep_names([store.identity])
         return view
 
@@ -116,10 +124,10 @@ class MlflowRepository:
         files = {}
         for entry in known:
             path, _, source = entry.path.partition("\n")
-            files[path] = Entry(source, entry.size, entry.version)
+            files[path] = StoredFile(source, entry.size, entry.version)
         return self._view(_GoneStore(next(iter(identity)), error), files)
 
-    def _view(self, store: Store, files: Mapping[str, Entry]) -> View:
+    def _view(self, store: Store, files: Mapping[str, StoredFile]) -> View:
         return self._mirror.view(self._id, self._name, store, files, f"model '{self._name}' of {self.uri}")
 
     def _artifact(self) -> Artifact:
@@ -167,7 +175,7 @@ class MlflowRepository:
             return ArtifactStore(self._base, found["path"].strip("/"), self._web)
         scheme = artifact.uri.partition(":")[0]
         if scheme in CLOUD:
-            from naiad.repository.remote.cloud import open_cloud, place_of
+            from naiad.repository.remote.stores.cloud import open_cloud, place_of
 
             place = RemoteUri(artifact.uri)
             return open_cloud(place, place_of(place))
@@ -191,9 +199,9 @@ class ArtifactStore:
         self._root = root
         self._web = web
 
-    def list(self, folder: str = "") -> Sequence[Entry]:
+    def list(self, folder: str = "") -> Sequence[StoredFile]:
         """As ``Store.list``."""
-        found: list[Entry] = []
+        found: list[StoredFile] = []
         waiting = [(folder, 0)]
         while waiting:
             place, depth = waiting.pop()
@@ -204,7 +212,7 @@ class ArtifactStore:
                 if item.get("is_dir"):
                     waiting.append((path, depth + 1))
                 elif re.fullmatch("[0-9]{1,18}", str(size)):
-                    found.append(Entry(path, int(size), UNKNOWN + "artifact"))
+                    found.append(StoredFile(path, int(size), UNKNOWN + "artifact"))
                 else:
                     raise StoreError(f"{self.identity} does not say how large '{path}' is")
             if depth > _MAX_DEPTH or len(found) + len(waiting) > MAX_ENTRIES:
@@ -217,11 +225,11 @@ class ArtifactStore:
         names = [(str(item.get("path", "")).rpartition("/")[2], bool(item.get("is_dir"))) for item in items]
         return Level([name for name, is_dir in names if is_dir], [name for name, is_dir in names if not is_dir])
 
-    def exists(self, entry: Entry) -> bool:
+    def exists(self, entry: StoredFile) -> bool:
         """As ``Store.exists``."""
         return True
 
-    def read(self, entry: Entry, start: int, end: int) -> Iterator[memoryview]:
+    def read(self, entry: StoredFile, start: int, end: int) -> Iterator[memoryview]:
         """As ``Store.read``."""
         path = urllib.parse.quote(f"{self._root}/{entry.path}")
         url = f"{self._base}/api/2.0/mlflow-artifacts/artifacts/{path}"
@@ -245,20 +253,20 @@ class _GoneStore:
         self.identity = identity
         self._error = error
 
-    def list(self, folder: str = "") -> Sequence[Entry]:
+    def list(self, folder: str = "") -> Sequence[StoredFile]:
         raise self._error
 
     def level(self) -> Level:
         raise self._error
 
-    def exists(self, entry: Entry) -> bool:
+    def exists(self, entry: StoredFile) -> bool:
         raise self._error
 
-    def read(self, entry: Entry, start: int, end: int) -> Iterator[memoryview]:
+    def read(self, entry: StoredFile, start: int, end: int) -> Iterator[memoryview]:
         raise self._error
 
 
-def _servable(uri: RemoteUri, artifact: Artifact, store: Store) -> dict[str, Entry]:
+def _servable(uri: RemoteUri, artifact: Artifact, store: Store) -> dict[str, StoredFile]:
     """The files that are served, by their places in the folder of the model."""
     entries = {entry.path: entry for entry in store.list()}
     about = entries.get("MLmodel")

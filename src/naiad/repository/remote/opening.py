@@ -10,9 +10,9 @@ from typing import Final
 
 from naiad.errors import OptionError
 from naiad.options.remote_uri import CLOUD, MLFLOW, RemoteUri
-from naiad.repository.remote.mirror import Mirror
+from naiad.repository.remote.mirror.mirror import Mirror
 from naiad.repository.remote.repository import RemoteRepository
-from naiad.repository.remote.store import Store
+from naiad.repository.remote.stores.store import Store
 
 MOUNTS: Final = {
     "s3": "TRITON_AWS_MOUNT_DIRECTORY",
@@ -85,7 +85,7 @@ def open_repository(uri: RemoteUri, mirrors: Mirrors, may_be_model: bool = False
 
 def _bucket(uri: RemoteUri, mirror: Mirror, may_be_model: bool) -> RemoteRepository:
     from naiad.repository.remote.bucket import BucketRepository
-    from naiad.repository.remote.cloud import open_cloud, place_of
+    from naiad.repository.remote.stores.cloud import open_cloud, place_of
 
     place = place_of(uri)
 

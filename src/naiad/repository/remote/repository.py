@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from naiad.options.remote_uri import RemoteUri
-from naiad.repository.remote.store import Entry
-from naiad.repository.remote.views import View
+from naiad.repository.remote.mirror.views import View
+from naiad.repository.remote.stores.store import StoredFile
 
 Listed = Mapping[str, tuple[int, str]]
 """Of each file of a model its size and its version, by its path."""
@@ -65,6 +65,6 @@ class RemoteRepository(Protocol):
         """All models by name as they are now, with their files. Nobody answers for a store that does not."""
 
 
-def listed(entries: Iterable[Entry]) -> Listed:
+def listed(entries: Iterable[StoredFile]) -> Listed:
     """``entries`` as the files of a model."""
     return {entry.path: (entry.size, entry.version) for entry in entries}

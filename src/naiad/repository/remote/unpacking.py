@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from naiad.errors import StoreError
-from naiad.repository.remote.progress import shown
-from naiad.repository.remote.store import checked_path
-from naiad.repository.remote.work import Halt
+from naiad.repository.remote.mirror.progress import shown
+from naiad.repository.remote.mirror.transfers import Halt
+from naiad.repository.remote.stores.store import checked_path
 
 MAX_MEMBERS: Final = 100_000
 """How many files and folders an archive may hold."""

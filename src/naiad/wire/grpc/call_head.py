@@ -12,7 +12,7 @@ from typing import Final
 
 from naiad.wire.grpc.compression import ACCEPTED, ENCODINGS, IDENTITY, best_encoding
 from naiad.wire.grpc.status import Status
-from naiad.wire.http2.headers import RequestHead
+from naiad.wire.http2.headers import Http2RequestHead
 
 NO_TIMEOUT: Final = -1
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
@@ -44,7 +44,7 @@ class CallHead:
     text: str = ""
 
 
-def parse_call_head(head: RequestHead) -> CallHead:
+def parse_call_head(head: Http2RequestHead) -> CallHead:
     """Read the head of a call; what is wrong with it is part of the outcome."""
     headers = head.headers
     if head.method != "POST":

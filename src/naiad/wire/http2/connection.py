@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from naiad.wire.http2.control import Control
+from naiad.wire.http2.control import ConnectionControl
 from naiad.wire.http2.frames import (
     CONTINUATION,
     DATA,
@@ -24,15 +24,15 @@ from naiad.wire.http2.frames import (
     PREFACE,
     SETTINGS,
     WINDOW_UPDATE,
-    ErrorCode,
     Http2ConnectionError,
+    Http2ErrorCode,
     Http2StreamError,
     Setting,
     encode_settings,
     encode_window_update,
     frame_head,
 )
-from naiad.wire.http2.headers import MAX_BLOCK_BYTES, MAX_HEADER_LIST_BYTES, HeaderReader, RequestHead
+from naiad.wire.http2.headers import MAX_BLOCK_BYTES, MAX_HEADER_LIST_BYTES, HeaderReader, Http2RequestHead
 from naiad.wire.http2.stream import BUSY, LOCAL_CLOSED, PAUSED, REMOTE_CLOSED, Stream
 
 MAX_FRAME_BYTES: Final = 1 << 22
@@ -46,7 +46,7 @@ MAX_CONTINUATIONS: Final = 32
 _DIRECT_BYTES: Final = 1 << 15
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
 
-OpenStream = Callable[["Connection", int, RequestHead], Stream]
+OpenStream = Callable[["Http2Connection", int, Http2RequestHead], Stream]
 
 
 class _Partial:
@@ -76,7 +76,7 @@ class _Block:
         self.frames = 1
 
 
-class Connection(Control):
+class Http2Connection(ConnectionControl):
     """Give it bytes by ``target`` and ``received``; take what it writes from ``out``.
 
     Attributes:
@@ -106,7 +106,7 @@ class Connection(Control):
         self,
         buffer: bytearray,
         open_stream: OpenStream,
-        find_route: Callable[[RequestHead], Any],
+        find_route: Callable[[Http2RequestHead], Any],
         wake: Callable[[], None],
         max_streams: int,
         http1_answer: bytes = b"",
@@ -178,7 +178,7 @@ class Connection(Control):
             self.out.append(encode_window_update(0, self._unacknowledged))
             self._unacknowledged = 0
         elif self._unacknowledged > CONNECTION_WINDOW:
-            self.fail(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
+            self.fail(Http2ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
 
     def drop(self, stream: Stream) -> None:
         super().drop(stream)
@@ -291,7 +291,9 @@ class Connection(Control):
                 self.failure = "the peer speaks HTTP/1"
                 self.out.append(self._http1_answer)
                 return size
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "the connection does not begin with HTTP/2's preface")
+            raise Http2ConnectionError(
+                Http2ErrorCode.PROTOCOL_ERROR, "the connection does not begin with HTTP/2's preface"
+            )
         self._started = True
         self.greet()
         return len(PREFACE)
@@ -305,9 +307,9 @@ class Connection(Control):
     def _check_order(self, kind: int, stream_id: int) -> None:
         """Rules that hold at certain times: settings come first (3.4), a header block is not interrupted (4.3)."""
         if not self.settled and kind != SETTINGS:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} before the first SETTINGS")
+            raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} before the first SETTINGS")
         if self._block is not None and (kind != CONTINUATION or stream_id & MAX_STREAM_ID != self._block.stream_id):
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} within a header block")
+            raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} within a header block")
 
     # Frames that have not arrived whole
 
@@ -316,7 +318,7 @@ class Connection(Control):
         word, flags, stream_id = frame_head.unpack_from(buffer, position)
         length, kind, start = word >> 8, word & 0xFF, position + 9
         if length > MAX_FRAME_BYTES:
-            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"frame of {length} bytes")
+            raise Http2ConnectionError(Http2ErrorCode.FRAME_SIZE_ERROR, f"frame of {length} bytes")
         if self._block is not None or not self.settled:
             self._check_order(kind, stream_id)
         if kind == DATA:
@@ -391,7 +393,7 @@ class Connection(Control):
         self.data_frames += useful
         open_window = STREAM_WINDOW + stream.granted - stream.received
         if open_window < 0:
-            self.reset(stream.id, ErrorCode.FLOW_CONTROL_ERROR)
+            self.reset(stream.id, Http2ErrorCode.FLOW_CONTROL_ERROR)
             return False
         if open_window <= STREAM_WINDOW >> 1 and not stream.flags & (PAUSED | BUSY | LOCAL_CLOSED):
             self.grant(stream)
@@ -423,9 +425,9 @@ class Connection(Control):
         if stream is not None and not stream.flags & REMOTE_CLOSED:
             return stream
         if self.is_idle(stream_id) or not stream_id:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"DATA on idle stream {stream_id}")
+            raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"DATA on idle stream {stream_id}")
         if stream_id not in self.reset_here:
-            self.reset(stream_id, ErrorCode.STREAM_CLOSED)
+            self.reset(stream_id, Http2ErrorCode.STREAM_CLOSED)
         self.spend()
         return None
 
@@ -484,7 +486,7 @@ class Connection(Control):
         if flags & HAS_PRIORITY:
             begin += 5
         if begin > end:
-            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"HEADERS of {len(payload)} bytes")
+            raise Http2ConnectionError(Http2ErrorCode.FRAME_SIZE_ERROR, f"HEADERS of {len(payload)} bytes")
         block = bytes(payload[begin:end])
         if flags & END_HEADERS:
             self._headers(stream_id, bool(flags & END_STREAM), block)
@@ -496,7 +498,7 @@ class Connection(Control):
         block.frames += 1
         if len(block.raw) > MAX_BLOCK_BYTES or block.frames > MAX_CONTINUATIONS:
             raise Http2ConnectionError(
-                ErrorCode.ENHANCE_YOUR_CALM, f"header block of {len(block.raw)} bytes in {block.frames} frames"
+                Http2ErrorCode.ENHANCE_YOUR_CALM, f"header block of {len(block.raw)} bytes in {block.frames} frames"
             )
         if flags & END_HEADERS:
             self._block = None
@@ -505,9 +507,9 @@ class Connection(Control):
     def _headers(self, stream_id: int, ended: bool, block: bytes) -> None:
         """A whole header block: a new stream, or the end of one."""
         if len(block) > MAX_BLOCK_BYTES:
-            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, f"header block of {len(block)} bytes")
+            raise Http2ConnectionError(Http2ErrorCode.ENHANCE_YOUR_CALM, f"header block of {len(block)} bytes")
         if stream_id & 1 == 0:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"the peer may not open stream {stream_id}")
+            raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"the peer may not open stream {stream_id}")
         if stream_id <= max(self.last_stream_id, self.refused_id):
             self._trailers(stream_id, ended, block)
             return
@@ -520,7 +522,7 @@ class Connection(Control):
             return
         if self._is_full():
             self.spend()
-            self.reset(stream_id, ErrorCode.REFUSED_STREAM)
+            self.reset(stream_id, Http2ErrorCode.REFUSED_STREAM)
             if self.closed_to_new:
                 self.refused_id = stream_id
             else:
@@ -535,7 +537,7 @@ class Connection(Control):
         """A header block behind a request's data."""
         stream = self.streams.get(stream_id)
         if stream is None and stream_id not in self.reset_here:
-            raise Http2ConnectionError(ErrorCode.STREAM_CLOSED, f"HEADERS on closed stream {stream_id}")
+            raise Http2ConnectionError(Http2ErrorCode.STREAM_CLOSED, f"HEADERS on closed stream {stream_id}")
         try:
             self._reader.read_trailers(block)
         except Http2StreamError as error:
@@ -544,9 +546,9 @@ class Connection(Control):
         if stream is None:
             self.spend()
         elif stream.flags & REMOTE_CLOSED:
-            self.reset(stream_id, ErrorCode.STREAM_CLOSED)
+            self.reset(stream_id, Http2ErrorCode.STREAM_CLOSED)
         elif not ended:
-            self.reset(stream_id, ErrorCode.PROTOCOL_ERROR)
+            self.reset(stream_id, Http2ErrorCode.PROTOCOL_ERROR)
         else:
             self._end_request(stream)
 
@@ -563,8 +565,8 @@ def _greeting(max_streams: int) -> bytes:
 
 
 def _too_long(kind: int, length: int) -> Http2ConnectionError:
-    return Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, f"frame of type {kind} with {length} bytes")
+    return Http2ConnectionError(Http2ErrorCode.ENHANCE_YOUR_CALM, f"frame of type {kind} with {length} bytes")
 
 
 def _too_much_padding(padding: int, length: int) -> Http2ConnectionError:
-    return Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"padding of {padding} bytes in a frame of {length}")
+    return Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"padding of {padding} bytes in a frame of {length}")

@@ -21,8 +21,8 @@ from naiad.wire.http2.frames import (
     SETTINGS,
     SETTINGS_ACK,
     WINDOW_UPDATE,
-    ErrorCode,
     Http2ConnectionError,
+    Http2ErrorCode,
     Http2StreamError,
     Setting,
     decode_settings,
@@ -30,7 +30,7 @@ from naiad.wire.http2.frames import (
     encode_ping,
     encode_reset,
 )
-from naiad.wire.http2.outbound import Outbound
+from naiad.wire.http2.outbound import OutboundQueue
 
 MAX_CHEAP_FRAMES: Final = 10_000
 """How many frames that carry nothing may come before it is looked at whether the peer does anything useful."""
@@ -45,7 +45,7 @@ _SIZES: Final = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
 _OF_CONNECTION: Final = (SETTINGS, PING, GOAWAY)
 
 
-class Control(Outbound):
+class ConnectionControl(OutboundQueue):
     """Adds the control frames.
 
     Attributes:
@@ -91,7 +91,7 @@ class Control(Outbound):
 
     # Endings
 
-    def fail(self, code: ErrorCode, reason: str) -> None:
+    def fail(self, code: Http2ErrorCode, reason: str) -> None:
         """End the connection: say why, and give up every stream."""
         if self.failed:
             return
@@ -111,7 +111,7 @@ class Control(Outbound):
             self.drop(stream)
             stream.lost(code)
 
-    def reset(self, stream_id: int, code: ErrorCode) -> None:
+    def reset(self, stream_id: int, code: Http2ErrorCode) -> None:
         """End one stream by an error of the peer."""
         self.out.append(encode_reset(stream_id, code))
         self.closed_here(stream_id)
@@ -134,7 +134,7 @@ class Control(Outbound):
         stream.lost(code)
         self._resets += 1
         if self._resets > MAX_RESETS:
-            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, f"{self._resets} calls given up in a row")
+            raise Http2ConnectionError(Http2ErrorCode.ENHANCE_YOUR_CALM, f"{self._resets} calls given up in a row")
 
     def closed_here(self, stream_id: int) -> None:
         self.reset_here.append(stream_id)
@@ -154,7 +154,7 @@ class Control(Outbound):
         elif kind == RST_STREAM:
             self._give_up(stream_id, int.from_bytes(payload, "big"))
         elif kind in (PUSH_PROMISE, CONTINUATION):
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} out of place")
+            raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} out of place")
         # PRIORITY is ignored (5.3.2), and so are types that nobody knows (5.5). A peer that says GOAWAY still reads.
         self.spend()
 
@@ -163,14 +163,14 @@ class Control(Outbound):
         expected = _SIZES.get(kind)
         if expected is not None and size != expected:
             if kind == PRIORITY and stream_id and not self.is_idle(stream_id):
-                raise Http2StreamError(ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {size} bytes")
-            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"frame of type {kind} with {size} bytes")
+                raise Http2StreamError(Http2ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {size} bytes")
+            raise Http2ConnectionError(Http2ErrorCode.FRAME_SIZE_ERROR, f"frame of type {kind} with {size} bytes")
         if kind == GOAWAY and size < 8:
-            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {size} bytes")
+            raise Http2ConnectionError(Http2ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {size} bytes")
         if kind in _OF_CONNECTION and stream_id:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} on stream {stream_id}")
+            raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} on stream {stream_id}")
         if kind in (PRIORITY, RST_STREAM) and not stream_id:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} on stream 0")
+            raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} on stream 0")
         if kind == RST_STREAM and self.is_idle(stream_id):
             raise _on_idle(kind, stream_id)
 
@@ -194,7 +194,7 @@ class Control(Outbound):
     def _settings(self, flags: int, payload: bytes) -> None:
         if flags & ACK:
             if payload:
-                raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "acknowledgement of SETTINGS with content")
+                raise Http2ConnectionError(Http2ErrorCode.FRAME_SIZE_ERROR, "acknowledgement of SETTINGS with content")
             return
         # Only the last value of each counts: none of these means anything in between.
         settings = dict(decode_settings(payload))
@@ -214,7 +214,7 @@ class Control(Outbound):
             return
         self.out.append(encode_ping(payload, ack=True))
         if self.on_ping is not None and self.on_ping():
-            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
+            raise Http2ConnectionError(Http2ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
 
     # Floods
 
@@ -231,7 +231,7 @@ class Control(Outbound):
             return
         useful = (self.last_stream_id + 1 >> 1) + self.data_frames + self.pumped
         if (useful - self._useful) * CHEAP_PER_USEFUL < self._cheap:
-            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, f"{self._cheap} frames that carry nothing")
+            raise Http2ConnectionError(Http2ErrorCode.ENHANCE_YOUR_CALM, f"{self._cheap} frames that carry nothing")
         self._useful = useful
         self._cheap = 0
 
@@ -241,4 +241,4 @@ class Control(Outbound):
 
 
 def _on_idle(kind: int, stream_id: int) -> Http2ConnectionError:
-    return Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} on idle stream {stream_id}")
+    return Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} on idle stream {stream_id}")

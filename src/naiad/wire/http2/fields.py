@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from naiad.wire.http2.frames import ErrorCode, Http2StreamError
+from naiad.wire.http2.frames import Http2ErrorCode, Http2StreamError
 
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 # The section has no spaces at the ends of values either, but gRPC clients send metadata as it is given to them.
@@ -21,11 +21,11 @@ def checked(name: bytes, value: bytes) -> tuple[str, str]:
     """
     text = name.decode("latin-1")
     if not _NAME.fullmatch(name.removeprefix(b":")):
-        raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"header field name {shown(text)}")
+        raise Http2StreamError(Http2ErrorCode.PROTOCOL_ERROR, f"header field name {shown(text)}")
     if _BAD_VALUE.search(value):
-        raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"value of header field {shown(text)}")
+        raise Http2StreamError(Http2ErrorCode.PROTOCOL_ERROR, f"value of header field {shown(text)}")
     if name in _FORBIDDEN or (name == b"te" and value.lower() != b"trailers"):
-        raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"header field {shown(text)} belongs to HTTP/1.1")
+        raise Http2StreamError(Http2ErrorCode.PROTOCOL_ERROR, f"header field {shown(text)} belongs to HTTP/1.1")
     return text, value.decode("latin-1")
 
 

@@ -39,7 +39,7 @@ class Setting(IntEnum):
     MAX_HEADER_LIST_SIZE = 6
 
 
-class ErrorCode(IntEnum):
+class Http2ErrorCode(IntEnum):
     """Why a stream or a connection ends."""
 
     NO_ERROR = 0
@@ -61,7 +61,7 @@ class ErrorCode(IntEnum):
 class Http2ConnectionError(Exception):
     """The peer broke the protocol in a way that ends its connection; ``code`` says how, the text what was found."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: Http2ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
 
@@ -69,7 +69,7 @@ class Http2ConnectionError(Exception):
 class Http2StreamError(Exception):
     """The same for one stream; the connection goes on."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: Http2ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
 
@@ -98,7 +98,9 @@ def decode_settings(payload: bytes) -> list[tuple[int, int]]:
         Http2ConnectionError: a value outside its range, or a length that is no multiple of six.
     """
     if len(payload) % 6:
-        raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes, not a multiple of 6")
+        raise Http2ConnectionError(
+            Http2ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes, not a multiple of 6"
+        )
     entries = list(_SETTING.iter_unpack(payload))
     for key, value in entries:
         _check_setting(key, value)
@@ -107,11 +109,11 @@ def decode_settings(payload: bytes) -> list[tuple[int, int]]:
 
 def _check_setting(key: int, value: int) -> None:
     if key == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
-        raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, f"SETTINGS_INITIAL_WINDOW_SIZE of {value}")
+        raise Http2ConnectionError(Http2ErrorCode.FLOW_CONTROL_ERROR, f"SETTINGS_INITIAL_WINDOW_SIZE of {value}")
     if key == Setting.MAX_FRAME_SIZE and not DEFAULT_FRAME_BYTES <= value < 1 << 24:
-        raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"SETTINGS_MAX_FRAME_SIZE of {value}")
+        raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"SETTINGS_MAX_FRAME_SIZE of {value}")
     if key == Setting.ENABLE_PUSH and value > 1:
-        raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"SETTINGS_ENABLE_PUSH of {value}")
+        raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"SETTINGS_ENABLE_PUSH of {value}")
 
 
 def encode_window_update(stream_id: int, increment: int) -> bytes:

@@ -14,7 +14,7 @@ from hpack import Decoder
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 
 from naiad.wire.http2.fields import checked, shown
-from naiad.wire.http2.frames import ErrorCode, Http2ConnectionError, Http2StreamError
+from naiad.wire.http2.frames import Http2ConnectionError, Http2ErrorCode, Http2StreamError
 from naiad.wire.http2.known_fields import KnownFields
 
 MAX_HEADER_LIST_BYTES: Final = 16_384
@@ -28,7 +28,7 @@ _THREE_RESIZES = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]*[\x00-\x7f]){3}")
 _PSEUDO: Final = {":method", ":scheme", ":path", ":authority", ":protocol"}
 
 
-class RequestHead:
+class Http2RequestHead:
     """The head of one request, shared by all that come with the same block: never changed.
 
     Attributes:
@@ -54,13 +54,13 @@ class HeaderReader:
 
     __slots__ = ("_decoder", "_fields", "_find_route", "known")
 
-    def __init__(self, find_route: Callable[[RequestHead], Any]) -> None:
+    def __init__(self, find_route: Callable[[Http2RequestHead], Any]) -> None:
         self._decoder = Decoder(MAX_HEADER_LIST_BYTES)
         self._find_route = find_route
         self._fields = KnownFields(self._decoder.header_table, MAX_HEADER_LIST_BYTES)
-        self.known: dict[bytes, RequestHead] = {}
+        self.known: dict[bytes, Http2RequestHead] = {}
 
-    def read(self, block: bytes) -> RequestHead:
+    def read(self, block: bytes) -> Http2RequestHead:
         """The head of a request whose block is not known.
 
         Raises:
@@ -83,7 +83,7 @@ class HeaderReader:
         head.route = self._find_route(head)
         return head
 
-    def _keep(self, block: bytes, head: RequestHead) -> RequestHead:
+    def _keep(self, block: bytes, head: Http2RequestHead) -> Http2RequestHead:
         head.route = self._find_route(head)
         if len(block) <= MAX_KEPT_BLOCK:
             if len(self.known) >= MAX_KEPT_HEADS:
@@ -102,41 +102,43 @@ class HeaderReader:
         for raw_name, raw_value in self._decode(block):
             name, _ = checked(raw_name, raw_value)
             if name.startswith(":"):
-                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {shown(name)} in trailers")
+                raise Http2StreamError(Http2ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {shown(name)} in trailers")
 
     def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
         if _THREE_RESIZES.match(block):
             raise Http2ConnectionError(
-                ErrorCode.COMPRESSION_ERROR, "more than two table size updates in a header block"
+                Http2ErrorCode.COMPRESSION_ERROR, "more than two table size updates in a header block"
             )
         try:
             return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
         except OversizedHeaderListError:
             raise Http2ConnectionError(
-                ErrorCode.ENHANCE_YOUR_CALM, f"a header list of more than {MAX_HEADER_LIST_BYTES} bytes"
+                Http2ErrorCode.ENHANCE_YOUR_CALM, f"a header list of more than {MAX_HEADER_LIST_BYTES} bytes"
             ) from None
         except (HPACKError, IndexError, ValueError) as error:
-            raise Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"header block: {str(error)[:100]}") from None
+            raise Http2ConnectionError(Http2ErrorCode.COMPRESSION_ERROR, f"header block: {str(error)[:100]}") from None
 
 
 def _resizes(block: bytes) -> bool:
     return bool(block) and block[0] & 0xE0 == 0x20
 
 
-def _request_head(fields: Iterable[tuple[str, str]]) -> RequestHead:
+def _request_head(fields: Iterable[tuple[str, str]]) -> Http2RequestHead:
     """Sort a request's fields, which are proper ones by themselves."""
     pseudo: dict[str, str] = {}
     headers: dict[str, str] = {}
     for name, text in fields:
         if name[0] == ":":
             if headers or name in pseudo or name not in _PSEUDO:
-                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {shown(name)} is misplaced")
+                raise Http2StreamError(Http2ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {shown(name)} is misplaced")
             pseudo[name] = text
         else:
             headers[name] = f"{headers[name]},{text}" if name in headers else text
     for name in (":method", ":scheme", ":path"):
         if not pseudo.get(name):
-            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {shown(name)} is missing or empty")
+            raise Http2StreamError(
+                Http2ErrorCode.PROTOCOL_ERROR, f"pseudo-header field {shown(name)} is missing or empty"
+            )
     if ":protocol" in pseudo:
-        raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "extended CONNECT was not offered")
-    return RequestHead(pseudo[":method"], pseudo[":path"], headers)
+        raise Http2StreamError(Http2ErrorCode.PROTOCOL_ERROR, "extended CONNECT was not offered")
+    return Http2RequestHead(pseudo[":method"], pseudo[":path"], headers)

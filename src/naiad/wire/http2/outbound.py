@@ -17,8 +17,8 @@ from naiad.wire.http2.frames import (
     END_STREAM,
     HEADERS,
     MAX_WINDOW,
-    ErrorCode,
     Http2ConnectionError,
+    Http2ErrorCode,
     Http2StreamError,
     encode_frame,
     encode_reset,
@@ -32,7 +32,7 @@ _EMPTY_TABLE = b"\x20"
 _NOTHING = memoryview(b"")
 
 
-class Outbound:
+class OutboundQueue:
     """What leaves one connection. The owner takes ``out`` and writes it, in its order.
 
     Attributes:
@@ -132,7 +132,7 @@ class Outbound:
         for stream_id in self.unfinished:
             self.streams.pop(stream_id, None)
             self.closed_here(stream_id)
-            self.write(encode_reset(stream_id, ErrorCode.NO_ERROR))
+            self.write(encode_reset(stream_id, Http2ErrorCode.NO_ERROR))
         self.unfinished.clear()
 
     def closed_here(self, stream_id: int) -> None:
@@ -209,17 +209,17 @@ class Outbound:
     def grow_window(self, increment: int) -> None:
         """The peer takes more on this connection."""
         if not increment:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0 for the connection")
+            raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0 for the connection")
         self.window += increment
         if self.window > MAX_WINDOW:
-            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is above 2^31-1")
+            raise Http2ConnectionError(Http2ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is above 2^31-1")
 
     def set_initial_window(self, size: int) -> None:
         """The peer changed what every stream begins with, those that are open included."""
         if size == self.initial_window:
             return
         if any(size + stream.credit > MAX_WINDOW for stream in self.streams.values()):
-            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is above 2^31-1")
+            raise Http2ConnectionError(Http2ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is above 2^31-1")
         self.initial_window = size
         for stream in self.streams.values():
             if stream.flags & STALLED and size + stream.credit > 0:
@@ -228,10 +228,10 @@ class Outbound:
     def grow_stream_window(self, stream: Stream, increment: int) -> None:
         """The peer takes more on one stream."""
         if not increment:
-            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+            raise Http2StreamError(Http2ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
         stream.credit += increment
         if self.initial_window + stream.credit > MAX_WINDOW:
-            raise Http2StreamError(ErrorCode.FLOW_CONTROL_ERROR, "the stream's window is above 2^31-1")
+            raise Http2StreamError(Http2ErrorCode.FLOW_CONTROL_ERROR, "the stream's window is above 2^31-1")
         if stream.flags & STALLED and self.initial_window + stream.credit > 0:
             self._go_on(stream)
 

@@ -13,7 +13,7 @@ from naiad.backends.python.backend import PythonBackend
 from naiad.backends.python.source import shared_source
 
 if TYPE_CHECKING:
-    from naiad.backends.base import BackendContext
+    from naiad.backend_api.backend import BackendContext
     from naiad.backends.python.source import Source
 
 PROGRAM: Final = Path(__file__).with_name("model.py")

@@ -1,0 +1,175 @@
+"""What a backend is: the contract between a loaded model version and the framework that runs it.
+
+A backend is created, completes the configuration, is started and closed in a loading thread. Each ``Instance`` is then
+used by exactly one thread of its own. Neither touches the event loop or any state of the engine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from naiad.config.spec import InstanceGroupSpec, ModelSpec
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+"""Tensors by name. BYTES tensors are object arrays whose elements are ``bytes``."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendContext:
+    """Where a model version lies and under which settings it is loaded.
+
+    ``version_directory`` is None for a model that is a single file without a repository; ``model_path`` is the file or
+    folder named by ``default_model_filename``. ``backend_config`` holds the ``--backend-config`` settings that concern
+    this backend, global ones included. ``cores`` is how many processor cores the whole server may use.
+    """
+
+    model: str
+    version: int
+    model_path: Path
+    version_directory: Path | None
+    backend_config: Mapping[str, str]
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a child is started with.
+
+    Attributes:
+        python: the interpreter; ``env``: all environment variables.
+        orders: the content of its ``INIT`` frame.
+        start_s: how long it may take until it is ready.
+        holds: what must not go while it runs.
+        execute_s: how long a batch may run; 0 for any time.
+        memory_bytes: how much private memory it may have; 0 for any. Its orders say the same.
+        program: the file that the interpreter runs; None for the one that runs Python models.
+        silence_s: how long it may give no sign of life once it is ready; 0 for ``start_s``.
+        setting: the option that gives it more time.
+    """
+
+    python: Path
+    env: Mapping[str, str]
+    orders: Mapping[str, Any]
+    start_s: float
+    holds: object = None
+    execute_s: float = 0.0
+    memory_bytes: int = 0
+    program: Path | None = None
+    silence_s: float = 0.0
+    setting: str = "--backend-config=python,stub-timeout-seconds=N"
+
+
+class Instance(ABC):
+    """One executable copy of a model. ``execute`` is called by one thread only, never twice at a time.
+
+    ``takes_packed``: large tensors of BYTES may be ``PackedStrings``, which it does not look into.
+    """
+
+    takes_packed: ClassVar[bool] = False
+
+    @abstractmethod
+    def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+        """Run the model once.
+
+        Args:
+            inputs: batched input arrays by name (shape [rows, ...] when the model batches). They may be read-only and
+                may share memory with the request: they must not be written to or kept.
+            outputs: the output names that are wanted; more may be returned.
+
+        Returns:
+            Arrays by output name, in the numpy dtype of the model's specification. They must not be reused by a later
+            call.
+
+        Raises:
+            BackendError: the model failed; the text is the framework's own.
+        """
+
+    def close(self) -> None:
+        """Give back what the instance holds. Called once, in the instance's own thread."""
+        return
+
+
+class Backend(ABC):
+    """One model version inside one framework.
+
+    Attributes:
+        framework: the module that it imports to load anything; "" for none in this process.
+    """
+
+    framework: ClassVar[str] = ""
+
+    def __init__(self, context: BackendContext) -> None:
+        self.context = context
+        self.config: Any = None
+        """The completed configuration message, from ``start`` on."""
+
+    def complete(self, config: Any) -> None:
+        """Fill in what the configuration message leaves open (inputs, outputs, max_batch_size, dynamic_batching) from
+        the model itself. Not called with ``--disable-auto-complete-config``.
+
+        Raises:
+            ConfigError: the configuration contradicts the model.
+            ModelLoadError: the model cannot be read.
+        """
+        return
+
+    @abstractmethod
+    def start(self, spec: ModelSpec) -> None:
+        """Load the model and check that ``spec`` fits it.
+
+        Raises:
+            ModelLoadError: the model cannot be loaded or its tensors differ from the configuration; the text shows both
+                sides in full.
+        """
+
+    def try_out(self) -> None:
+        """After ``start``, for ``naiad check``: find what ``start`` leaves to the instances.
+
+        Raises:
+            ModelLoadError: no instance could be made.
+        """
+        return
+
+    @abstractmethod
+    def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
+        """A new instance; called in the thread that will use it."""
+
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """Take over other instance groups, for instances that are made from now on. Nothing else has changed.
+
+        Args:
+            spec: the specification with these groups.
+            config: the completed configuration message with them.
+
+        Raises:
+            ModelLoadError: instances of such groups cannot be made. The groups from before are then taken over again.
+        """
+        self.config = config
+
+    def child(self, group: InstanceGroupSpec, index: int) -> WorkerSpec | None:
+        """How the process of an instance is started, for a backend whose instances run in processes of their own."""
+        return None
+
+    @property
+    def runs_inline(self) -> bool:
+        """After ``start``: an execution never waits and costs a few microseconds, so it may run on the event loop.
+
+        Such an instance takes its inputs as they lie in a request, at any address; gives back what the specification
+        says, which nobody checks when a request runs alone; and may run the same request again when it has raised.
+        """
+        return False
+
+    def close(self) -> None:
+        """Give back what the instances share. Called once, after every instance is closed."""
+        return
+
+
+def threads_per_instance(context: BackendContext, instance_count: int) -> int:
+    """The framework threads of one instance: the cores divided among the model's instances, at least one."""
+    return max(1, context.cores // max(1, instance_count))

@@ -1,0 +1,121 @@
+"""Running an ONNX Runtime session: one class for plain tensors, two for those that Python holds in another way."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from naiad.backend_api.backend import Arrays, Instance
+from naiad.backends.shared.bytes_io import decode_strings, encode_strings
+from naiad.errors import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ONNX_BFLOAT16 = 16
+
+
+class OnnxInstance(Instance):
+    """Numeric tensors: they go in as they are and come out as arrays that own their memory."""
+
+    def __init__(self, session: Any, options: Any) -> None:
+        self._run = session.run
+        self._options = options
+
+    def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+        """The wanted outputs; ``BackendError`` with ONNX Runtime's text when the run fails."""
+        try:
+            return dict(zip(outputs, self._run(outputs, inputs, self._options), strict=True))
+        except Exception as error:
+            raise _failure(error) from error
+
+    def close(self) -> None:
+        """Let go of the session."""
+        del self._run
+
+
+class AdaptingInstance(OnnxInstance):
+    """Also BYTES, which the framework holds as str, and scalars, which a configuration calls ``dims: [ 1 ]``."""
+
+    def __init__(self, session: Any, options: Any, strings: frozenset[str], scalars: frozenset[str]) -> None:
+        super().__init__(session, options)
+        self._strings = strings
+        self._scalars = scalars
+
+    def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+        """As for plain tensors; ``InvalidArgumentError`` for a BYTES element that is not UTF-8."""
+        results = super().execute({name: self._to_model(name, array) for name, array in inputs.items()}, outputs)
+        return {name: self._from_model(name, array) for name, array in results.items()}
+
+    def _to_model(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if name in self._scalars:
+            array = array.reshape(())
+        return decode_strings(array, name) if name in self._strings else array
+
+    def _from_model(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if name in self._scalars and np.ndim(array) == 0:
+            array = np.reshape(array, 1)
+        return encode_strings(array) if name in self._strings else array
+
+
+class BFloat16Instance(Instance):
+    """Models with BF16 tensors, which the framework takes and gives as ``OrtValue`` only. BF16 outputs are copied."""
+
+    def __init__(self, session: Any, options: Any, bfloat16: frozenset[str], plain: AdaptingInstance) -> None:
+        import onnxruntime
+
+        self._session = session
+        self._options = options
+        self._bfloat16 = bfloat16
+        self._plain = plain
+        self._wrap = onnxruntime.OrtValue.ortvalue_from_numpy
+        self._wrap_as = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type
+
+    def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+        """The wanted outputs; ``BackendError`` with ONNX Runtime's text when the run fails."""
+        adapted = {name: self._to_model(name, array) for name, array in inputs.items()}
+        try:
+            values = {name: self._value(name, array) for name, array in adapted.items()}
+            results = self._session.run_with_ort_values(outputs, values, self._options)
+            arrays = {name: self._array(name, value) for name, value in zip(outputs, results, strict=True)}
+        except Exception as error:
+            raise _failure(error) from error
+        return {name: self._plain._from_model(name, array) for name, array in arrays.items()}
+
+    def close(self) -> None:
+        """Let go of the session."""
+        del self._session
+        self._plain.close()
+
+    def _to_model(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        # An OrtValue of a foreign type reads the memory as it lies, strides or not.
+        array = self._plain._to_model(name, array)
+        return np.ascontiguousarray(array).reshape(array.shape).view(np.uint16) if name in self._bfloat16 else array
+
+    def _value(self, name: str, array: np.ndarray[Any, Any]) -> Any:
+        return self._wrap_as(array, _ONNX_BFLOAT16) if name in self._bfloat16 else self._wrap(array)
+
+    def _array(self, name: str, value: Any) -> np.ndarray[Any, Any]:
+        if name not in self._bfloat16:
+            array: np.ndarray[Any, Any] = value.numpy()
+            return array
+        size = value.tensor_size_in_bytes()
+        if not size:
+            return np.empty(value.shape(), ml_dtypes.bfloat16)
+        memory = (ctypes.c_uint16 * (size // 2)).from_address(value.data_ptr())
+        copied: np.ndarray[Any, Any] = np.array(memory, np.uint16).view(ml_dtypes.bfloat16)
+        return copied.reshape(value.shape())
+
+
+def supports_bfloat16() -> bool:
+    """Whether the installed framework lets Python pass BF16 tensors."""
+    import onnxruntime
+
+    return hasattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type")
+
+
+def _failure(error: Exception) -> BackendError:
+    return BackendError(f"onnxruntime: {str(error).strip() or type(error).__name__}")

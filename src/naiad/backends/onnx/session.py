@@ -1,0 +1,253 @@
+"""ONNX Runtime sessions: the model file, the settings a configuration asks for, and the session made from both."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from naiad.backend_api.backend import threads_per_instance
+from naiad.backends.shared.parameters import ParameterReader
+from naiad.errors import ModelLoadError, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from naiad.backend_api.backend import BackendContext
+
+log = logging.getLogger("naiad")
+
+SHRINKAGE = "memory.enable_memory_arena_shrinkage"
+SPINNING = "session.intra_op.allow_spinning"
+
+# Level of a run's own log: only what ends the process.
+_FATAL = 4
+# optimization.graph.level of the configuration -> member of GraphOptimizationLevel.
+_GRAPH_LEVELS = {
+    None: "ORT_ENABLE_ALL",
+    0: "ORT_ENABLE_ALL",
+    -1: "ORT_ENABLE_BASIC",
+    1: "ORT_ENABLE_EXTENDED",
+    2: "ORT_DISABLE_ALL",
+}
+_HINTS = {
+    "InvalidProtobuf": "the file is damaged, cut short or not an ONNX model; export or copy it again",
+    "InvalidGraph": "check it with onnx.checker, and that this onnxruntime knows its operators",
+    "NotImplemented": "this onnxruntime lacks an operator of it; update onnxruntime or export for an older opset",
+    "Fail": "check it with onnx.checker, and that its external data files are there",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Everything that decides how a session is made. Equal settings make interchangeable sessions."""
+
+    threads: int
+    inter_op_threads: int
+    parallel: bool
+    memory_arena: bool
+    memory_pattern: bool
+    graph_level: str
+    entries: tuple[tuple[str, str], ...]
+    shrinkage: str
+    global_pool: bool
+
+    @property
+    def shareable(self) -> bool:
+        """True when one session serves all instances at no cost: it has no threads of its own to fight over."""
+        return self.global_pool or (self.threads == 1 and not self.parallel)
+
+
+def read_settings(
+    context: BackendContext, parameters: Mapping[str, str], graph_level: int | None, instance_count: int
+) -> SessionSettings:
+    """The settings of one model; ``ModelLoadError`` names a parameter whose value does not fit.
+
+    Source: parameters of the reference's onnxruntime backend. Threads are the cores divided among the instances when
+    ``intra_op_thread_count`` is absent or 0.
+    """
+    reader = ParameterReader(context.model, parameters)
+    if graph_level not in _GRAPH_LEVELS:
+        raise ModelLoadError(
+            f"model '{context.model}': optimization {{ graph {{ level: {graph_level} }} }}: expected -1 (basic), "
+            f"0 (all), 1 (extended) or 2 (none)"
+        )
+    mode = reader.integer("execution_mode", 0)
+    if mode > 1:
+        raise reader.refused("execution_mode", '"0" (sequential) or "1" (parallel)')
+    return SessionSettings(
+        threads=reader.integer("intra_op_thread_count", 0) or threads_per_instance(context, instance_count),
+        inter_op_threads=reader.integer("inter_op_thread_count", 0),
+        parallel=mode == 1,
+        memory_arena=reader.boolean("enable_mem_arena", True),
+        memory_pattern=reader.boolean("enable_mem_pattern", True),
+        graph_level=_GRAPH_LEVELS[graph_level],
+        entries=_entries(reader, parameters),
+        shrinkage=_shrinkage(reader),
+        global_pool=_global_pool(context),
+    )
+
+
+def _entries(reader: ParameterReader, parameters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The ``session.*`` entries. Spinning is off unless asked for.
+
+    A thread that spins gains tens of microseconds per run of a small model while it is alone; with a second instance
+    beside it the 99th percentile was measured 30 times higher, and the event loop needs the core as well.
+    """
+    if parameters.get(SPINNING, "0") not in ("0", "1"):
+        raise reader.refused(SPINNING, '"0" or "1"')
+    entries = {SPINNING: "0"} | {k: v for k, v in parameters.items() if k.startswith("session.")}
+    return tuple(sorted(entries.items()))
+
+
+def _shrinkage(reader: ParameterReader) -> str:
+    value = reader.text(SHRINKAGE) or ""
+    if value and not re.fullmatch(r"(cpu|gpu):\d+(;(cpu|gpu):\d+)*", value):
+        raise reader.refused(SHRINKAGE, 'devices such as "cpu:0" or "cpu:0;gpu:0"')
+    return value
+
+
+class _GlobalPool:
+    """ONNX Runtime's one pool of threads for all sessions of a process, and whether it exists.
+
+    Once made it cannot be resized, and every later session of the process must use it: that is the framework's rule.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sizes: tuple[int, int] | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self._sizes is not None
+
+    def make(self, intra_op: int, inter_op: int) -> None:
+        """Make the pool unless it exists; a wish that cannot be met is a warning."""
+        with self._lock:
+            if self._sizes == (intra_op, inter_op):
+                return
+            if self._sizes is not None:
+                log.warning(
+                    "onnxruntime: the global thread pool stays at %d intra-op and %d inter-op threads; "
+                    "it cannot be changed to %d and %d while the process runs",
+                    *self._sizes,
+                    intra_op,
+                    inter_op,
+                )
+                return
+            self._create(intra_op, inter_op)
+
+    def _create(self, intra_op: int, inter_op: int) -> None:
+        import onnxruntime
+
+        create = getattr(onnxruntime, "set_global_thread_pool_sizes", None)
+        if create is None:
+            log.warning(
+                "onnxruntime %s cannot make a global thread pool from Python: enable-global-threadpool is ignored and "
+                "each session has its own threads; update onnxruntime to use it",
+                onnxruntime.__version__,
+            )
+            return
+        create(intra_op, inter_op)
+        self._sizes = (intra_op, inter_op)
+
+
+_pool = _GlobalPool()
+
+
+def _global_pool(context: BackendContext) -> bool:
+    """Whether sessions use the process-wide pool, made here when ``enable-global-threadpool`` asks for it."""
+    reader = ParameterReader(context.model, context.backend_config, "backend config setting")
+    if reader.boolean("enable-global-threadpool", False):
+        intra_op = reader.integer("intra_op_thread_count", 0) or context.cores
+        _pool.make(intra_op, reader.integer("inter_op_thread_count", 0) or 1)
+    return _pool.exists
+
+
+def model_file(context: BackendContext) -> Path:
+    """The ``.onnx`` file of the model: ``model_path`` itself, or the one inside when that is a folder.
+
+    A folder holds a model whose weights lie in files beside it (external data).
+    """
+    path = context.model_path
+    if path.is_dir():
+        path = _file_inside(context.model, path)
+    if not path.is_file():
+        raise ModelLoadError(
+            f"model '{context.model}': there is no file {path}; put the model there, or name it with "
+            f"default_model_filename in the configuration"
+        )
+    if path.stat().st_size == 0:
+        raise ModelLoadError(f"model '{context.model}': the model file {path} is empty; export or copy it again")
+    return path
+
+
+def _file_inside(model: str, folder: Path) -> Path:
+    usual = folder / "model.onnx"
+    if usual.is_file():
+        return usual
+    found = sorted(folder.glob("*.onnx"))
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(p.name for p in found) or "none"
+    raise ModelLoadError(
+        f"model '{model}': {folder} is a folder and should hold a file model.onnx; "
+        f"it has {names}; rename one to model.onnx"
+    )
+
+
+def create_session(
+    model: str, file: Path, settings: SessionSettings, providers: Sequence[str | tuple[str, dict[str, str]]]
+) -> Any:
+    """An ``InferenceSession`` for ``file``; ``ModelLoadError`` with the framework's reason when it cannot be made."""
+    import onnxruntime
+
+    try:
+        # Without enable_fallback=0 a failure is printed and tried a second time.
+        return onnxruntime.InferenceSession(
+            str(file), _session_options(settings), providers=list(providers), enable_fallback=0
+        )
+    except Exception as error:
+        raise ModelLoadError(f"model '{model}': onnxruntime cannot load {file}: {_reason(error)}") from error
+
+
+def run_options(settings: SessionSettings) -> Any:
+    """The ``RunOptions`` of every run.
+
+    A run that fails is an exception with the reason, which the caller reports: the framework's own line about it, past
+    the server's log and in another format, is switched off.
+    """
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = _FATAL
+    if settings.shrinkage:
+        options.add_run_config_entry(SHRINKAGE, settings.shrinkage)
+    return options
+
+
+def _session_options(settings: SessionSettings) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    if settings.global_pool:
+        options.use_per_session_threads = False
+    else:
+        options.intra_op_num_threads = settings.threads
+        options.inter_op_num_threads = settings.inter_op_threads
+    if settings.parallel:
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+    options.enable_cpu_mem_arena = settings.memory_arena
+    options.enable_mem_pattern = settings.memory_pattern
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, settings.graph_level)
+    for key, value in settings.entries:
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def _reason(error: Exception) -> str:
+    hint = _HINTS.get(type(error).__name__)
+    return f"{first_line(error)}; {hint}" if hint else first_line(error)

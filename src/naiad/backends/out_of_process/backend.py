@@ -1,0 +1,133 @@
+"""The server's side of a framework's model that runs in processes of its own. The framework is imported there only."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+import threading
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
+from naiad.backends.out_of_process import program
+from naiad.backends.out_of_process.orders import LoadCommand, pack
+from naiad.backends.placement import SHARED, Execution
+from naiad.backends.shared.parameters import ParameterReader
+from naiad.errors import InternalError
+from naiad.execution.worker.framework_instance import FrameworkSpec
+from naiad.execution.worker.process import WorkerProcess
+from naiad.execution.worker.shared_process import SharedProcessSlot
+
+if TYPE_CHECKING:
+    from naiad.config.spec import InstanceGroupSpec, ModelSpec
+    from naiad.execution.worker.shared_process import SharedProcesses
+
+PROGRAM: Final = Path(program.__file__)
+SETTING: Final = "stub-timeout-seconds"
+_SILENCE_S: Final = 30
+# In a thread of the server a model may take any time to load. This is for one that never ends.
+_LOAD_S: Final = 3600
+_keys = count(1)
+
+
+class OutOfProcessBackend(Backend):
+    """One model version whose instances are processes, or threads of a shared one.
+
+    The process that completes and checks the configuration goes on as the one of the first instance, so that nothing
+    is loaded twice.
+
+    ``--backend-config=<backend>,stub-timeout-seconds=N``: how long a process may give no sign of life (30 by default),
+    and how long it may take to load the model (an hour by default).
+    """
+
+    def __init__(self, backend: str, context: BackendContext, execution: Execution, shared: SharedProcesses) -> None:
+        super().__init__(replace(context, backend_config=dict(context.backend_config)))
+        self._backend = backend
+        self._execution = execution
+        self._shared = shared
+        self._key = str(next(_keys))
+        self._spec: ModelSpec | None = None
+        self._lock = threading.Lock()
+        self._begun: WorkerProcess | None = None
+        reader = ParameterReader(context.model, context.backend_config, "backend config setting")
+        self._silence_s = reader.integer(SETTING, _SILENCE_S, 1)
+        self._load_s = reader.integer(SETTING, _LOAD_S, 1)
+
+    def complete(self, config: Any) -> None:
+        """Let the framework's process fill the configuration in."""
+        orders = LoadCommand("complete", self._key, self._backend, self.context, config.SerializeToString())
+        content = self._obey(orders)
+        config.ParseFromString(base64.b64decode(content["config"]))
+
+    def start(self, spec: ModelSpec) -> None:
+        """Let the framework's process load the model and check that ``spec`` fits it."""
+        self._spec = spec
+        self._obey(self._orders("start", spec))
+
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """New processes are told of the new groups."""
+        super().regroup(spec, config)
+        self._spec = spec
+
+    def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
+        """Not called: every instance is in a process."""
+        raise InternalError(f"instances of model '{self.context.model}' are not in this process")
+
+    def child(self, group: InstanceGroupSpec, index: int) -> FrameworkSpec:
+        """How the process of an instance is started, or its part of a shared one."""
+        if self._spec is None:
+            raise InternalError(f"model '{self.context.model}': start() comes before child()")
+        orders = self._orders("serve", self._spec)
+        return self._child(replace(orders, group=group, index=index, name=f"{group.name}_{index}"))
+
+    def close(self) -> None:
+        """End the process that was to be the first instance's, if none took it over."""
+        with self._lock:
+            process, self._begun = self._begun, None
+        if process is not None:
+            process.end()
+            process.close()
+
+    def _obey(self, orders: LoadCommand) -> Any:
+        """Let the first process do something; what it answers."""
+        spec = self._child(orders)
+        process = self._open(f"{self.context.model}_{self.context.version}", spec)
+        if type(process) is WorkerProcess:
+            process.give_way()
+        try:
+            _, content = process.begin()
+        except BaseException:
+            process.close()
+            raise
+        self._begun = process
+        return content
+
+    def _orders(self, step: str, spec: ModelSpec) -> LoadCommand:
+        config = b"" if self.config is None else self.config.SerializeToString()
+        return LoadCommand(step, self._key, self._backend, self.context, config, spec)
+
+    def _child(self, orders: LoadCommand) -> FrameworkSpec:
+        return FrameworkSpec(
+            python=Path(sys.executable),
+            env=dict(os.environ),
+            orders=pack(orders),
+            start_s=self._load_s,
+            program=PROGRAM,
+            silence_s=self._silence_s,
+            setting=f"--backend-config={self._backend},{SETTING}=N",
+            open=self._open,
+        )
+
+    def _open(self, name: str, spec: WorkerSpec) -> WorkerProcess:
+        """The process that was begun, or a new one."""
+        with self._lock:
+            process, self._begun = self._begun, None
+        if process is not None:
+            process.name, process.spec = name, spec
+            return process
+        if self._execution.way == SHARED:
+            return SharedProcessSlot(self._shared, self._execution.group, name, spec)
+        return WorkerProcess(name, spec)

@@ -1,0 +1,109 @@
+"""The backends in a framework's process: instances of one loaded version share one, as they do in the server."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from naiad.backend_api.backend import Backend, Instance
+from naiad.backends import registry
+from naiad.backends.out_of_process.orders import LoadCommand
+from naiad.config.messages import ModelConfig
+from naiad.config.spec import InstanceGroupSpec, ModelSpec
+from naiad.errors import NaiadError
+from naiad.execution.instances.runner import failed_to_start
+
+logger = logging.getLogger("naiad")
+
+
+class CachedBackend:
+    """One backend, made and started by whichever instance comes first."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self._lock = threading.Lock()
+        self._backend: Backend | None = None
+        self._is_started = False
+
+    def complete(self, orders: LoadCommand) -> bytes:
+        """The completed configuration, serialised.
+
+        Raises:
+            NaiadError: as ``Backend.complete``.
+        """
+        with self._lock:
+            config = _config(orders)
+            self._made(orders).complete(config)
+            return bytes(config.SerializeToString())
+
+    def start(self, orders: LoadCommand, spec: ModelSpec) -> None:
+        """Start the backend, unless that was done.
+
+        Raises:
+            NaiadError: as ``Backend.start``.
+        """
+        with self._lock:
+            backend = self._made(orders)
+            if not self._is_started:
+                backend.config = _config(orders)
+                backend.start(spec)
+                self._is_started = True
+
+    def instance(self, orders: LoadCommand, group: InstanceGroupSpec) -> Instance:
+        """An instance for the calling thread, of a backend that was started. One after another, as in the server.
+
+        Raises:
+            NaiadError: as ``Backend.create_instance``.
+            ModelLoadError: something unforeseen, as for an instance in a thread.
+        """
+        with self._lock:
+            try:
+                return self._made(orders).create_instance(group, orders.index)
+            except NaiadError:
+                raise
+            except BaseException as error:
+                raise failed_to_start(orders.name, error) from error
+
+    def close(self) -> None:
+        """Close the backend, if there is one; what it raises is logged, because nobody could act on it."""
+        backend, self._backend = self._backend, None
+        try:
+            if backend is not None:
+                backend.close()
+        except Exception:
+            logger.exception("a backend failed to close")
+
+    def _made(self, orders: LoadCommand) -> Backend:
+        if self._backend is None:
+            self._backend = registry.create(orders.backend, orders.context)
+        return self._backend
+
+
+class BackendCache:
+    """All backends of this process, by the key of their orders."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, CachedBackend] = {}
+
+    def take(self, key: str) -> CachedBackend:
+        """The backend with this key, for one more instance."""
+        with self._lock:
+            kept = self._kept.setdefault(key, CachedBackend())
+            kept.users += 1
+            return kept
+
+    def give_back(self, key: str) -> None:
+        """An instance is gone; the backend is closed behind the last one."""
+        with self._lock:
+            kept = self._kept[key]
+            kept.users -= 1
+            if kept.users:
+                return
+            del self._kept[key]
+        kept.close()
+
+
+def _config(orders: LoadCommand) -> Any:
+    return ModelConfig.FromString(orders.config)

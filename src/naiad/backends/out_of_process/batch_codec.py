@@ -1,0 +1,105 @@
+"""Batches that travel as one request: read in a framework's process, and answered from it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from naiad.config.spec import ModelSpec
+from naiad.errors import BackendError, NaiadError
+from naiad.execution.batching.batch import Batch
+from naiad.request import Array, InferRequest, RequestOptions
+from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
+from naiad.tensor.dtypes import DataType
+from naiad.worker.ipc.frames import COUNT, FLAG_ERROR, FLAG_FINAL, REQUEST, RESPONSE_HEAD, RESPONSES
+from naiad.worker.ipc.schemas import Forms, Schema, aligned
+from naiad.worker.ipc.types import Place
+from naiad.worker.runtime.writer import FrameBody, FrameWriter
+
+Locate = Callable[[bytearray, tuple[int, ...], int], tuple[Place, ...]]
+
+
+def read_whole(payload: bytearray, forms: Forms, locate: Locate, spec: ModelSpec) -> Batch:
+    """The batch that an ``EXECUTE`` frame holds, with the inputs of all its requests in those of one."""
+    _, form_number, _, _ = REQUEST.unpack_from(payload, COUNT.size)
+    form = forms[form_number]
+    first = COUNT.size + REQUEST.size
+    places = locate(payload, form.places.unpack_from(payload, first), aligned(first + form.places.size))
+    inputs = {
+        name: _array(place, spec.inputs[name].dtype, shape, f"input '{name}' of model '{spec.name}'")
+        for (name, _, shape), place in zip(form.tensors, places, strict=True)
+    }
+    return Batch([InferRequest(RequestOptions(form.outputs, _rows(form, spec)), inputs)])
+
+
+def _rows(form: Schema, spec: ModelSpec) -> int:
+    if not spec.max_batch_size or not form.tensors:
+        return 1
+    _, _, shape = form.tensors[0]
+    return shape[0]
+
+
+def _array(place: Place, dtype: DataType, shape: tuple[int, ...], what: str) -> Array:
+    buffer, offset, size = place
+    if dtype.is_bytes:
+        raw = memoryview(buffer).cast("B")[offset : offset + size]
+        return decode_bytes(bytes(raw), math.prod(shape), what).reshape(shape)
+    found: Array = np.frombuffer(buffer, np.uint8, size, offset).view(dtype.numpy).reshape(shape)
+    return found
+
+
+class BatchResponseWriter(FrameWriter):
+    """Writes frames, with the answers of whole batches among them."""
+
+    def answer(self, number: int, batch: Batch, spec: ModelSpec) -> None:
+        """Answer a batch that has run, and let go of it.
+
+        That comes before anything is sent: so the segments of its inputs are given back in the same write.
+        """
+        with self._lock:
+            frame = self._failure(number, batch.error) if batch.error else self._results_if_fit(number, batch, spec)
+            batch.requests = []
+            batch.results = {}
+            # It leads, by its traceback, to the inputs and back to the batch.
+            batch.error = None
+            self._write(frame)
+        self._flush()
+
+    def _results_if_fit(self, number: int, batch: Batch, spec: ModelSpec) -> bytes:
+        try:
+            return self._results(number, batch, spec)
+        except Exception as error:
+            text = f"the outputs of model '{spec.name}' cannot be sent: {type(error).__name__}: {error}"
+            return self._failure(number, BackendError(text))
+
+    def _results(self, number: int, batch: Batch, spec: ModelSpec) -> bytes:
+        results = batch.results
+        payloads = [_payload(array, spec.outputs[name].dtype) for name, array in results.items()]
+        key = tuple([(name, array.shape) for name, array in results.items()])
+        form = self._forms.get(key)
+        if form is None:
+            outputs = [[name, spec.outputs[name].dtype.wire, shape] for name, shape in key]
+            form = self._new_form(key, lambda: {"outputs": outputs, "parameters": {}})
+        body = FrameBody(COUNT.pack(1, 0), RESPONSE_HEAD.pack(number, form, FLAG_FINAL, 0, 0))
+        self._place(body, payloads)
+        return body.frame(RESPONSES, number)
+
+    def _failure(self, number: int, error: NaiadError) -> bytes:
+        # Bytes that are not UTF-8 show up in texts as halves of characters, which the server does not read.
+        said = json.dumps({"message": str(error), "code": error.grpc_code}, ensure_ascii=False)
+        text = said.encode("utf-8", "replace")
+        head = RESPONSE_HEAD.pack(number, 0, FLAG_FINAL | FLAG_ERROR, len(text), 0)
+        return FrameBody(COUNT.pack(1, 0), head, text).frame(RESPONSES, number)
+
+
+def _payload(array: Array, dtype: DataType) -> tuple[Any, int]:
+    if dtype.is_bytes:
+        raw = encode_bytes(array)
+        return raw, len(raw)
+    if not array.size:
+        return b"", 0
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8), array.nbytes

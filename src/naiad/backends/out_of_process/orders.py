@@ -1,0 +1,49 @@
+"""What the server tells a framework's process about a model. Both are the same version of this package."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from naiad.backend_api.backend import BackendContext
+from naiad.config.spec import InstanceGroupSpec, ModelSpec
+from naiad.worker.ipc.frames import VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCommand:
+    """One step of loading a model. Each step includes those before it that were not done yet, but for ``complete``.
+
+    Attributes:
+        step: ``complete`` (fill the configuration in), ``start`` (load the model) or ``serve`` (make an instance).
+        key: equal for all instances of one loaded version, which share a backend where they share a process.
+        backend: its name.
+        config: the configuration message, serialised.
+        spec: from ``start`` on; ``group`` and ``index`` of the instance, ``name`` its name, for ``serve``.
+    """
+
+    step: str
+    key: str
+    backend: str
+    context: BackendContext
+    config: bytes = b""
+    spec: ModelSpec | None = None
+    group: InstanceGroupSpec | None = None
+    index: int = 0
+    name: str = ""
+
+
+def pack(orders: LoadCommand) -> dict[str, Any]:
+    """The content of an ``INIT`` frame."""
+    return {"version": VERSION, "orders": base64.b64encode(pickle.dumps(orders)).decode()}
+
+
+def unpack(content: Mapping[str, Any]) -> LoadCommand:
+    """The orders that an ``INIT`` frame holds. It comes from the process that started this one."""
+    found = pickle.loads(base64.b64decode(content["orders"]))
+    if not isinstance(found, LoadCommand):
+        raise TypeError(f"an INIT frame of a framework's process holds {type(found).__name__}, expected Orders")
+    return found

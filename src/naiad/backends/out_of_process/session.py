@@ -1,0 +1,154 @@
+"""One instance in a framework's process, and its connection to the server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import platform
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from naiad.backend_api.backend import Instance
+from naiad.backends.out_of_process.backend_cache import BackendCache, CachedBackend
+from naiad.backends.out_of_process.batch_codec import BatchResponseWriter, read_whole
+from naiad.backends.out_of_process.orders import LoadCommand, unpack
+from naiad.config.spec import ModelSpec
+from naiad.errors import InternalError, ModelLoadError, NaiadError
+from naiad.execution.instances.runner import close_instance, run_once
+from naiad.worker.ipc.errors import ServerGoneError
+from naiad.worker.ipc.frames import CONFIG, EXECUTE, FAILED, INIT, LOG, OPEN, READY
+from naiad.worker.ipc.reader import Channel, Waiter
+from naiad.worker.runtime.inbox import Inbox, Work
+
+
+class FrameworkSession:
+    """Does what the server says over one connection, in the thread that calls ``serve``.
+
+    Args:
+        backends: those of this process.
+        opened: takes the descriptor of a connection that is to be served as well.
+    """
+
+    def __init__(
+        self, connection: socket.socket, backends: BackendCache, opened: Callable[[int], object] | None = None
+    ) -> None:
+        self._channel = Channel(connection, self._handle)
+        self._out = BatchResponseWriter(connection, self._poll)
+        self._main = Waiter()
+        self._arrivals = Inbox(self._channel, self._out, self._main.wake, lambda number: None)
+        self._inbox = self._arrivals.inbox
+        self._backends = backends
+        self._opened = opened
+        self._key = ""
+        self._kept: CachedBackend | None = None
+        self._instance: Instance | None = None
+        self._spec: ModelSpec | None = None
+        self._name = ""
+
+    def serve(self) -> int:
+        """Do what the server says until it says to end, or is gone; the exit code."""
+        try:
+            while True:
+                kind, number, payload, forms = self._next()
+                if kind == EXECUTE:
+                    self._execute(number, payload, forms)
+                elif kind != INIT:
+                    return 0
+                elif not self._obey(unpack(json.loads(payload))):
+                    return 1
+                del payload
+        except ServerGoneError:
+            return 1
+        finally:
+            self._end()
+
+    def look(self) -> None:
+        """Take what has arrived, unless the serving thread does; called now and then by another one.
+
+        Raises:
+            ServerGoneError: the server closed the connection.
+        """
+        self._channel.poll()
+        self._out.trim()
+
+    def log(self, level: str, message: str, **more: Any) -> None:
+        """Write a line into the server's log, if there is still a server."""
+        try:
+            self._out.post_json(LOG, 0, {"level": level, "file": __file__, "line": 0, "message": message, **more})
+        except (ServerGoneError, OSError):
+            return
+
+    def _poll(self) -> None:
+        self._channel.poll()
+
+    def _next(self) -> Work:
+        self._channel.wait_until(self._has_work, self._main)
+        return self._inbox.popleft()
+
+    def _has_work(self) -> bool:
+        return bool(self._inbox)
+
+    def _handle(self, kind: int, number: int, payload: bytearray) -> None:
+        if kind == OPEN and self._opened is not None:
+            self._opened(self._channel.take_descriptor())
+        else:
+            self._arrivals.handle(kind, number, payload)
+
+    # Batches
+
+    def _execute(self, number: int, payload: bytearray, forms: Any) -> None:
+        spec, instance = self._spec, self._instance
+        if spec is None or instance is None:
+            raise InternalError("a batch came before the order to make an instance")
+        batch = read_whole(payload, forms, self._arrivals.locate, spec)
+        run_once(instance, batch, spec)
+        self._out.answer(number, batch, spec)
+
+    # Loading
+
+    def _obey(self, orders: LoadCommand) -> bool:
+        """One step of loading; False when it failed, which the server has been told."""
+        try:
+            kind, content = self._step(orders)
+        except ServerGoneError:
+            raise
+        except BaseException as error:
+            self._report(error if isinstance(error, NaiadError) else _unexpected(error))
+            return False
+        self._out.post_json(kind, 0, content)
+        return True
+
+    def _step(self, orders: LoadCommand) -> tuple[int, dict[str, Any]]:
+        if self._kept is None:
+            self._key = orders.key
+            self._kept = self._backends.take(orders.key)
+        if orders.step == "complete":
+            return CONFIG, {"config": base64.b64encode(self._kept.complete(orders)).decode()}
+        if orders.spec is None:
+            raise InternalError(f"the order to {orders.step} model '{orders.context.model}' has no specification")
+        self._kept.start(orders, orders.spec)
+        if orders.group is not None:
+            self._name, self._spec = orders.name, orders.spec
+            self._instance = self._kept.instance(orders, orders.group)
+        return READY, {"is_ready": False, "pid": os.getpid(), "python": platform.python_version()}
+
+    def _report(self, error: NaiadError) -> None:
+        content = {"message": str(error), "traceback": "", "error": type(error).__name__}
+        self._out.post_json(FAILED, 0, content)
+
+    def _end(self) -> None:
+        """Let go of everything. The connection comes last: its end says that nothing of the instance is left."""
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            close_instance(instance, self._name)
+            del instance
+        if self._kept is not None:
+            self._kept = None
+            self._backends.give_back(self._key)
+        self._channel.close()
+
+
+def _unexpected(error: BaseException) -> ModelLoadError:
+    return ModelLoadError(f"{type(error).__name__}: {error}")

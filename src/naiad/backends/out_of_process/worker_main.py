@@ -1,0 +1,126 @@
+"""A framework's process: the connections it serves, each in a thread of its own, and what they have in common."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import Final
+
+from naiad.backends.out_of_process.backend_cache import BackendCache
+from naiad.backends.out_of_process.session import FrameworkSession
+from naiad.worker.ipc.errors import ServerGoneError
+from naiad.worker.ipc.segments import notice
+
+logger = logging.getLogger("naiad")
+
+TICK_S: Final = 0.25
+"""How often somebody looks at the connections of instances that are busy."""
+# Instances that share the interpreter wait for it half a millisecond at most, as in the server.
+_SWITCH_INTERVAL_S: Final = 5e-4
+_LEVELS: Final = ((logging.ERROR, "ERROR"), (logging.WARNING, "WARNING"), (logging.INFO, "INFO"))
+
+
+class FrameworkWorker:
+    """All sessions of this process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._backends = BackendCache()
+        self._sessions: dict[FrameworkSession, None] = {}
+        self._is_shared = False
+        self._own = threading.local()
+        self._first = FrameworkSession(_connection(descriptor), self._backends, self._open)
+        self._sessions[self._first] = None
+
+    def serve(self) -> int:
+        """Serve until the server says to end; the exit code."""
+        _ignore_signals()
+        logger.addHandler(_ToServer(self))
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+        threading.Thread(target=self._keep_looking, name="naiad-look", daemon=True).start()
+        code = self._run(self._first)
+        # The server ends a shared process by closing its connection.
+        return 0 if self._is_shared else code
+
+    def speaker(self) -> FrameworkSession | None:
+        """The session of the calling thread, or another for a thread that serves none; None when there is none."""
+        own = getattr(self._own, "session", None)
+        # Nobody listens to what a shared process says over its first connection.
+        may_speak = [s for s in list(self._sessions) if not (self._is_shared and s is self._first)]
+        return own if own in may_speak else next(iter(may_speak), None)
+
+    def _open(self, descriptor: int) -> None:
+        """Serve one more connection: this process is a shared one."""
+        if not self._is_shared:
+            self._is_shared = True
+            sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        session = FrameworkSession(_connection(descriptor), self._backends)
+        self._sessions[session] = None
+        threading.Thread(target=self._run, args=[session], name="naiad-instance", daemon=True).start()
+
+    def _run(self, session: FrameworkSession) -> int:
+        self._own.session = session
+        try:
+            return session.serve()
+        finally:
+            del self._sessions[session]
+
+    def _keep_looking(self) -> None:
+        """Answer the server, and notice its end, while the instances are busy."""
+        pause = threading.Event()
+        while True:
+            pause.wait(TICK_S)
+            for session in list(self._sessions):
+                self._look(session)
+            speaker = self.speaker()
+            if speaker is not None and (text := notice.take()):
+                speaker.log("WARNING", text, once="memory")
+
+    def _look(self, session: FrameworkSession) -> None:
+        try:
+            session.look()
+        except ServerGoneError:
+            # Without the server a process ends at once. One that lost a single instance goes on for the others, and
+            # that one's thread finds out when it is done.
+            if session is self._first:
+                os._exit(1)
+
+
+class _ToServer(logging.Handler):
+    """Writes what backends log into the server's log."""
+
+    def __init__(self, hall: FrameworkWorker) -> None:
+        super().__init__()
+        self._worker = hall
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record."""
+        level = next((name for number, name in _LEVELS if record.levelno >= number), "VERBOSE")
+        speaker = self._worker.speaker()
+        if speaker is not None:
+            speaker.log(level, self.format(record))
+        else:
+            sys.stderr.write(self.format(record) + "\n")
+
+
+def serve(descriptor: int) -> int:
+    """Serve the connection with that descriptor, and those that come over it; the exit code."""
+    return FrameworkWorker(descriptor).serve()
+
+
+def _connection(descriptor: int) -> socket.socket:
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    connection.setblocking(True)
+    return connection
+
+
+def _ignore_signals() -> None:
+    """Leave it to the server when to end: a Ctrl-C reaches every process of the terminal at once."""
+    # A function and not SIG_IGN, which programs that a framework starts would inherit.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: None)

@@ -1,0 +1,98 @@
+"""Where the instances of a model run: in threads of the server, in a process each, or in one that they share."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from naiad.backends import registry
+from naiad.backends.shared.parameters import ParameterReader
+from naiad.config.freeze import parameters
+
+if TYPE_CHECKING:
+    from naiad.backend_api.backend import Backend, BackendContext
+    from naiad.execution.worker.shared_process import SharedProcesses
+
+logger = logging.getLogger("naiad")
+
+KEY: Final = "execution"
+THREAD: Final = "thread"
+PROCESS: Final = "process"
+SHARED: Final = "shared"
+DEFAULT: Final = THREAD
+EXPECTED: Final = '"thread", "process" or "shared" (a group of its own: "shared:NAME")'
+_PYTHON_EXPECTED: Final = (
+    '"process" or nothing: each instance of a Python model is a process of its own, since its code would hold up '
+    "whatever shares an interpreter with it"
+)
+_STAYS_EXPECTED: Final = '"thread" or nothing: the models of this backend run on the loop of the server'
+_KNOWN: Final = re.compile(r"thread|process|shared(:[A-Za-z0-9_.-]{1,64})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """``way`` is ``thread``, ``process`` or ``shared``; ``group`` names one of several shared processes."""
+
+    way: str
+    group: str = ""
+
+
+def create(backend: str, context: BackendContext, config: Any, shared: SharedProcesses) -> Backend:
+    """The backend of a model version, inside the server or in front of processes of its own.
+
+    Args:
+        backend: its name.
+        config: the configuration message, whose parameter ``execution`` counts before ``--backend-config``.
+        shared: the server's shared processes.
+
+    Raises:
+        BackendUnavailableError: the name is unknown or, inside the server, its framework is not installed.
+        ModelLoadError: ``execution`` has a wrong value.
+    """
+    given = parameters(config)
+    if registry.settings_name(backend) == registry.PYTHON:
+        made = registry.create(backend, context)
+        _check_python(context, given)
+        return made
+    chosen = execution_of(context, given)
+    if chosen.way != THREAD and registry.stays(backend):
+        if KEY in given:
+            raise ParameterReader(context.model, given).refused(KEY, _STAYS_EXPECTED)
+        chosen = Execution(THREAD)
+    if chosen.way == THREAD:
+        return registry.create(backend, context)
+    # Imported here: a server whose models all run in threads does not pay for it.
+    from naiad.backends.out_of_process.backend import OutOfProcessBackend
+
+    return OutOfProcessBackend(backend, context, chosen, shared)
+
+
+def execution_of(context: BackendContext, given: dict[str, str]) -> Execution:
+    """What a model's parameters say, or else the settings of its backend, or else the default.
+
+    Raises:
+        ModelLoadError: it is none of the three.
+    """
+    reader = ParameterReader(context.model, given)
+    if KEY not in given:
+        reader = ParameterReader(context.model, context.backend_config, "backend config setting")
+    text = reader.text(KEY)
+    if text is None:
+        return Execution(DEFAULT)
+    if not _KNOWN.fullmatch(text):
+        raise reader.refused(KEY, EXPECTED)
+    way, _, group = text.partition(":")
+    return Execution(way, group)
+
+
+def _check_python(context: BackendContext, given: dict[str, str]) -> None:
+    if given.get(KEY, PROCESS) != PROCESS:
+        raise ParameterReader(context.model, given).refused(KEY, _PYTHON_EXPECTED)
+    if KEY not in given and execution_of(context, given).way not in (PROCESS, DEFAULT):
+        logger.info(
+            "model '%s': --backend-config execution=%s does not concern it: instances of Python models are processes",
+            context.model,
+            context.backend_config[KEY],
+        )

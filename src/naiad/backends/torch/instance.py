@@ -1,0 +1,158 @@
+"""Running a TorchScript module: arrays to arguments, the call, results to arrays."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from naiad.backend_api.backend import Arrays, Instance
+from naiad.backends.shared.bytes_io import decode_list, encode_list
+from naiad.backends.torch.session import MemoryEffects, failure_text
+from naiad.backends.torch.tensors import to_array, to_tensor
+from naiad.errors import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from naiad.backends.torch.signature import Argument
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """How a model is called; the same for all its instances.
+
+    ``arguments`` pairs configured inputs with forward's arguments, in order, and is empty for a dictionary;
+    ``positional`` is True when they are forward's first arguments, none left out in between.
+    ``places`` are the outputs' places among the returned values. ``rows`` is True when the model batches.
+    """
+
+    arguments: tuple[tuple[str, Argument], ...]
+    positional: bool
+    places: Mapping[str, int]
+    strings: frozenset[str]
+    rows: bool
+    returns_strings: bool
+    effects: MemoryEffects
+    inference_mode: bool
+    optimized: bool
+    clean_cache: bool
+    cudnn: bool
+
+
+class TorchInstance(Instance):
+    """One module on one device; ``device`` is None for the processor."""
+
+    def __init__(self, module: Any, plan: CallPlan, device: str | None) -> None:
+        import torch
+
+        self._torch = torch
+        self._module = module
+        self._forward = module.forward
+        self._plan = plan
+        self._device = device
+        self._names = tuple(name for name, _ in plan.arguments)
+
+    def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+        """The wanted outputs.
+
+        Raises:
+            BackendError: forward failed, with its last words, or returned something else than configured.
+            InvalidArgumentError: a BYTES element is not UTF-8.
+        """
+        args, kwargs = self._arguments(inputs)
+        try:
+            returned = self._call(args, kwargs)
+        except Exception as error:
+            raise BackendError(f"torch: {failure_text(error)}") from error
+        result = self._results(returned, outputs)
+        if self._plan.clean_cache and self._device is not None:
+            self._torch.cuda.empty_cache()
+        return result
+
+    def close(self) -> None:
+        """Let go of the module."""
+        del self._forward, self._module
+
+    def _call(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        plan = self._plan
+        torch = self._torch
+        with torch.inference_mode() if plan.inference_mode else nullcontext():
+            if plan.optimized and (plan.cudnn or self._device is None):
+                return self._forward(*args, **kwargs)
+            with torch.jit.optimized_execution(plan.optimized), torch.backends.cudnn.flags(enabled=plan.cudnn):
+                return self._forward(*args, **kwargs)
+
+    def _arguments(self, inputs: Arrays) -> tuple[list[Any], dict[str, Any]]:
+        names = self._names
+        if not names:
+            return [{name: self._argument(name, array) for name, array in inputs.items()}], {}
+        if len(inputs) == len(names) and self._plan.positional:
+            return [self._argument(name, inputs[name]) for name in names], {}
+        return [], self._keywords(inputs)
+
+    def _keywords(self, inputs: Arrays) -> dict[str, Any]:
+        """The arguments by name: optional inputs that a request leaves out keep their default, or are None."""
+        given: dict[str, Any] = {}
+        for name, argument in self._plan.arguments:
+            if name in inputs:
+                given[argument.name] = self._argument(name, inputs[name])
+            elif not argument.has_default:
+                given[argument.name] = None
+        return given
+
+    def _argument(self, name: str, array: np.ndarray[Any, Any]) -> Any:
+        if name in self._plan.strings:
+            return decode_list(array, name)
+        tensor = to_tensor(self._torch, array, self._plan.effects.writes_inputs)
+        return tensor if self._device is None else tensor.to(self._device)
+
+    def _results(self, returned: Any, outputs: Sequence[str]) -> Arrays:
+        if isinstance(returned, dict):
+            return {name: self._result(name, _by_key(returned, name)) for name in outputs}
+        values = self._sequence(returned)
+        places = self._plan.places
+        try:
+            return {name: self._result(name, values[places[name]]) for name in outputs}
+        except IndexError:
+            raise BackendError(
+                f"torch: forward returned {len(values)} value(s), the configuration expects the outputs "
+                f"{', '.join(places)}"
+            ) from None
+
+    def _sequence(self, returned: Any) -> Sequence[Any]:
+        if isinstance(returned, self._torch.Tensor) or self._plan.returns_strings:
+            return (returned,)
+        if isinstance(returned, (tuple, list)):
+            return returned
+        raise BackendError(
+            f"torch: forward returned {type(returned).__name__}, expected a tensor, a tuple or list of tensors, a "
+            f"dictionary of tensors or a list of strings"
+        )
+
+    def _result(self, name: str, value: Any) -> np.ndarray[Any, Any]:
+        if name in self._plan.strings:
+            return self._string_result(name, value)
+        if not isinstance(value, self._torch.Tensor):
+            raise BackendError(f"torch: output '{name}' is {type(value).__name__}, expected a tensor")
+        try:
+            return to_array(self._torch, value, self._plan.effects.returns_state)
+        except (TypeError, RuntimeError) as error:
+            raise BackendError(
+                f"torch: output '{name}' ({value.dtype}, {value.layout}) is no array: {error}"
+            ) from error
+
+    def _string_result(self, name: str, value: Any) -> np.ndarray[Any, Any]:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise BackendError(f"torch: output '{name}' is {type(value).__name__}, expected a list of strings")
+        array = encode_list(value)
+        return array.reshape(-1, 1) if self._plan.rows else array
+
+
+def _by_key(returned: dict[str, Any], name: str) -> Any:
+    try:
+        return returned[name]
+    except KeyError:
+        raise BackendError(f"torch: forward returned the keys {sorted(returned)}, without '{name}'") from None

@@ -1,0 +1,71 @@
+"""A batch on its way: what the loop hands to an instance and gets back, in one object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from naiad.errors import NaiadError
+from naiad.request import Array, InferRequest
+
+
+class Batch:
+    """Requests that run together. The loop fills the first part, the instance the second.
+
+    Attributes:
+        requests: in the order of their rows.
+        rows: their rows together.
+        outputs: names of the outputs that any of them wants.
+        inputs: the gathered inputs; None while they are still to be gathered, which the instance then does.
+        results: the model's output arrays, valid when ``error`` is None.
+        parts: what each request gets of them, where that is not its rows; else empty.
+        gather_ns: how long gathering took when the loop did it, else 0.
+        splits: whether its requests are run one by one when it fails.
+        start_ns, input_ns, infer_ns, end_ns: monotonic times, in the instance, of the start, of the inputs being
+            gathered, of the model being done and of the hand-back.
+    """
+
+    __slots__ = (
+        "end_ns",
+        "error",
+        "gather_ns",
+        "infer_ns",
+        "input_ns",
+        "inputs",
+        "outputs",
+        "parts",
+        "requests",
+        "results",
+        "rows",
+        "start_ns",
+    )
+    splits: ClassVar[bool] = True
+
+    def __init__(self, requests: list[InferRequest]) -> None:
+        self.requests = requests
+        first = requests[0].options
+        rows = 0
+        outputs = first.outputs
+        for request in requests:
+            options = request.options
+            rows += options.rows
+            if options is not first and options.outputs != outputs:
+                outputs = _union(outputs, options.outputs)
+        self.rows = rows
+        self.outputs: Sequence[str] = outputs
+        self.inputs: Mapping[str, Array] | None = None
+        self.results: Mapping[str, Array] = {}
+        self.parts: Sequence[Mapping[str, Array]] = ()
+        self.error: NaiadError | None = None
+        self.gather_ns = self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
+
+    def fail(self, error: NaiadError) -> None:
+        """Note the error that ended it."""
+        # Where it was raised leads back to this batch, which would stay until the garbage collector comes, and with it
+        # its tensors and the regions of clients.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        self.error = error
+
+
+def _union(some: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    return some + tuple(name for name in more if name not in some)

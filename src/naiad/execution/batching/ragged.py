@@ -1,0 +1,226 @@
+"""Batches of unequal requests: ragged and padded inputs put together, what the server makes of their shapes, and
+outputs given back to each request in its own size. Pure: arrays in, arrays out.
+
+Source: ``BatchInput.Kind`` and ``BatchOutput.Kind`` of the model configuration, and the collector of the reference's
+backends. An element count is that of a whole request, with all its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+
+from naiad.config.assembly import BatchAssembly, PadSpec, UnpadSpec
+from naiad.config.spec import ModelSpec
+from naiad.errors import BackendError
+from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.gather import SMALL_BYTES, aligned, check_datatype, check_results, gather
+from naiad.request import Array, InferRequest, RequestOptions
+from naiad.scheduling.batcher.limited import input_bytes
+
+Shapes = Sequence[tuple[int, ...]]
+
+
+def assemble(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
+    """The inputs that the model gets for a batch. Shapes as ``as_backend_sees`` has them."""
+    found, requests = spec.assembly, batch.requests
+    given = requests[0].inputs
+    if found is None:
+        return gather(batch, spec)
+    if found.is_whole:
+        return {name: aligned(array) for name, array in given.items()}
+    inputs = gather(batch, spec, [n for n in given if n not in found.ragged and n not in found.pads])
+    for name in given:
+        arrays = [request.inputs[name] for request in requests]
+        if name in found.ragged:
+            inputs[name] = np.concatenate([array.reshape(-1) for array in arrays])
+        elif (pad := found.pads.get(name)) is not None:
+            inputs[name] = padded(arrays, pad)
+            if pad.mask:
+                inputs[pad.mask] = mask(arrays, pad)
+    for made in found.made:
+        shapes = [request.inputs[made.source].shape for request in requests]
+        inputs[made.name] = MAKERS[made.kind](shapes).astype(made.dtype.numpy)
+    return inputs
+
+
+def padded(arrays: Sequence[Array], pad: PadSpec) -> Array:
+    """Arrays of [rows, ...] one behind the other, their items made equally large."""
+    first = arrays[0]
+    shapes = {array.shape[1:] for array in arrays}
+    item = pad.shape(tuple(shapes))
+    if shapes == {item}:
+        return aligned(first) if len(arrays) == 1 else np.concatenate(arrays)
+    whole: Array = np.full((sum(array.shape[0] for array in arrays), *item), pad.value, first.dtype)
+    row = 0
+    for array in arrays:
+        end = row + array.shape[0]
+        whole[(slice(row, end), *map(slice, array.shape[1:]))] = array
+        row = end
+    return whole
+
+
+def mask(arrays: Sequence[Array], pad: PadSpec) -> Array:
+    """1 where ``padded`` has elements of the requests and 0 where it has its own: [rows, padded dims...]."""
+    item = pad.shape([array.shape[1:] for array in arrays])
+    sizes = [item[dim] for dim in pad.dims]
+    dtype = np.dtype(bool) if pad.mask_dtype is None else pad.mask_dtype.numpy
+    whole: Array = np.zeros((sum(array.shape[0] for array in arrays), *sizes), dtype)
+    row = 0
+    for array in arrays:
+        end = row + array.shape[0]
+        whole[(slice(row, end), *(slice(array.shape[1 + dim]) for dim in pad.dims))] = True
+        row = end
+    return whole
+
+
+# What the server makes of the shapes of one input; those have the batch dimension.
+
+
+def element_counts(shapes: Shapes) -> Array:
+    """Of each request: [requests]."""
+    return np.array([math.prod(shape) for shape in shapes], np.int64)
+
+
+def accumulated_counts(shapes: Shapes) -> Array:
+    """Of each request and those before it: [requests]."""
+    return np.cumsum(element_counts(shapes))
+
+
+def accumulated_counts_with_zero(shapes: Shapes) -> Array:
+    """As ``accumulated_counts`` behind a zero: [requests + 1]."""
+    return np.concatenate([np.zeros(1, np.int64), accumulated_counts(shapes)])
+
+
+def max_count_as_shape(shapes: Shapes) -> Array:
+    """Zeros, as many as the largest request has elements; only their number counts."""
+    return np.zeros(max(math.prod(shape) for shape in shapes), np.int64)
+
+
+def item_shapes(shapes: Shapes) -> Array:
+    """The shape of each item without the batch dimension: [rows, rank]."""
+    rows = [shape[1:] for shape in shapes for _ in range(shape[0])]
+    return np.array(rows, np.int64).reshape(len(rows), len(shapes[0]) - 1)
+
+
+def item_shapes_flattened(shapes: Shapes) -> Array:
+    """The same in one row: [rows * rank]."""
+    return item_shapes(shapes).reshape(-1)
+
+
+MAKERS: Final[Mapping[str, Callable[[Shapes], Array]]] = {
+    "BATCH_ELEMENT_COUNT": element_counts,
+    "BATCH_ACCUMULATED_ELEMENT_COUNT": accumulated_counts,
+    "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO": accumulated_counts_with_zero,
+    "BATCH_MAX_ELEMENT_COUNT_AS_SHAPE": max_count_as_shape,
+    "BATCH_ITEM_SHAPE": item_shapes,
+    "BATCH_ITEM_SHAPE_FLATTEN": item_shapes_flattened,
+}
+
+
+# Outputs
+
+
+def take_apart(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> None:
+    """Give a batch its results: what each of its requests gets, in ``parts`` where they are several.
+
+    Raises:
+        BackendError: an output is missing, or has another type or size than the inputs ask for.
+    """
+    found = spec.assembly
+    if found is None:
+        batch.results = check_results(batch, results, spec)
+        return
+    if found.is_whole:
+        batch.results = {n: check_datatype(n, results[n], spec) for n in batch.outputs if n in results}
+        return
+    by_rows = [n for n in batch.outputs if n not in found.scattered]
+    checked = check_results(batch, results, spec, by_rows)
+    parts: list[dict[str, Array]] = [{} for _ in batch.requests]
+    for name in batch.outputs:
+        if name in found.scattered:
+            own = _scattered(name, found.scattered[name], batch, results, spec)
+        elif name in checked:
+            own = _rows(name, checked[name], found.unpads.get(name), batch, spec)
+        else:
+            # Made of inputs that were not given.
+            continue
+        for part, array in zip(parts, own, strict=True):
+            part[name] = array
+    batch.results, batch.parts = (parts[0], ()) if len(parts) == 1 else (checked, parts)
+
+
+def _rows(name: str, array: Array, unpad: UnpadSpec | None, batch: Batch, spec: ModelSpec) -> list[Array]:
+    row = 0
+    found = []
+    for request in batch.requests:
+        end = row + request.options.rows
+        found.append(array[row:end])
+        row = end
+    if unpad is None or spec.assembly is None or unpad.source not in batch.requests[0].inputs:
+        return found
+    shapes = [request.inputs[unpad.source].shape for request in batch.requests]
+    for dim, source in zip(unpad.dims, spec.assembly.pads[unpad.source].dims, strict=True):
+        front = (slice(None),) * (1 + dim)
+        sizes = unpad.sizes([shape[1 + source] for shape in shapes])
+        room = array.shape[1 + dim] if 1 + dim < array.ndim else -1
+        if max(sizes) > room:
+            worst = sizes.index(max(sizes))
+            raise BackendError(
+                f"model '{spec.name}' returned output '{name}' with shape {list(array.shape)}, and a request has "
+                f"{sizes[worst]} in dim {dim} of it, by the shape {list(shapes[worst])} of its input '{unpad.source}'"
+            )
+        found = [own[(*front, slice(size))] for own, size in zip(found, sizes, strict=True)]
+    return found
+
+
+def _scattered(name: str, source: str, batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> list[Array]:
+    """Elements one behind the other, split by the shapes of an input."""
+    if name not in results:
+        raise BackendError(f"model '{spec.name}' returned no output '{name}', only {sorted(results)}")
+    array = check_datatype(name, results[name], spec)
+    shapes = [request.inputs[source].shape for request in batch.requests]
+    ends = list(accumulate(math.prod(shape) for shape in shapes))
+    if array.size != ends[-1]:
+        raise BackendError(
+            f"model '{spec.name}' returned output '{name}' with {array.size} elements, and is to be split by the "
+            f"shapes of input '{source}', which has {ends[-1]} in this batch"
+        )
+    flat = array.reshape(-1)
+    return [flat[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, shapes, strict=True)]
+
+
+# Sizes
+
+
+def assembled_bytes(requests: Sequence[InferRequest], found: BatchAssembly | None) -> int:
+    """What the inputs of a batch take with their padding."""
+    size = sum([input_bytes(request) for request in requests])
+    for name, pad in () if found is None else found.pads.items():
+        size += padding_bytes([request.inputs[name] for request in requests if name in request.inputs], pad)
+    return size
+
+
+def padding_bytes(arrays: Sequence[Array], pad: PadSpec) -> int:
+    """What padding adds to these inputs."""
+    if not arrays:
+        return 0
+    item = math.prod(pad.shape([array.shape[1:] for array in arrays]))
+    rows = sum([array.shape[0] for array in arrays])
+    own = sum([array.nbytes for array in arrays])
+    return int(rows * item * arrays[0].dtype.itemsize - own)
+
+
+def is_small_assembly(batch: Batch, spec: ModelSpec) -> bool:
+    """Whether putting the batch together costs less than waking a thread for it does."""
+    return assembled_bytes(batch.requests, spec.assembly) <= SMALL_BYTES
+
+
+def as_one(batch: Batch, spec: ModelSpec) -> Batch:
+    """A batch of one request that has all inputs of ``batch``, as its model gets them."""
+    inputs = assemble(batch, spec) if batch.inputs is None else batch.inputs
+    return Batch([InferRequest(RequestOptions(tuple(batch.outputs), batch.rows), inputs)])

@@ -1,0 +1,148 @@
+"""Traces of ensembles: that of a request has those of its steps as children, as the reference has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Final
+
+from naiad.errors import NaiadError
+from naiad.execution.model.tracing import MAX_ERROR, MAX_ID, arrival, departure
+from naiad.request import Array, InferRequest
+from naiad.telemetry.tracing.settings_store import Sampler
+from naiad.telemetry.tracing.tensors import BACKEND_OUTPUT, MAX_BYTES, QUEUE_INPUT, TracedTensor, traced_tensors
+from naiad.telemetry.tracing.trace import Trace
+from naiad.telemetry.tracing.w3c import TraceParent, read_parent
+
+if TYPE_CHECKING:
+    from naiad.config.spec import ModelSpec
+    from naiad.execution.batching.batch import Batch
+    from naiad.execution.ensemble.step_request import MemberRequest
+
+MAX_CHILDREN: Final = 256
+"""Steps that the trace of one request has; those of decoupled models may be any number."""
+
+Timestamps = tuple[tuple[str, int], ...]
+
+
+class StepTrace:
+    """What is known of one step while it runs.
+
+    Attributes:
+        run: of the request that it belongs to.
+        number: its trace's id.
+        children: traces of its own steps, where it runs an ensemble.
+    """
+
+    __slots__ = ("children", "number", "run")
+
+    def __init__(self, run: RunTrace, number: int) -> None:
+        self.run = run
+        self.number = number
+        self.children: tuple[Trace, ...] = ()
+
+
+class RunTrace:
+    """The trace of one request of an ensemble, from its beginning on.
+
+    Args:
+        sampler: has chosen it.
+        number: its id.
+        parent: the caller's own trace, if it has one.
+    """
+
+    __slots__ = ("_children", "_number", "_parent", "_sampler", "_spec", "_version")
+
+    def __init__(
+        self, sampler: Sampler, number: int, spec: ModelSpec, version: int, parent: TraceParent | None = None
+    ) -> None:
+        self._sampler = sampler
+        self._number = number
+        self._parent = parent
+        self._spec = spec
+        self._version = version
+        self._children: list[Trace] = []
+
+    @classmethod
+    def begin(cls, sampler: Sampler | None, request: InferRequest, spec: ModelSpec, version: int) -> RunTrace | None:
+        """The trace of a request; None when it is not to be traced. That of a step goes on with its ensemble's."""
+        step: StepTrace | None = getattr(request, "trace", None)
+        if step is not None:
+            return cls(step.run._sampler, step.number, spec, version)
+        if sampler is None or not request.carrier:
+            return None
+        parent = read_parent(request.headers()) if sampler.takes_parents else None
+        number = sampler.take() if parent is None else sampler.take_in()
+        return cls(sampler, number, spec, version, parent) if number else None
+
+    def step(self) -> StepTrace | None:
+        """A step begins; None for one too many."""
+        if len(self._children) >= MAX_CHILDREN:
+            return None
+        return StepTrace(self, self._sampler.take_in())
+
+    def step_ended(
+        self,
+        request: MemberRequest,
+        trace: StepTrace,
+        batch: Batch | None,
+        outputs: Mapping[str, Array] | None,
+        error: NaiadError | None,
+        spec: ModelSpec,
+    ) -> None:
+        """A step is answered."""
+        times = tuple(_step_times(request, batch, monotonic_ns(), error is None)) if self._sampler.timestamps else ()
+        self._children.append(
+            Trace(
+                trace.number,
+                spec.name,
+                request.target.version,
+                request.id[:MAX_ID],
+                times,
+                self._tensors(request, outputs, spec),
+                error="" if error is None else str(error)[:MAX_ERROR],
+                parent_id=self._number,
+                children=trace.children,
+            )
+        )
+
+    def end(self, request: InferRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> None:
+        """The request is answered."""
+        step: StepTrace | None = getattr(request, "trace", None)
+        if step is not None:
+            step.children = tuple(self._children)
+            return
+        sampler, now_ns = self._sampler, monotonic_ns()
+        times = (*arrival(request), *departure(request, now_ns)) if sampler.timestamps else ()
+        tensors = self._tensors(request, outputs, self._spec)
+        failure = "" if error is None else str(error)[:MAX_ERROR]
+        sampler.put(
+            Trace(
+                self._number, self._spec.name, self._version, request.id[:MAX_ID], times, tensors, self._parent,
+                failure, children=tuple(self._children),
+            )
+        )  # fmt: skip
+
+    def _tensors(
+        self, request: InferRequest, outputs: Mapping[str, Array] | None, spec: ModelSpec
+    ) -> tuple[TracedTensor, ...]:
+        if not self._sampler.tensors:
+            return ()
+        inputs = ((name, tensor.dtype) for name, tensor in spec.inputs.items())
+        found = traced_tensors(QUEUE_INPUT, request.inputs, inputs, MAX_BYTES)
+        wanted = ((name, spec.outputs[name].dtype) for name in request.options.outputs)
+        room = MAX_BYTES - sum(t.nbytes for t in found)
+        return (*found, *traced_tensors(BACKEND_OUTPUT, outputs or {}, wanted, room))
+
+
+def _step_times(request: MemberRequest, batch: Batch | None, now_ns: int, has_run: bool) -> Iterator[tuple[str, int]]:
+    yield "REQUEST_START", request.received_ns
+    yield "QUEUE_START", request.queued_ns
+    if batch is not None and batch.start_ns:
+        yield "COMPUTE_START", batch.start_ns - batch.gather_ns
+        yield "COMPUTE_INPUT_END", batch.input_ns
+        if has_run:
+            yield "COMPUTE_OUTPUT_START", batch.infer_ns or now_ns
+            yield "COMPUTE_END", batch.end_ns or now_ns
+    yield "INFER_RESPONSE_COMPLETE", now_ns
+    yield "REQUEST_END", now_ns

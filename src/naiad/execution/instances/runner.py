@@ -1,0 +1,101 @@
+"""An instance, whichever thread it is in: one execution of a batch (gather, run, check, note when and what), and what
+it raises at its start and its end.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic_ns
+
+from naiad.backend_api.backend import Instance
+from naiad.config.spec import ModelSpec
+from naiad.errors import BackendError, ModelLoadError, NaiadError
+from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.gather import check_results, gather
+from naiad.execution.batching.ragged import assemble, take_apart
+from naiad.execution.batching.shm_gather import gather_from_regions, place_results
+
+logger = logging.getLogger("naiad")
+
+
+def failed_to_start(name: str, error: BaseException) -> ModelLoadError:
+    """The error for an instance that could not be created.
+
+    A framework that calls for the end of the process, with SystemExit say, ends that load and nothing else.
+    """
+    return ModelLoadError(f"instance '{name}' failed to start: {type(error).__name__}: {error}")
+
+
+def close_instance(instance: Instance, name: str) -> None:
+    """Close an instance; what it raises is logged, because nobody could act on it."""
+    try:
+        instance.close()
+    except BaseException:
+        logger.exception("instance '%s' failed to close", name)
+
+
+def run_batch(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = False) -> list[Batch]:
+    """Run a batch; never raises. ``places``: outputs are written here that requests want in regions.
+
+    Gives back the batch with its results or its error. A batch of several requests that fails is run again in halves,
+    and those that fail in halves of theirs, so that one poisoned input costs only itself: n requests mean 2n - 1 runs
+    at most. Then the parts are given back behind it, and it is left without requests, as a run that failed and answers
+    nobody.
+    """
+    done: list[Batch] = []
+    waiting = [batch]
+    while waiting:
+        part = waiting.pop()
+        run_once(instance, part, spec, places)
+        done.append(part)
+        if may_split(part, spec):
+            waiting += halves(part)[::-1]
+    return done
+
+
+def may_split(batch: Batch, spec: ModelSpec) -> bool:
+    """Whether a batch that has run is to be run again in parts."""
+    return batch.error is not None and len(batch.requests) > 1 and spec.splits_failed and batch.splits
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """Two batches for the requests of one that failed, which is left without any."""
+    requests = batch.requests
+    batch.requests = []
+    middle = len(requests) // 2
+    return [Batch(requests[:middle]), Batch(requests[middle:])]
+
+
+def split(batch: Batch) -> list[Batch]:
+    """A batch for each request of a batch that could not be run, which is left without any."""
+    singles = [Batch([request]) for request in batch.requests]
+    batch.requests = []
+    return singles
+
+
+def run_once(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = False) -> None:
+    """Run a batch as it is; never raises: afterwards it has results or an error. Arguments as ``run_batch``."""
+    batch.start_ns = batch.input_ns = monotonic_ns()
+    # Requests with and without regions are never put together.
+    is_plain = spec.assembly is None
+    in_regions = is_plain and batch.requests[0].options.regions is not None
+    try:
+        inputs = batch.inputs
+        if inputs is None:
+            put_together = gather_from_regions if in_regions else gather if is_plain else assemble
+            inputs = put_together(batch, spec)
+            batch.input_ns = monotonic_ns()
+        results = instance.execute(inputs, batch.outputs)
+        batch.infer_ns = monotonic_ns()
+        if is_plain:
+            batch.results = check_results(batch, results, spec)
+        else:
+            take_apart(batch, results, spec)
+        if in_regions and places:
+            place_results(batch, batch.results)
+    except NaiadError as error:
+        batch.fail(error)
+    except BaseException as error:
+        # Whatever a model raises, SystemExit included, ends its batch and nothing else.
+        batch.error = BackendError(f"model '{spec.name}' failed: {type(error).__name__}: {error}")
+    batch.end_ns = monotonic_ns()

@@ -1,0 +1,83 @@
+"""An instance in a thread of its own: batches go in through one queue put, results come back in one loop callback."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from naiad.backend_api.backend import Instance
+from naiad.config.spec import ModelSpec
+from naiad.errors import NaiadError
+from naiad.execution.batching.batch import Batch
+from naiad.execution.instances.bytes_adapter import with_arrays
+from naiad.execution.instances.runner import close_instance, failed_to_start, run_batch
+
+
+class ThreadInstance:
+    """Runs batches one after another in its own thread.
+
+    Args:
+        name: of the instance, used for the thread and in the log.
+        spec: of the model.
+        create: makes the instance; called in the new thread.
+        finished: called in the instance's thread with the batches that are done, one call per batch given to ``run``
+            (several batches when one was split); it must only pass them on to the loop.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: ModelSpec,
+        create: Callable[[], Instance],
+        finished: Callable[[ThreadInstance, list[Batch]], object],
+    ) -> None:
+        self.name = name
+        self._spec = spec
+        self._create = create
+        self._finished = finished
+        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._created = threading.Event()
+        self._failure: NaiadError | None = None
+        self._thread = threading.Thread(target=self._main, name=f"naiad-{name}", daemon=True)
+        self.run = self._queue.put
+
+    def start(self) -> None:
+        """Create the instance and wait until it is there; called by a loading thread.
+
+        Raises:
+            NaiadError: the instance could not be created.
+        """
+        self._thread.start()
+        self._created.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def stop(self) -> None:
+        """Ask the thread to finish what it was given, to close the instance and to end."""
+        self._queue.put(None)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end that ``stop`` asked for, at most ``timeout`` seconds; True when the thread has ended, or was
+        never started."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _main(self) -> None:
+        try:
+            instance = with_arrays(self._create(), self._spec)
+        except NaiadError as error:
+            self._failure = error
+            return
+        except BaseException as error:
+            self._failure = failed_to_start(self.name, error)
+            return
+        finally:
+            self._created.set()
+        get, finished = self._queue.get, self._finished
+        while (batch := get()) is not None:
+            finished(self, run_batch(instance, batch, self._spec, places=True))
+            del batch
+        close_instance(instance, self.name)

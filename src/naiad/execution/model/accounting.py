@@ -1,0 +1,80 @@
+"""What a finished batch adds to the statistics of its model: once for all its requests, or for one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic_ns
+
+from naiad.execution.batching.batch import Batch
+from naiad.request import InferRequest
+from naiad.scheduling.admission import RequestBudget
+from naiad.telemetry.metrics.model_statistics import ModelStatistics
+
+
+def count_batch(
+    statistics: ModelStatistics,
+    budget: RequestBudget,
+    batch: Batch,
+    wall_ms: int,
+    counted: Sequence[InferRequest] | None = None,
+) -> int:
+    """Count a batch that succeeded, once for all its requests; gives back the time that was counted to.
+
+    Its requests leave the budget. ``wall_ms`` is the wall clock's time in milliseconds. ``counted``: only these are
+    requests, each with one row.
+    """
+    requests = batch.requests if counted is None else counted
+    now_ns, count = monotonic_ns(), len(requests)
+    received_ns = queued_ns = held_bytes = 0
+    # One loop for all of it: this is done for every request.
+    for request in requests:
+        received_ns += request.received_ns
+        queued_ns += request.queued_ns
+        held_bytes += request.held_bytes
+    budget.requests -= count
+    budget.bytes -= held_bytes
+    input_ns = batch.gather_ns + batch.input_ns - batch.start_ns
+    times = (input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns)
+    statistics.count_execution(batch.rows, *times)
+    statistics.count_success(
+        count,
+        batch.rows if counted is None else count,
+        count * now_ns - received_ns,
+        count * (batch.start_ns - batch.gather_ns) - queued_ns,
+        *times,
+    )
+    statistics.last_inference_ms = wall_ms
+    return now_ns
+
+
+def count_one(
+    statistics: ModelStatistics, request: InferRequest, batch: Batch, wall_ms: int, output_ns: int = 0
+) -> int:
+    """Count one request of a batch, which succeeded; gives back the time that was counted to.
+
+    ``output_ns`` is how long making its outputs took.
+    """
+    now_ns = monotonic_ns()
+    input_ns = batch.input_ns - batch.start_ns
+    statistics.count_success(
+        1,
+        request.options.rows,
+        now_ns - request.received_ns,
+        max(0, batch.start_ns - request.queued_ns),
+        input_ns,
+        now_ns - batch.input_ns - output_ns,
+        output_ns,
+    )
+    statistics.last_inference_ms = wall_ms
+    return now_ns
+
+
+def count_failed_execution(statistics: ModelStatistics, batch: Batch) -> None:
+    """A run that failed is an execution all the same; the times it did not reach count as nothing."""
+    done_ns = batch.infer_ns or batch.end_ns
+    statistics.count_execution(
+        batch.rows,
+        batch.gather_ns + batch.input_ns - batch.start_ns,
+        done_ns - batch.input_ns,
+        batch.end_ns - done_ns,
+    )

@@ -1,0 +1,115 @@
+"""The shortest way through a model: an inline instance runs one request at once, without a queue and without a batch.
+
+What such a request costs is mostly counting, so the counts of requests alike are kept apart and added to the statistics
+when somebody looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic_ns
+
+from naiad.clock import Clock
+from naiad.config.spec import ModelSpec
+from naiad.request import InferRequest
+from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.tracing.settings_store import Sampler
+from naiad.telemetry.tracing.w3c import TRACEPARENT
+
+_NS_PER_MS = 1_000_000
+
+
+def may_run_directly(spec: ModelSpec) -> bool:
+    """Whether nothing has to be done to the tensors of a model on their way in or out."""
+    if spec.assembly is not None:
+        return False
+    return not any(t.reshape for tensors in (spec.inputs, spec.outputs) for t in tensors.values())
+
+
+class InlineRunner:
+    """Runs requests with ``execute``, the method of an inline instance.
+
+    Attributes:
+        statistics: of the model, without what ``settle`` has still to add.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_count",
+        "_execute",
+        "_infer_ns",
+        "_last_ns",
+        "_queue_ns",
+        "_request_ns",
+        "_rows",
+        "statistics",
+    )
+
+    def __init__(self, execute: Callable[..., object], statistics: ModelStatistics, clock: Clock) -> None:
+        self._execute = execute
+        self._clock = clock
+        self.statistics = statistics
+        self._rows = self._count = self._request_ns = self._queue_ns = self._infer_ns = self._last_ns = 0
+
+    def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
+        """Run and answer one request; False when the run failed: then nothing has happened yet.
+
+        ``failed`` is told of a request whose answer could not be given.
+        """
+        begun_ns = monotonic_ns()
+        options = request.options
+        try:
+            outputs = self._execute(request.inputs, options.outputs)
+        except Exception:
+            # It runs again the long way, which tells the caller why.
+            return False
+        done_ns = monotonic_ns()
+        if options.rows != self._rows:
+            self.settle()
+            self._rows = options.rows
+        self._count += 1
+        self._request_ns += done_ns - request.received_ns
+        self._queue_ns += begun_ns - request.queued_ns
+        self._infer_ns += done_ns - begun_ns
+        self._last_ns = done_ns
+        try:
+            request.respond(outputs, None)  # type: ignore[arg-type]
+        except Exception:
+            failed(request)
+        return True
+
+    def settle(self) -> None:
+        """Add what was counted to the statistics."""
+        count = self._count
+        if not count:
+            return
+        rows = self._rows
+        self.statistics.count_singles(count, rows, self._request_ns, self._queue_ns, self._infer_ns)
+        since_ms = (monotonic_ns() - self._last_ns) // _NS_PER_MS
+        self.statistics.last_inference_ms = self._clock.wall_ms() - since_ms
+        self._count = self._request_ns = self._queue_ns = self._infer_ns = 0
+
+    def sampled(self, sampler: Sampler | None) -> InlineRunner:
+        """The runner to go on with when ``sampler`` chooses requests to be traced, or None does."""
+        self.settle()
+        if sampler is None:
+            return InlineRunner(self._execute, self.statistics, self._clock)
+        return SampledInlineRunner(self._execute, self.statistics, self._clock, sampler)
+
+
+class SampledInlineRunner(InlineRunner):
+    """Leaves the requests that are to be traced to the long way, where they are."""
+
+    __slots__ = ("_sampler",)
+
+    def __init__(
+        self, execute: Callable[..., object], statistics: ModelStatistics, clock: Clock, sampler: Sampler
+    ) -> None:
+        super().__init__(execute, statistics, clock)
+        self._sampler = sampler
+
+    def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
+        sampler = self._sampler
+        if sampler.takes_parents and TRACEPARENT in request.headers():
+            return False
+        return sampler.passes_over() and super().run(request, failed)

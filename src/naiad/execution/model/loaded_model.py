@@ -1,0 +1,454 @@
+"""A loaded model version: its queue, its instances and its counters. All of it is touched by the event loop alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
+from typing import Any, Final
+
+from naiad.backend_api.backend import Backend
+from naiad.cache.local import LocalCache
+from naiad.clock import Clock, SystemClock
+from naiad.config.backend_view import as_backend_sees
+from naiad.config.spec import ModelSpec
+from naiad.errors import CancelledError, InvalidArgumentError, QueueFullError, ServerStoppingError, UnavailableError
+from naiad.execution.batching.gather import SMALL_BYTES
+from naiad.execution.instances.decoupled import SteppedDecoupledInstance
+from naiad.execution.instances.inline import InlineInstance
+from naiad.execution.instances.thread import ThreadInstance
+from naiad.execution.instances.warmup import NO_WARMUP, Warmup
+from naiad.execution.model.custom_batching import CustomBatching
+from naiad.execution.model.dispatcher import Dispatcher
+from naiad.execution.model.fast_path import InlineRunner, may_run_directly
+from naiad.execution.model.group_change import GroupChange
+from naiad.execution.model.instance_set import AnyInstance, InstanceSet
+from naiad.execution.model.rate_limited import LimitedDispatcher, RateLimits
+from naiad.execution.model.remote_cache import RemoteModelCache, SharedCache, model_cache
+from naiad.execution.model.responder import ModelResponder, not_sent
+from naiad.execution.model.startup import end_all
+from naiad.execution.model.tracing import ModelTracer
+from naiad.execution.model.worker_events import WorkerEvents
+from naiad.execution.worker.bls import ModelDirectory
+from naiad.execution.worker.framework_instance import FrameworkInstance
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.request import InferRequest, request_label
+from naiad.scheduling.admission import RequestBudget
+from naiad.scheduling.queue.ordered_release import OrderedRelease
+from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.tracing.settings_store import Sampler
+from naiad.worker.ipc.frames import SEGMENT_BYTES
+
+logger = logging.getLogger("naiad")
+
+MAX_ID = 16_383
+"""Characters of an id that fit the frames for a process (64 KiB of UTF-8)."""
+NEVER: Final = 1 << 63
+
+
+class LoadedModel:
+    """One version of a model, ready to run.
+
+    ``start`` and ``close`` are called in a loading thread; everything else on the loop.
+
+    Attributes:
+        regions_from: inputs of so many bytes and more may be a ``RegionTensor`` instead of an array, and such outputs
+            as requests want in regions are written there before they come back; ``NEVER`` where that is not so.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        version: int,
+        backend: Backend,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock | None = None,
+        models: ModelDirectory | None = None,
+        metrics: CustomMetrics | None = None,
+        cache: LocalCache | SharedCache | None = None,
+        budget: RequestBudget | None = None,
+        strategy: CustomBatching | None = None,
+        limits: RateLimits | None = None,
+    ) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.version = version
+        self.namespace = ""
+        self._statistics = ModelStatistics()
+        self._cache = model_cache(cache, spec, version, self._statistics, loop)
+        self.budget = budget or RequestBudget()
+        self._backend = backend
+        self._loop = loop
+        self.metrics = metrics or CustomMetrics()
+        self._clock = clock or SystemClock()
+        # The responses of decoupled models wait for no other request.
+        in_order = spec.batching is not None and spec.batching.preserve_ordering and not spec.decoupled
+        ordered = OrderedRelease() if in_order else None
+        self._answers = self._make_answers(ordered)
+        self._strategy = strategy
+        self._queue, self._events = self._make_queue(limits)
+        self._push = self._queue.batcher.push
+        if isinstance(self._cache, RemoteModelCache):
+            self._cache.serve(self._answers, self.submit_reserved)
+        # Decided once, as this is asked for every request.
+        self._is_plain = cache is None and ordered is None and self._queue.policies is None
+        self._set = InstanceSet(backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics)
+        self._events.instances = self._instances = self._set.all
+        self._queue.passive = self._set.passive
+        self._stopping = False
+        self._direct: InlineRunner | None = None
+        self._runs_in_processes = self._tells = False
+        self.regions_from = NEVER
+
+    def _make_answers(self, ordered: OrderedRelease | None) -> ModelResponder:
+        return ModelResponder(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
+
+    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, WorkerEvents]:
+        queue = _dispatcher(self.spec, self._loop, self._answers, limits, self._strategy)
+        return queue, WorkerEvents(self.spec, self._answers, queue)
+
+    @property
+    def changed(self) -> int:
+        """As ``ServingModel.changed``: nothing behind it changes."""
+        return 0
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were accepted, or are expected, and not answered for good."""
+        return self._answers.in_flight
+
+    @property
+    def statistics(self) -> ModelStatistics:
+        """The counters, up to date."""
+        if self._direct is not None:
+            self._direct.settle()
+        return self._statistics
+
+    def trace_with(self, sampler: Sampler | None) -> None:
+        """Trace the requests that ``sampler`` chooses from now on, or none."""
+        self._answers.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
+        if self._direct is not None:
+            self._direct = self._direct.sampled(sampler)
+
+    # Loading and unloading
+
+    def start(self, warmup: Warmup = NO_WARMUP) -> None:
+        """Create every instance, each in its own thread or process; blocks until all are there and warm.
+
+        Raises:
+            NaiadError: an instance could not be created; those that were are closed again.
+        """
+        try:
+            self._set.make_all(self.spec, warmup)
+            self._queue.begin(self._set.serving(self._instances))
+            self._set.start(self._instances, self.spec, warmup)
+        except BaseException:
+            self.close()
+            self._loop.call_soon_threadsafe(self.detach)
+            raise
+        self._direct = self._make_direct()
+        self.regions_from = self._find_regions_from()
+        # The processes of frameworks do not get to see the requests.
+        self._runs_in_processes = any(type(i) is ProcessInstance for i in self._instances)
+        self._tells = any(type(i) in (ProcessInstance, SteppedDecoupledInstance) for i in self._instances)
+
+    def _make_direct(self) -> InlineRunner | None:
+        """The shortest way, where one instance on the loop is all there is between a request and its answer."""
+        first = self._queue.idle[0] if self._queue.idle else None
+        is_plain = (
+            not self._queue.batches
+            and not self._queue.is_limited
+            and self._answers.ordered is None
+            and self._cache is None
+        )
+        if not is_plain or not may_run_directly(self.spec):
+            return None
+        return InlineRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
+
+    def _find_regions_from(self) -> int:
+        """Threads and processes read what they need themselves; what is small travels at less cost."""
+        if self._cache is not None or self.spec.assembly is not None:
+            # Its inputs are part of the key, or are put together in another way than row by row.
+            return NEVER
+        kinds = {type(instance) for instance in self._instances}
+        if kinds and kinds <= {ProcessInstance, FrameworkInstance}:
+            return SEGMENT_BYTES
+        return SMALL_BYTES + 1 if kinds == {ThreadInstance} else NEVER
+
+    def close(self, timeout: float | None = None) -> bool:
+        """End every instance after what it runs and close the backend; False when one did not end in time."""
+        ended = end_all(self._instances, timeout)
+        if ended:
+            if self._strategy is not None:
+                self._strategy.close()
+            try:
+                self._backend.close()
+            except Exception:
+                logger.exception("the backend of model '%s' failed to close", self.name)
+        return ended
+
+    def stop_accepting(self) -> None:
+        """Refuse new requests; those accepted go on."""
+        self._stopping = True
+        if self._direct is not None:
+            self._direct.settle()
+            self._direct = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Somebody waits for an answer, or goes on with what was begun here."""
+        return self._answers.in_flight > 0
+
+    @property
+    def is_drained(self) -> bool:
+        """No accepted request is left."""
+        return self._answers.in_flight == 0
+
+    def when_drained(self, callback: Callable[[], object]) -> None:
+        """Call back as soon as no accepted request is left, at once when there is none."""
+        self._answers.when_drained(callback)
+
+    def detach(self) -> None:
+        """Give the loop's own resources back; the last call on the loop."""
+        self._queue.close()
+        self._set.clear()
+        if self._cache is not None:
+            self._cache.close()
+
+    @property
+    def problem(self) -> str:
+        """What keeps instances from working, "" when nothing does."""
+        return self._set.problem
+
+    # Other instance groups while it serves
+
+    def regroup(self, spec: ModelSpec, config: Any, warmup: Warmup) -> GroupChange[AnyInstance]:
+        """Make the instances that the groups of ``spec`` ask for beyond those that are there; they serve nobody yet.
+
+        ``config`` is the completed configuration message with these groups; errors as ``Backend.regroup``.
+        """
+        before = self._backend.config
+        try:
+            self._backend.regroup(as_backend_sees(spec), config)
+            change = self._set.regroup(spec, warmup)
+            try:
+                self._queue.join(self._set.serving(change.coming))
+            except BaseException:
+                self._set.let_go(change.coming)
+                raise
+            return change
+        except BaseException:
+            self._backend.regroup(as_backend_sees(self.spec), before)
+            raise
+
+    def start_more(self, change: GroupChange[AnyInstance], warmup: Warmup) -> None:
+        """Start the instances that came with ``regroup``; called in a loading thread. Errors as ``start``."""
+        self._set.start(change.coming, self.spec, warmup)
+
+    def serve_by(self, spec: ModelSpec, change: GroupChange[AnyInstance]) -> None:
+        """Let the instances that came serve, and give those that leave nothing more to do."""
+        self.spec = spec
+        fresh = self._set.exchange(change)
+        if self._direct is not None:
+            self._direct.settle()
+            self._direct = self._make_direct()
+            tracer = self._answers.tracer
+            if tracer is not None and self._direct is not None:
+                self._direct = self._direct.sampled(tracer.sampler)
+        self._queue.serve_by(fresh)
+
+    def stay_with(self, config: Any) -> None:
+        """Give up what ``regroup`` began with; ``config`` is the completed message from before."""
+        self._backend.regroup(as_backend_sees(self.spec), config)
+
+    @property
+    def leaving(self) -> int:
+        """How many instances leave that have not ended."""
+        return self._set.leaving
+
+    def may_end(self, instance: AnyInstance) -> bool:
+        """Whether an instance that leaves has nothing more to do."""
+        return self._set.may_end(instance)
+
+    def let_go(self, instances: Sequence[AnyInstance]) -> None:
+        """Forget instances that have ended."""
+        self._queue.leave(instances)
+        self._set.let_go(instances)
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The processes that its instances run in, if they do not run in the server's."""
+        return [i.pid for i in self._instances if isinstance(i, ProcessInstance) and i.pid]
+
+    def tell_batches(self) -> None:
+        """From now on tell requests that are steps of ensembles which batch they run in."""
+        self._queue.tells_batches = True
+
+    # The way of a request
+
+    def submit(self, request: InferRequest) -> None:
+        """Take a checked request in; its ``respond`` is called once, later.
+
+        Raises:
+            ServerStoppingError: the model no longer accepts requests.
+            UnavailableError: no instance can run it for a while.
+            QueueFullError: the server or the model has too many unanswered requests, or as many wait as the model's
+                queue policy allows.
+        """
+        direct = self._direct
+        if direct is not None and direct.run(request, not_sent):
+            return
+        if self._stopping:
+            raise ServerStoppingError(
+                "Server is stopping, scheduler for model has stopped accepting new inference requests"
+            )
+        if self._runs_in_processes and len(request.id) > MAX_ID:
+            raise InvalidArgumentError(
+                f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
+                "the process of a model"
+            )
+        queue, answers = self._queue, self._answers
+        if queue.outage is not None:
+            raise UnavailableError(str(queue.outage))
+        is_plain = self._is_plain
+        if not is_plain and self._answered_from_cache(request):
+            return
+        budget, size = self.budget, request.held_bytes
+        held = budget.bytes + size
+        if (
+            held > budget.max_bytes
+            or budget.requests >= budget.max_requests
+            or answers.in_flight >= budget.max_per_model
+        ):
+            self._check_room(request)
+        if is_plain:
+            self._push(request)
+        else:
+            self._push_specially(request)
+        budget.bytes = held
+        budget.requests += 1
+        answers.in_flight += 1
+        self._statistics.pending += 1
+        if queue.idle and not queue.turn_is_set:
+            queue.wake()
+
+    def expect(self) -> None:
+        """A request that is still being read will come: until ``submit_reserved`` or ``release`` is called, this
+        model is not closed, even when another one serves in its place by then."""
+        self._answers.in_flight += 1
+
+    def submit_reserved(self, request: InferRequest) -> None:
+        """``submit``, for a request that was accepted when it was expected."""
+        is_stopping, self._stopping = self._stopping, self._stopping and not self._instances
+        self._answers.in_flight -= 1
+        try:
+            self.submit(request)
+        finally:
+            self._stopping = is_stopping
+            self._answers.tell_when_drained()
+
+    def release(self) -> None:
+        """The request that was expected does not come."""
+        self._answers.in_flight -= 1
+        self._answers.tell_when_drained()
+
+    def _answered_from_cache(self, request: InferRequest) -> bool:
+        cache = self._cache
+        if isinstance(cache, RemoteModelCache):
+            if not cache.may_take(request):
+                return False
+            self._check_room(request)
+            return cache.take(request)
+        if cache is None or (outputs := cache.look_up(request)) is None:
+            return False
+        self._answers.respond_kept(request, outputs)
+        return True
+
+    def _push_specially(self, request: InferRequest) -> None:
+        """Queue a request by the model's policies, and where answers are to come in the order of requests, note it."""
+        if self._queue.policies is None:
+            self._push(request)
+        else:
+            try:
+                self._queue.push_by_policy(request)
+            except QueueFullError:
+                if self._cache is not None:
+                    self._cache.keep(request, None)
+                raise
+        if self._answers.ordered is not None:
+            self._answers.ordered.expect(request)
+
+    def check_room(self, size: int) -> None:
+        """Check that a request of at least ``size`` bytes would be taken, before work is done for it.
+
+        Raises:
+            QueueFullError: it would not; that counts as a request that failed.
+        """
+        budget = self.budget
+        if self._direct is None and (
+            budget.bytes + size > budget.max_bytes
+            or budget.requests >= budget.max_requests
+            or self.in_flight >= budget.max_per_model
+        ):
+            self._refuse(size, monotonic_ns())
+
+    def _check_room(self, request: InferRequest) -> None:
+        if not request.can_be_refused:
+            return
+        try:
+            self._refuse(request.held_bytes, request.received_ns)
+        except QueueFullError:
+            if self._cache is not None:
+                self._cache.keep(request, None)
+            raise
+
+    def _refuse(self, size: int, received_ns: int) -> None:
+        error = self.budget.refusal(size, self.name, self.in_flight)
+        if error is not None:
+            self._statistics.count_failure(error.reason, monotonic_ns() - received_ns)
+            raise error
+
+    def cancel(self, request: InferRequest) -> None:
+        """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
+        if self._queue.discard(request) or self._looked_up_no_more(request):
+            text = f"{request_label(request.id)}the request was cancelled by its caller"
+            self._answers.fail(request, CancelledError(text))
+            self._answers.tell_when_drained()
+        elif self._tells:
+            for instance in self._instances:
+                if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
+                    instance.cancel(request)
+
+    def _looked_up_no_more(self, request: InferRequest) -> bool:
+        if self._cache is None or not self._cache.give_up(request):
+            return False
+        if self._answers.ordered is not None:
+            # It had no place among the answers yet, and gets the one behind those that were handed on.
+            self._answers.ordered.expect(request)
+        return True
+
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+        """The caller does not take the responses to a request for now; see ``Recipient.hold``."""
+        for instance in self._instances:
+            if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
+                instance.hold(request, backpressure_timeout_ms)
+
+    def go_on(self, request: InferRequest) -> None:
+        """The caller takes the responses to a request again."""
+        for instance in self._instances:
+            if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
+                instance.go_on(request)
+
+
+def _dispatcher(
+    spec: ModelSpec,
+    loop: asyncio.AbstractEventLoop,
+    answers: ModelResponder,
+    limits: RateLimits | None,
+    strategy: CustomBatching | None,
+) -> Dispatcher:
+    if limits is None:
+        return Dispatcher(spec, loop, answers, strategy)
+    return LimitedDispatcher(spec, loop, answers, limits, strategy)

@@ -1,0 +1,243 @@
+"""The answers of one model version: each of its requests gets one and is counted. The event loop alone uses it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import monotonic_ns
+
+from naiad.clock import Clock
+from naiad.errors import CancelledError, InternalError, NaiadError
+from naiad.execution.batching.batch import Batch
+from naiad.execution.model.accounting import count_batch, count_failed_execution
+from naiad.execution.model.cache import ModelCache
+from naiad.execution.model.tracing import ModelTracer, batch_rows
+from naiad.request import Array, InferRequest, request_label
+from naiad.scheduling.admission import RequestBudget
+from naiad.scheduling.queue.ordered_release import OrderedRelease
+from naiad.telemetry.logs.server_log import request_log
+from naiad.telemetry.metrics.model_statistics import ModelStatistics
+
+logger = logging.getLogger("naiad")
+
+
+class ModelResponder:
+    """Answers and counts the requests of a model version that were accepted.
+
+    Args:
+        name: the model's.
+        statistics: where they are counted; ``budget`` is that of the server.
+        clock: tells when the last one was answered.
+        cache: keeps answers; ``ordered`` holds those back that are not next, None where they leave in any order.
+
+    Attributes:
+        in_flight: requests that were accepted, or are expected, and not answered for good.
+        tracer: traces those that are chosen.
+    """
+
+    __slots__ = ("_cache", "_drained", "_name", "budget", "clock", "in_flight", "ordered", "statistics", "tracer")
+
+    def __init__(
+        self,
+        name: str,
+        statistics: ModelStatistics,
+        budget: RequestBudget,
+        clock: Clock,
+        cache: ModelCache | None,
+        ordered: OrderedRelease | None,
+    ) -> None:
+        self._name = name
+        self.statistics = statistics
+        self.budget = budget
+        self.clock = clock
+        self._cache = cache
+        self.ordered = ordered
+        self.in_flight = 0
+        self.tracer: ModelTracer | None = None
+        self._drained: list[Callable[[], object]] = []
+
+    def settle(self, batches: list[Batch]) -> None:
+        """Count finished batches and answer their requests."""
+        for batch in batches:
+            answered_ns = 0 if self.tracer is None else monotonic_ns()
+            if batch.error is None:
+                self._succeed(batch)
+            else:
+                count_failed_execution(self.statistics, batch)
+                for request in batch.requests:
+                    self.fail(request, batch.error)
+            if self.tracer is not None:
+                self.trace(self.tracer, batch.requests, batch, answered_ns, None, batch.error)
+        self.tell_when_drained()
+
+    def _succeed(self, batch: Batch) -> None:
+        self.count(batch)
+        requests, results = batch.requests, batch.results
+        if len(requests) == 1:
+            self.respond(requests[0], results, None)
+            return
+        if batch.parts:
+            for request, part in zip(requests, batch.parts, strict=True):
+                self.respond(request, part, None)
+            return
+        row = 0
+        is_special = self.ordered is not None or self._cache is not None
+        items = tuple(results.items())
+        name, array = items[0] if len(items) == 1 else ("", None)
+        for request in requests:
+            end = row + request.options.rows
+            # The short form for one output saves a call per request.
+            outputs = {n: a[row:end] for n, a in items} if array is None else {name: array[row:end]}
+            row = end
+            if is_special:
+                self.respond(request, outputs, None)
+                continue
+            try:
+                request.respond(outputs, None)
+            except Exception:
+                not_sent(request)
+
+    def count(self, batch: Batch) -> int:
+        """Count a batch that succeeded. Its requests are no longer held. Gives back the time that was counted to."""
+        self.in_flight -= len(batch.requests)
+        return count_batch(self.statistics, self.budget, batch, self.clock.wall_ms())
+
+    def count_execution(self, batch: Batch) -> None:
+        """Count a batch whose requests are counted one by one."""
+        self.statistics.count_execution(
+            batch.rows, batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
+        )
+
+    def let_go(self, request: InferRequest) -> None:
+        """A request is about to be answered for good."""
+        self.in_flight -= 1
+        self.budget.requests -= 1
+        self.budget.bytes -= request.held_bytes
+
+    def fail(self, request: InferRequest, error: NaiadError) -> None:
+        """Answer a request that is held with an error, and count it."""
+        self.let_go(request)
+        self.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
+        self.log_error(request, error)
+        self.respond(request, {}, error)
+
+    def log_error(self, request: InferRequest, error: NaiadError) -> None:
+        """Tell the log that a request failed."""
+        level = logging.DEBUG if isinstance(error, CancelledError) else logging.WARNING
+        request_log(logger, level, request.id, "failed for model '%s': %s", self._name, error)
+
+    def respond(self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        """Give one request its answer, when its turn has come; it is counted elsewhere."""
+        if self._cache is not None:
+            self._cache.keep(request, outputs if error is None else None)
+        if self.ordered is not None:
+            # One slow request holds up the answers of any number of later ones: these count until they leave.
+            size = sum(array.nbytes for array in outputs.values())
+            self.budget.take(size)
+            self.ordered.release(request, partial(self._send_in_order, request, outputs, error, size))
+        else:
+            _send(request, outputs, error)
+
+    def respond_each(self, requests: Sequence[InferRequest], outputs: Sequence[Mapping[str, Array]]) -> None:
+        """Give each request its answer, as ``respond``."""
+        if self.ordered is not None or self._cache is not None:
+            for request, arrays in zip(requests, outputs, strict=True):
+                self.respond(request, arrays, None)
+            return
+        # Written out: two calls less for every request.
+        for request, arrays in zip(requests, outputs, strict=True):
+            try:
+                request.respond(arrays, None)
+            except Exception:
+                not_sent(request)
+
+    def respond_kept(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
+        """Answer a request from the cache, after those that came before it where that counts."""
+        self.statistics.last_inference_ms = self.clock.wall_ms()
+        if self.ordered is not None:
+            self.ordered.expect(request)
+        self.respond(request, outputs, None)
+        if self.tracer is not None:
+            trace = partial(self.tracer.trace_kept, request, outputs)
+            if self.ordered is None or not self.ordered.when_sent(request, trace):
+                trace()
+
+    def trace(
+        self,
+        tracer: ModelTracer,
+        requests: Sequence[InferRequest],
+        batch: Batch,
+        answered_ns: int,
+        outputs: Sequence[Mapping[str, Array] | None] | None = None,
+        error: NaiadError | None = None,
+        has_run: bool = True,
+    ) -> None:
+        """As ``ModelTracer.trace``; an answer that waits for those before it is traced when it leaves."""
+        if self.ordered is None:
+            tracer.trace(requests, batch, answered_ns, outputs, error, has_run)
+            return
+        for request, given in zip(requests, batch_rows(batch) if outputs is None else outputs, strict=True):
+            later = partial(_trace_sent, tracer, request, batch, given, error, has_run)
+            if not self.ordered.when_sent(request, later):
+                tracer.trace((request,), batch, answered_ns, (given,), error, has_run)
+
+    def _send_in_order(
+        self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None, size: int
+    ) -> None:
+        self.budget.let_go(size)
+        _send(request, outputs, error)
+
+    def when_drained(self, callback: Callable[[], object]) -> None:
+        """Call back as soon as no request is in flight, at once when there is none."""
+        if self.in_flight == 0:
+            callback()
+        else:
+            self._drained.append(callback)
+
+    def tell_when_drained(self) -> None:
+        """Call back those who wait for the last answer, if that was it."""
+        if self.in_flight == 0 and self._drained:
+            callbacks, self._drained = self._drained, []
+            for callback in callbacks:
+                callback()
+
+
+def send_part(
+    request: InferRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, is_last: bool
+) -> None:
+    """Give a request one of any number of responses; what goes wrong with that harms nobody else."""
+    try:
+        request.respond_part(outputs, error, is_last)
+    except Exception:
+        logger.exception("%sthe answer could not be sent", request_label(request.id))
+
+
+def _trace_sent(
+    tracer: ModelTracer,
+    request: InferRequest,
+    batch: Batch,
+    outputs: Mapping[str, Array] | None,
+    error: NaiadError | None,
+    has_run: bool,
+) -> None:
+    tracer.trace((request,), batch, monotonic_ns(), (outputs,), error, has_run)
+
+
+def _send(request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+    try:
+        request.respond(outputs, error)
+    except Exception:
+        not_sent(request)
+
+
+def not_sent(request: InferRequest) -> None:
+    """The answer of one request must not take the others of its batch with it; called while an error is handled.
+
+    The caller is told, in case it is the outputs that could not be sent.
+    """
+    logger.exception("%sthe answer could not be sent", request_label(request.id))
+    try:
+        request.respond({}, InternalError(f"{request_label(request.id)}the answer could not be sent, see the log"))
+    except Exception:
+        logger.debug("%snor could an error be sent", request_label(request.id), exc_info=True)

@@ -1,0 +1,378 @@
+"""The sequences of one model version: which of their requests an instance runs next, and what becomes of them.
+
+A sequence stays with its instance. The event loop alone uses this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from time import monotonic_ns
+
+from naiad.config.sequence import run_spec
+from naiad.config.spec import ModelSpec, SequenceSpec
+from naiad.errors import CancelledError, InvalidArgumentError, NaiadError, RequestTimeoutError, UnavailableError
+from naiad.eventloop.timer import LoopTimer
+from naiad.execution.batching.batch import Batch
+from naiad.execution.ensemble.step_request import tell_batch
+from naiad.execution.instances.decoupled import SteppedDecoupledInstance
+from naiad.execution.instances.inline import InlineInstance
+from naiad.execution.instances.thread import ThreadInstance
+from naiad.execution.model.dispatcher import Dispatcher
+from naiad.execution.model.instance_set import AnyInstance
+from naiad.execution.model.responder import ModelResponder
+from naiad.execution.model.scheduler_delay import held_back
+from naiad.execution.sequence.step import SequenceBatch, SequenceRequest, SequenceRequestFactory
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.request import SEQUENCE_START, Array, InferRequest, request_label
+from naiad.scheduling.sequence.slots import NEVER, Sequence
+from naiad.scheduling.sequence.strategies import Row, make_sequence_batcher
+
+logger = logging.getLogger("naiad")
+
+
+class SequenceDispatcher(Dispatcher):
+    """Queues the requests of sequences and hands batches of them to the instances that their sequences stand in."""
+
+    def __init__(
+        self, spec: ModelSpec, sequence: SequenceSpec, loop: asyncio.AbstractEventLoop, answers: ModelResponder
+    ) -> None:
+        super().__init__(run_spec(spec), loop, answers)
+        self._name = spec.name
+        self._iterative = sequence.iterative
+        self._idle_ns = sequence.max_idle_ns
+        self._strategy = held_back(make_sequence_batcher(sequence, spec.instance_count, spec.max_batch_size))
+        self.sequences = self._strategy.sequences
+        self._maker = SequenceRequestFactory(spec, sequence)
+        self._steps: dict[InferRequest, SequenceRequest] = {}
+        self._numbers: dict[AnyInstance, int] = {}
+        self._suspended: set[AnyInstance] = set()
+        self._settler: LoopTimer | None = None
+        self._settle_ns = NEVER
+
+    @property
+    def is_stateful(self) -> bool:
+        """The model has implicit state."""
+        return bool(self._maker.states)
+
+    # Requests
+
+    def push(self, request: InferRequest) -> None:
+        """Queue a request at the end of its sequence.
+
+        Raises:
+            InvalidArgumentError: it does not begin a sequence, and there is none with its id.
+        """
+        step = self._maker.make(request)
+        if request.options.flags & SEQUENCE_START:
+            self._warn_of_restart(request)
+        sequence = step.sequence = self.sequences.push(step, self._name)
+        self._steps[request] = step
+        if sequence.slot is None:
+            self._watch()
+        else:
+            self._place(sequence)
+
+    def _warn_of_restart(self, request: InferRequest) -> None:
+        options = request.options
+        if not self._iterative and self.sequences.is_live(options.correlation_id):
+            logger.warning(
+                "sequence %s for model '%s' has a conflict. The previous sequence did not end before this sequence "
+                "start. Previous sequence will be terminated early.",
+                options.correlation_id,
+                self._name,
+            )
+
+    def _place(self, sequence: Sequence) -> None:
+        """The next request of ``sequence`` may run, if it has one, stands in a slot, and none runs."""
+        if sequence.slot is None or sequence.running is not None or not sequence.waiting:
+            return
+        step = sequence.waiting[0]
+        if isinstance(step, SequenceRequest) and not step.is_made:
+            self._maker.complete(step)
+        self._strategy.placed(sequence)
+
+    def push_again(self, request: InferRequest) -> None:
+        """The model gave a request back: it runs once more where its sequence may be run so."""
+        if not isinstance(request, SequenceRequest):
+            return
+        if not self._iterative:
+            self.end(request)
+            self._answers.fail(
+                request,
+                InvalidArgumentError(
+                    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
+                    "configured to handle such a flag."
+                ),
+            )
+            return
+        self._answers.statistics.pending += 1
+        request.is_made = False
+        request.is_again = True
+        self.sequences.take_back(request.sequence)
+        self._place(request.sequence)
+        self.wake_later()
+
+    def step_of(self, request: InferRequest) -> SequenceRequest | None:
+        """The step of a request that waits or runs."""
+        return self._steps.get(request)
+
+    def give_up(self, request: InferRequest) -> SequenceRequest | None:
+        """The caller of a request is gone: with it goes what waits of its sequence. Gives back a step that runs."""
+        step = self._steps.get(request)
+        if step is None:
+            return None
+        sequence = step.sequence
+        if not self._iterative or sequence.running is step:
+            self._strategy.discard(sequence)
+        if sequence.running is step:
+            return step
+        error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
+        if self._iterative:
+            # Those behind it are no part of it, they have the same id.
+            following = self.sequences.withdraw(step, monotonic_ns())
+            self._fail((step,), error)
+            for other in (sequence, following):
+                if other is not None:
+                    self._place(other)
+        else:
+            self._end_sequence(sequence, error)
+        self._answers.tell_when_drained()
+        self.wake_later()
+        return None
+
+    def fail_all(self, error: NaiadError) -> None:
+        """Answer every request that waits with ``error``, and end all sequences."""
+        self._fail(self._strategy.drain(), error)
+        self._answers.tell_when_drained()
+
+    def _end_sequence(self, sequence: Sequence, error: NaiadError) -> None:
+        """End a sequence from outside; what waits of it is answered with ``error``."""
+        self._strategy.discard(sequence)
+        given_up, following = self.sequences.end(sequence, monotonic_ns())
+        self._fail(given_up, error)
+        if following is not None:
+            self._place(following)
+
+    def _fail(self, steps: Iterable[InferRequest], error: NaiadError) -> None:
+        failed = [step for step in steps if isinstance(step, SequenceRequest)]
+        for step in failed:
+            # Of all, before any caller hears of it: one who leaves then may have sent others of these.
+            self._steps.pop(step.original, None)
+            self._answers.statistics.pending -= 1
+        for step in failed:
+            self._answers.fail(step, error)
+
+    # Batches
+
+    def wake(self) -> None:
+        """A request came while an instance was idle and no turn was set."""
+        self.turn_is_set = True
+        self._loop.call_soon(self.turn)
+
+    def pushed(self, request: InferRequest) -> None:
+        """A request was queued, and is counted."""
+        if not self.idle or self.turn_is_set:
+            return
+        begins = self._iterative or request.options.flags & SEQUENCE_START
+        if begins or self.sequences.has_idle or type(self.idle[0]) is not ProcessInstance:
+            self.wake()
+        else:
+            # Every sequence has its request here, so nothing that comes later in this turn could run with it.
+            self.turn()
+
+    def wake_later(self) -> None:
+        """Something has changed that may let an idle instance go on."""
+        if self.idle and not self.turn_is_set:
+            self.wake()
+
+    def freed_soon(self, instance: AnyInstance) -> None:
+        """An instance can take a batch at the end of the loop's turn."""
+        self.idle.append(instance)
+        self.wake_later()
+
+    def waits_for_more(self, instance: AnyInstance, batch: Batch) -> bool:
+        """Whether the callers of a finished batch get their answers before the instance gets the next one."""
+        steps = batch.steps if isinstance(batch, SequenceBatch) else batch.requests
+        return len(steps) > 1 and self._strategy.waits_for_more(self._number(instance), len(steps))
+
+    def freed_late(self, instance: ProcessInstance) -> None:
+        """An instance can take a batch after the loop's next look at what has come."""
+        self._loop.call_soon(self._loop.call_soon, self._freed_late, instance)
+
+    def _freed_late(self, instance: ProcessInstance) -> None:
+        # Otherwise it died meanwhile, and is free when it comes back.
+        if instance.is_up:
+            self.freed(instance)
+
+    def freed(self, instance: AnyInstance) -> None:
+        """As ``Dispatcher.freed``; without a request there is nothing to look for."""
+        if len(self.sequences):
+            super().freed(instance)
+        elif instance not in self.passive:
+            self.idle.append(instance)
+
+    def turn(self) -> None:
+        """Hand batches out to the idle instances that have something to run."""
+        self.turn_is_set = False
+        wake_ns = 0
+        waiting = list(self.idle)
+        while waiting:
+            instance = waiting.pop()
+            if instance not in self.idle:
+                # It ended while others were answered.
+                continue
+            now_ns = monotonic_ns()
+            rows, at_ns = self._strategy.take(self._number(instance), now_ns)
+            if not rows:
+                wake_ns = min(wake_ns or at_ns, at_ns or wake_ns)
+                continue
+            self.idle.remove(instance)
+            finished = self._run(instance, self._batch(rows, now_ns), now_ns)
+            if finished:
+                self.end_batches(finished)
+                self.idle.append(instance)
+                waiting = list(self.idle)
+                self._answers.settle(finished)
+        if wake_ns:
+            self._wake_at(wake_ns)
+
+    def _batch(self, rows: list[Row], now_ns: int) -> Batch:
+        steps = [row.request for row in rows if row.request is not None]
+        self._answers.statistics.pending -= len(steps)
+        first = steps[0]
+        if len(steps) == len(rows) or not isinstance(first, SequenceRequest):
+            return SequenceBatch(steps, steps)
+        # One stands in all empty slots.
+        empty = self._maker.empty(first, now_ns)
+        return SequenceBatch([empty if row.request is None else row.request for row in rows], steps)
+
+    def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
+        if self.tells_batches:
+            tell_batch(batch, [request.original for request in batch.requests if isinstance(request, SequenceRequest)])
+        if isinstance(instance, SteppedDecoupledInstance):
+            instance.begin(batch)
+            return None
+        if isinstance(instance, ProcessInstance):
+            return instance.run(batch)
+        self._gather_small(batch, now_ns)
+        if isinstance(instance, InlineInstance):
+            return instance.run(batch)
+        instance.run(batch)
+        return None
+
+    def _number(self, instance: AnyInstance) -> int:
+        return self._numbers.setdefault(instance, len(self._numbers))
+
+    # Requests that have run
+
+    def _finished(self, instance: ThreadInstance, batches: list[Batch]) -> None:
+        self.end_batches(batches)
+        super()._finished(instance, batches)
+
+    def end_batches(self, batches: list[Batch]) -> None:
+        """The requests of finished batches have run, with results or without."""
+        for batch in batches:
+            is_stateful = self.is_stateful and batch.error is None
+            for row, step in enumerate(batch.requests):
+                if not isinstance(step, SequenceRequest):
+                    continue
+                if is_stateful:
+                    results = batch.results
+                    if len(batch.requests) > 1:
+                        results = {name: array[row : row + 1] for name, array in results.items()}
+                    self.keep_states_of(batch, step, results)
+                self.end(step)
+
+    def keep_states_of(self, batch: Batch, step: SequenceRequest, outputs: Mapping[str, Array]) -> None:
+        """``keep_states`` for one of a batch that is answered as a whole: what is wrong becomes its answer."""
+        wrong = self.keep_states(step, outputs)
+        if wrong is not None and isinstance(batch, SequenceBatch):
+            step.failure = wrong
+            batch.has_failed = True
+
+    def keep_states(self, step: SequenceRequest, outputs: Mapping[str, Array]) -> NaiadError | None:
+        """Note what a model gave back for the next request of a sequence; what is wrong with that, if anything."""
+        memory = step.sequence.memory
+        try:
+            memory.states = self._maker.states.following(memory.states, outputs)
+        except NaiadError as error:
+            return error
+        return None
+
+    def end(self, step: SequenceRequest) -> None:
+        """A request has run and will be answered: the next of its sequence may run."""
+        if self._steps.pop(step.original, None) is None:
+            return
+        sequence = step.sequence
+        if self._iterative and not sequence.waiting:
+            self.sequences.end(sequence, 0)
+        now_ns = monotonic_ns()
+        following = self.sequences.finish(sequence, now_ns)
+        if sequence.waiting:
+            self._place(sequence)
+        if following is not None:
+            self._place(following)
+        if not sequence.waiting and not NEVER < self._settle_ns <= now_ns + self._idle_ns:
+            # Otherwise somebody looks before this sequence has been idle for too long.
+            self._watch()
+
+    # Time
+
+    def _watch(self) -> None:
+        """Look again when a sequence has been idle, or has waited for a slot, for too long."""
+        due_ns = self.sequences.next_ns
+        if due_ns == NEVER or (self._settle_ns != NEVER and self._settle_ns <= due_ns):
+            return
+        if self._settler is None:
+            self._settler = LoopTimer(self._loop, self._settle)
+        self._settle_ns = due_ns
+        self._settler.arm(due_ns)
+
+    def _settle(self) -> None:
+        self._settle_ns = NEVER
+        refused, placed = self.sequences.settle(monotonic_ns())
+        self._fail(refused, RequestTimeoutError("timeout of the corresponding sequence has been expired"))
+        for sequence in placed:
+            self._place(sequence)
+        self._answers.tell_when_drained()
+        self.wake_later()
+        self._watch()
+
+    # Instances that come and go
+
+    def lost(self, instance: AnyInstance, forgets: bool) -> None:
+        """An instance can run nothing for a while. With ``forgets`` what it knew of its sequences is gone."""
+        number = self._number(instance)
+        self._suspended.add(instance)
+        self.sequences.suspend(number)
+        if not forgets:
+            return
+        for sequence in self.sequences.row(number):
+            if sequence is not None:
+                self._end_sequence(
+                    sequence,
+                    UnavailableError(
+                        f"sequence {sequence.correlation_id} of model '{self._name}' has ended: instance "
+                        f"'{instance.name}', which had its state, is gone. Start the sequence again"
+                    ),
+                )
+        self._answers.tell_when_drained()
+
+    def found(self, instance: AnyInstance) -> None:
+        """An instance can run batches again, if it could not."""
+        if instance in self._suspended:
+            self._suspended.remove(instance)
+            for sequence in self.sequences.resume(self._number(instance)):
+                self._place(sequence)
+
+    def close(self) -> None:
+        """Give the loop's own resources back; the last call."""
+        if self._settler is not None:
+            self._settler.close()
+            self._settler = None
+        self._steps.clear()
+        self._numbers.clear()
+        self._suspended.clear()
+        super().close()

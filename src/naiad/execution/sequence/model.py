@@ -1,0 +1,185 @@
+"""A loaded model version with sequences. All of it is touched by the event loop alone."""
+
+from __future__ import annotations
+
+from naiad.config.spec import SequenceSpec
+from naiad.errors import InternalError, InvalidArgumentError, ServerStoppingError, UnavailableError
+from naiad.execution.instances.decoupled import SteppedDecoupledInstance
+from naiad.execution.model.dispatcher import Dispatcher
+from naiad.execution.model.fast_path import InlineRunner
+from naiad.execution.model.loaded_model import MAX_ID, NEVER, LoadedModel
+from naiad.execution.model.rate_limited import RateLimits
+from naiad.execution.model.responder import ModelResponder
+from naiad.execution.model.worker_events import WorkerEvents
+from naiad.execution.sequence.correlation_id import correlation_is_text, misfit
+from naiad.execution.sequence.dispatcher import SequenceDispatcher
+from naiad.execution.sequence.events import SequenceResponder, SequenceWorkerEvents
+from naiad.execution.sequence.rate_limited import LimitedSequenceDispatcher
+from naiad.execution.sequence.step import SequenceTracer
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.request import SEQUENCE_START, InferRequest
+from naiad.scheduling.queue.ordered_release import OrderedRelease
+from naiad.telemetry.tracing.settings_store import Sampler
+
+
+class SequenceModel(LoadedModel):
+    """A model whose requests belong to sequences: each of them runs on one instance, one request after the other.
+
+    When another version takes its place, its sequences go on here to their ends: that one passes their requests on.
+    """
+
+    _sequences: SequenceDispatcher
+
+    # Set before the base class asks for the parts.
+    _is_followed = False
+
+    def _make_answers(self, ordered: OrderedRelease | None) -> ModelResponder:
+        answers = SequenceResponder(self.name, self._statistics, self.budget, self._clock, None, None)
+        answers.has_live = self._waits_for_sequences
+        return answers
+
+    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, WorkerEvents]:
+        self._before: list[SequenceModel] = []
+        self._after: list[SequenceModel] = []
+        self._named_by_texts = correlation_is_text(self._options)
+        given = self.spec, self._options, self._loop, self._answers
+        self._sequences = SequenceDispatcher(*given) if limits is None else LimitedSequenceDispatcher(*given, limits)
+        return self._sequences, SequenceWorkerEvents(self.spec, self._answers, self._sequences)
+
+    @property
+    def _options(self) -> SequenceSpec:
+        if self.spec.sequence is None:
+            raise InternalError(f"model '{self.name}' has no sequences")
+        return self.spec.sequence
+
+    def trace_with(self, sampler: Sampler | None) -> None:
+        """As ``LoadedModel.trace_with``."""
+        self._answers.tracer = None if sampler is None else SequenceTracer(sampler, self.spec, self.version)
+
+    def _make_direct(self) -> InlineRunner | None:
+        return None
+
+    def _find_regions_from(self) -> int:
+        # Controls and states travel beside the inputs, as arrays.
+        return NEVER
+
+    # The way of a request
+
+    def submit(self, request: InferRequest) -> None:
+        """As ``LoadedModel.submit``.
+
+        Raises:
+            InvalidArgumentError: the request does not say to which sequence it belongs, or begins none and there is
+                none with its id, or has more than one row.
+        """
+        queue, options = self._sequences, request.options
+        if self._before and not options.flags & SEQUENCE_START and not queue.sequences.is_live(options.correlation_id):
+            for model in self._before:
+                if model.has_sequence(options.correlation_id):
+                    request.aim(model)
+                    model.submit(request)
+                    return
+        if self._stopping and not queue.sequences.is_live(options.correlation_id):
+            raise ServerStoppingError(
+                "Server is stopping, scheduler for model has stopped accepting new inference requests"
+            )
+        self._check(request)
+        if queue.outage is not None:
+            raise UnavailableError(str(queue.outage))
+        budget, answers = self.budget, self._answers
+        held = budget.bytes + request.held_bytes
+        if (
+            held > budget.max_bytes
+            or budget.requests >= budget.max_requests
+            or answers.in_flight >= budget.max_per_model
+        ):
+            self._check_room(request)
+        queue.push(request)
+        budget.bytes = held
+        budget.requests += 1
+        answers.in_flight += 1
+        self._statistics.pending += 1
+        queue.pushed(request)
+
+    def _check(self, request: InferRequest) -> None:
+        options = request.options
+        if options.rows != 1:
+            raise InvalidArgumentError(
+                f"inference request to model '{self.name}' must specify batch-size 1 due to requirements of sequence "
+                "batcher"
+            )
+        if not options.correlation_id and not self._options.iterative:
+            raise InvalidArgumentError(
+                f"inference request to model '{self.name}' must specify a non-zero or non-empty correlation ID"
+            )
+        is_text = self._named_by_texts
+        if is_text is not None and options.correlation_id and isinstance(options.correlation_id, str) is not is_text:
+            raise misfit(self.name, self._options, request)
+        if len(request.id) > MAX_ID and self._runs_in_processes:
+            raise InvalidArgumentError(
+                f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
+                "the process of a model"
+            )
+
+    def cancel(self, request: InferRequest) -> None:
+        """Give a request up. If it waits, what else waits of its sequence goes with it, and the sequence ends."""
+        running = self._sequences.give_up(request)
+        if running is not None and self._tells:
+            for instance in self._instances:
+                if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
+                    instance.cancel(running)
+
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+        """As ``LoadedModel.hold``."""
+        super().hold(self._sequences.step_of(request) or request, backpressure_timeout_ms)
+
+    def go_on(self, request: InferRequest) -> None:
+        """As ``LoadedModel.go_on``."""
+        super().go_on(self._sequences.step_of(request) or request)
+
+    # Others in its place
+
+    def has_sequence(self, correlation_id: int | str) -> bool:
+        """Whether a sequence with that id is under way here."""
+        return self._sequences.sequences.is_live(correlation_id)
+
+    def follow(self, model: SequenceModel) -> None:
+        """Take the place of ``model``, whose sequences go on there."""
+        for before in (*model._before, model):
+            if before._takes_the_same(self):
+                before._is_followed = True
+                before._after.append(self)
+                self._before.append(before)
+
+    @property
+    def has_live(self) -> bool:
+        """Sequences are under way."""
+        return self._sequences.sequences.has_live
+
+    @property
+    def is_busy(self) -> bool:
+        """As ``LoadedModel.is_busy``: a sequence that is under way is not to lose its state."""
+        return super().is_busy or self.has_live
+
+    def _takes_the_same(self, other: LoadedModel) -> bool:
+        ours, theirs = self.spec, other.spec
+        return (
+            ours.inputs == theirs.inputs
+            and ours.outputs == theirs.outputs
+            and (ours.max_batch_size, ours.decoupled) == (theirs.max_batch_size, theirs.decoupled)
+        )
+
+    def _waits_for_sequences(self) -> bool:
+        return self._is_followed and self.has_live
+
+    @property
+    def is_drained(self) -> bool:
+        """No accepted request is left, and no sequence for whose end others are to wait."""
+        return super().is_drained and not self._waits_for_sequences()
+
+    def detach(self) -> None:
+        """As ``LoadedModel.detach``."""
+        for model in self._after:
+            model._before.remove(self)
+        self._after.clear()
+        super().detach()

@@ -1,0 +1,276 @@
+"""The requests of sequences as a model sees them: each with the controls, its sequence's state, and its place.
+
+Source: ``control_input`` and ``state`` of ``sequence_batching`` in the model configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
+from naiad.errors import NaiadError
+from naiad.execution.batching.batch import Batch
+from naiad.execution.model.tracing import ModelTracer
+from naiad.execution.sequence.implicit_state import ImplicitStates
+from naiad.execution.sequence.step_schema import FactMaker, StepFacts
+from naiad.request import SEQUENCE_END, SEQUENCE_START, Array, InferRequest, Outputs, RequestOptions
+from naiad.scheduling.sequence.slots import Sequence
+from naiad.tensor.dtypes import DataType
+
+_FLAGS: Final = SEQUENCE_START | SEQUENCE_END
+_MAX_EMPTY_TERMS: Final = 64
+
+
+class SequenceBatch(Batch):
+    """A batch of steps. It is never split: a model with sequences may have taken a part of it in before it failed.
+
+    Attributes:
+        steps: those of its rows that are no empty ones.
+        has_failed: some of them have a ``failure``.
+    """
+
+    __slots__ = ("has_failed", "steps")
+    splits = False
+
+    def __init__(self, requests: list[InferRequest], steps: list[InferRequest]) -> None:
+        super().__init__(requests)
+        self.steps = steps
+        self.has_failed = False
+
+
+class SequenceMemory:
+    """What is kept with a sequence.
+
+    Attributes:
+        correlation: the value of its CORRID control.
+        states: what its next request gets, by the names of the inputs.
+        terms, facts: of its last step, made of ``given``, the terms of the request, and the ``shapes`` of its states;
+            most steps have the same.
+    """
+
+    __slots__ = ("correlation", "facts", "given", "options", "shapes", "states")
+
+    def __init__(self) -> None:
+        self.correlation: Array | None = None
+        self.states: Mapping[str, Array] = {}
+        self.given: RequestOptions | None = None
+        self.shapes: object = None
+        self.options: RequestOptions | None = None
+        self.facts: StepFacts | None = None
+
+
+class SequenceRow(InferRequest):
+    """One row of a batch of steps.
+
+    Attributes:
+        facts: what it has in common with others, and what not; None where it has to be described by itself.
+    """
+
+    __slots__ = ("facts",)
+    facts: StepFacts | None
+
+
+class SequenceRequest(SequenceRow):
+    """One request of a sequence on its way through the model; what the model answers goes to ``original``.
+
+    Attributes:
+        original: the request as it came.
+        correlation_id: as the model is told.
+        sequence: the one that it belongs to, once it is queued.
+        is_made: it has its controls and states.
+        is_again: the model gave it back to be run once more.
+        failure: why there are no outputs, though the model gave some.
+    """
+
+    __slots__ = ("correlation_id", "failure", "is_again", "is_made", "is_stateful", "original", "sequence")
+    sequence: Sequence
+
+    def __init__(self, original: InferRequest, options: RequestOptions, correlation_id: int | str) -> None:
+        # Not the one of the base class: what it would count has been counted.
+        self.original = original
+        self.options = options
+        self.inputs = original.inputs
+        self.id = original.id
+        self.received_ns = original.received_ns
+        self.queued_ns = original.queued_ns
+        self.held_bytes = original.held_bytes
+        self.correlation_id = correlation_id
+        self.is_made = self.is_again = False
+        self.is_stateful = False
+        self.facts = None
+        self.failure: NaiadError | None = None
+
+    def headers(self) -> Mapping[str, str]:
+        """Those of the original."""
+        return self.original.headers()
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        """Answer the original."""
+        if self.failure is not None:
+            outputs, error = {}, self.failure
+        self.original.respond(self._public(outputs) if self.is_stateful else outputs, error)
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        """Pass one response on."""
+        if self.is_stateful and outputs is not None:
+            outputs = self._public(outputs)
+        self.original.respond_part(outputs, error, final)
+
+    def _public(self, outputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The outputs without states that nobody asked for."""
+        found = {name: outputs[name] for name in self.original.options.outputs if name in outputs}
+        return Outputs(found, outputs.parameters) if isinstance(outputs, Outputs) else found
+
+
+class EmptyRow(SequenceRow):
+    """Stands in a slot that has nothing to run now. Nobody is answered, and it is counted nowhere."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, options: RequestOptions, inputs: Mapping[str, Array], now_ns: int, facts: StepFacts | None = None
+    ) -> None:
+        self.options = options
+        self.inputs = inputs
+        self.facts = facts
+        self.id = ""
+        self.received_ns = self.queued_ns = now_ns
+        self.held_bytes = 0
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        """Nothing."""
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        """Nothing."""
+
+
+class SequenceTracer(ModelTracer):
+    """Traces the requests behind the steps."""
+
+    __slots__ = ()
+
+    def trace(
+        self,
+        requests: object,
+        batch: Batch,
+        answered_ns: int,
+        outputs: object = None,
+        error: NaiadError | None = None,
+        has_run: bool = True,
+    ) -> None:
+        """As ``ModelTracer.trace``."""
+        originals = [r.original if isinstance(r, SequenceRequest) else r for r in requests]  # type: ignore[attr-defined]
+        super().trace(originals, batch, answered_ns, outputs, error, has_run)  # type: ignore[arg-type]
+
+
+class SequenceRequestFactory:
+    """Makes steps of the requests to one model. Used on the event loop only."""
+
+    def __init__(self, spec: ModelSpec, sequence: SequenceSpec) -> None:
+        lead = (1, 1) if spec.max_batch_size else (1,)
+        self.states = ImplicitStates(spec, sequence.states)
+        self._iterative = sequence.iterative
+        self._last_id = 0
+        self._controls = [_controls(sequence, flags, True, lead) for flags in range(_FLAGS + 1)]
+        self._correlation = next((c for c in sequence.controls if c.kind == "CORRID"), None)
+        self._lead = lead
+        self._empty_controls = _controls(sequence, 0, False, lead)
+        if self._correlation is not None:
+            name, dtype = self._correlation.tensor.name, self._correlation.tensor.dtype
+            self._empty_controls[name] = np.full(lead, b"" if dtype.is_bytes else 0, dtype.numpy)
+        self._facts = FactMaker(spec, self._empty_controls)
+        self._empty_options: dict[object, tuple[RequestOptions, StepFacts | None]] = {}
+
+    def make(self, request: InferRequest) -> SequenceRequest:
+        """The step of a request that is about to be queued.
+
+        A request to an iterative model is a sequence of its own; those with one correlation id come one after another.
+        """
+        options = request.options
+        if not self._iterative:
+            return SequenceRequest(request, options, options.correlation_id)
+        if not options.correlation_id:
+            self._last_id += 1
+        # No caller can have a negative number.
+        key = options.correlation_id or -self._last_id
+        own = RequestOptions(options.outputs, 1, options.shape_key, timeout_us=options.timeout_us, correlation_id=key)
+        return SequenceRequest(request, own, options.correlation_id or self._last_id)
+
+    def complete(self, step: SequenceRequest) -> None:
+        """Give the next step of a sequence its controls and states."""
+        sequence, request = step.sequence, step.original
+        memory: SequenceMemory | None = sequence.memory
+        if memory is None:
+            memory = sequence.memory = SequenceMemory()
+            if self._correlation is not None:
+                memory.correlation = self._correlation_of(step.correlation_id, self._correlation.tensor.dtype)
+        flags = request.options.flags & _FLAGS
+        if self._iterative:
+            flags = 0 if step.is_again else flags | SEQUENCE_START
+        inputs = {**request.inputs, **self._controls[flags]}
+        if memory.correlation is not None and self._correlation is not None:
+            inputs[self._correlation.tensor.name] = memory.correlation
+        if self.states:
+            if flags & SEQUENCE_START or not memory.states:
+                memory.states = self.states.initial
+            inputs.update(memory.states)
+            step.is_stateful = True
+        step.inputs = inputs
+        options = memory.options
+        if options is None or memory.given is not request.options or options.flags != flags or self.states:
+            options = self._options(step, memory, flags)
+        step.options = options
+        step.facts = memory.facts
+        step.is_made = True
+
+    def _options(self, step: SequenceRequest, memory: SequenceMemory, flags: int) -> RequestOptions:
+        given = step.original.options
+        shapes = self.states.shapes(memory.states)
+        options = memory.options
+        if options is None or memory.given is not given or (options.flags, memory.shapes) != (flags, shapes):
+            memory.given, memory.shapes = given, shapes
+            options = memory.options = RequestOptions(
+                self.states.with_outputs(given.outputs),
+                1,
+                given.shape_key if shapes is None else (given.shape_key, shapes),
+                given.parameters,
+                given.priority,
+                given.timeout_us,
+                flags,
+                step.correlation_id,
+            )
+            memory.facts = self._facts.find(options, step.inputs)
+        return options
+
+    def empty(self, like: SequenceRequest, now_ns: int) -> EmptyRow:
+        """What stands in an empty slot beside ``like``."""
+        options = like.options
+        key = options.outputs, options.shape_key
+        found = self._empty_options.get(key)
+        if found is None:
+            if len(self._empty_options) >= _MAX_EMPTY_TERMS:
+                self._empty_options.clear()
+            own = RequestOptions(options.outputs, 1, options.shape_key)
+            found = self._empty_options[key] = own, self._facts.find(own, self._empty_controls)
+        return EmptyRow(found[0], {**like.inputs, **self._empty_controls}, now_ns, found[1])
+
+    def _correlation_of(self, correlation_id: int | str, dtype: DataType) -> Array:
+        # The id is of the kind that the control takes, or, for a request that came without one, a number.
+        if dtype.is_bytes:
+            return np.full(self._lead, str(correlation_id).encode(errors="surrogatepass"), np.object_)
+        return np.full(self._lead, int(correlation_id) % 2**64, np.uint64).astype(dtype.numpy)
+
+
+def _controls(sequence: SequenceSpec, flags: int, ready: bool, lead: tuple[int, ...]) -> dict[str, Array]:
+    """The controls other than CORRID for a request with ``flags``."""
+    says = {"START": bool(flags & SEQUENCE_START), "END": bool(flags & SEQUENCE_END), "READY": ready}
+    return {c.tensor.name: _control(c, says[c.kind], lead) for c in sequence.controls if c.kind in says}
+
+
+def _control(control: ControlSpec, says: bool, lead: tuple[int, ...]) -> Array:
+    made = np.full(lead, control.values[says], control.tensor.dtype.numpy)
+    made.flags.writeable = False
+    return made

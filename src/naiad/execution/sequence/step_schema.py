@@ -1,0 +1,64 @@
+"""What steps of all sequences have in common, and what each says beside: for batches that are described once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from naiad.config.sequence import run_spec
+from naiad.config.spec import ModelSpec
+from naiad.request import Array, RequestOptions
+from naiad.worker.ipc.frames import ALIGNMENT, STEP
+from naiad.worker.ipc.schemas import PADDING
+
+_MAX_KINDS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What a process is told of one step beside its inputs and its id.
+
+    Attributes:
+        kind: what the step asks for apart from its sequence and its flags. Steps of one kind have the very same.
+        said: its sequence and its flags, as ``STEP`` has them.
+        controls: the elements of its controls one after the other, each with the room up to the next.
+    """
+
+    kind: RequestOptions
+    said: bytes
+    controls: bytes
+
+
+class FactMaker:
+    """Finds the facts of the steps of one model; the controls of a step are the tensors ``controls`` of its inputs."""
+
+    def __init__(self, spec: ModelSpec, controls: Iterable[str]) -> None:
+        self._controls = tuple(controls)
+        self._kinds: dict[object, RequestOptions] = {}
+        # Sizes that vary from step to step have to be told.
+        seen = run_spec(spec).inputs.values()
+        self._is_known = spec.assembly is None and not any(
+            tensor.dtype.is_bytes or tensor.dtype.wire == "BF16" or tensor.allow_ragged_batch for tensor in seen
+        )
+
+    def find(self, options: RequestOptions, inputs: Mapping[str, Array]) -> StepFacts | None:
+        """The facts of a step with these terms and inputs; None for one that has to be described by itself."""
+        correlation_id = options.correlation_id
+        if not self._is_known or options.parameters or options.regions is not None or isinstance(correlation_id, str):
+            return None
+        said = STEP.pack(correlation_id, options.flags, 0)
+        parts = [inputs[name].tobytes() for name in self._controls]
+        return StepFacts(
+            self._kind(options), said, b"".join([part + PADDING[-len(part) % ALIGNMENT] for part in parts])
+        )
+
+    def _kind(self, options: RequestOptions) -> RequestOptions:
+        key = options.outputs, options.shape_key, options.timeout_us
+        found = self._kinds.get(key)
+        if found is None:
+            if len(self._kinds) >= _MAX_KINDS:
+                self._kinds.clear()
+            found = RequestOptions(options.outputs, 1, options.shape_key, timeout_us=options.timeout_us)
+            self._kinds[key] = found
+        return found

@@ -1,0 +1,425 @@
+"""Calls of other models by a model in a process (BLS): the server's side.
+
+Source: the reference's Python backend. Whatever goes wrong with a call is a response to it, with an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic_ns
+from typing import Any, Final, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import orjson
+
+from naiad.config.spec import ModelSpec
+from naiad.errors import (
+    CancelledError,
+    InternalError,
+    InvalidArgumentError,
+    NaiadError,
+    ResponseBacklogError,
+    UnavailableError,
+    UnsupportedError,
+)
+from naiad.execution.worker.bls_responses import CallResponses
+from naiad.execution.worker.bls_waits import WaitingCalls, Waits
+from naiad.execution.worker.codec.writer import BatchWriter, Piece
+from naiad.execution.worker.in_flight import InFlightRequests
+from naiad.request import NO_PARAMETERS, Array, InferRequest, Parameters, Recipient, RequestOptions, request_label
+from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
+from naiad.tensor.bytes_codec import decode_bytes
+from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.tensor.packed_bytes import PackedStrings, as_strings, stays_packed
+from naiad.worker.ipc.frames import ALIGNMENT, COUNT, FLAG_FINAL, PLACE, REQUEST
+
+logger = logging.getLogger("naiad")
+
+MAX_CALLS: Final = 4096
+"""How many calls one child may have open."""
+HOLD_WAITING: Final = 64
+"""When so many frames wait for a child, the decoupled models that it called are asked to pause."""
+MAX_WAITING: Final = 1024
+"""When so many wait all the same, such a model is cut off."""
+
+
+class Target(Recipient, Protocol):
+    """A model that can be called: one that serves."""
+
+    @property
+    def spec(self) -> ModelSpec: ...
+
+
+class CalledInput(NamedTuple):
+    """What a call says about one input."""
+
+    name: str
+    dtype: DataType
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """How many elements the shape has."""
+        found = 1
+        for dim in self.shape:
+            found *= dim
+        return found
+
+
+class Checked(NamedTuple):
+    """A call that fits: the outputs that it is given, its batch rows and its shape key as in ``RequestOptions``."""
+
+    outputs: tuple[str, ...]
+    rows: int
+    shape_key: object
+
+
+class ModelDirectory(Waits, Protocol):
+    """The models that can be called, and the rules for requests: the engine."""
+
+    def find(self, name: str, version: str | None) -> Target:
+        """The model that answers for a name and a version.
+
+        Raises:
+            NaiadError: there is none.
+        """
+
+    def is_model_ready(self, name: str, version: str | None) -> bool:
+        """Whether a model, or one version of it, can serve requests.
+
+        Raises:
+            NaiadError: the version is no number.
+        """
+
+    def load_model(
+        self, name: str, config: str | None, files: Mapping[str, str], done: Callable[[NaiadError | None], None]
+    ) -> None:
+        """Load a model; ``done`` is told later, with the error if it could not be loaded.
+
+        Args:
+            name: of the model.
+            config: a configuration as JSON in place of the repository's own.
+            files: content in base64 by name, such as ``file:1/model.py``, in place of the repository's own.
+            done: called once, on the event loop.
+
+        Raises:
+            NaiadError: it is not even tried.
+        """
+
+    def unload_model(self, name: str, unload_dependents: bool, done: Callable[[NaiadError | None], None]) -> None:
+        """Unload a model, and with ``unload_dependents`` those that only it needs; as ``load_model``."""
+
+    def check(self, spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
+        """Check a request against its model.
+
+        Raises:
+            NaiadError: it does not fit.
+        """
+
+
+class BlsCallSchema:
+    """What calls have in common with others like them. ``options`` has what was found to fit, by model."""
+
+    __slots__ = ("correlation_id", "flags", "inputs", "options", "outputs", "parameters", "timeout_us")
+
+    def __init__(self, described: Mapping[str, Any]) -> None:
+        self.inputs = [CalledInput(name, BY_WIRE[wire], tuple(shape)) for name, wire, shape in described["inputs"]]
+        self.outputs: Sequence[str] = described["outputs"]
+        self.parameters: Parameters = described.get("parameters") or NO_PARAMETERS
+        self.timeout_us: int = described.get("timeout_us", 0)
+        self.flags: int = described.get("flags", 0)
+        self.correlation_id: int | str = described.get("correlation_id", 0)
+        self.options: WeakKeyDictionary[Target, RequestOptions] = WeakKeyDictionary()
+
+
+class Called(NamedTuple):
+    """A call as it came: its head, its form, and the bytes of its inputs, which are held with it."""
+
+    head: Mapping[str, Any]
+    form: BlsCallSchema
+    raws: list[Array]
+    size: int
+
+
+class CalledRequest(InferRequest):
+    """The request of a call; its answers go to the child that called."""
+
+    __slots__ = ("_calls", "number", "target")
+    # The request that calls was accepted and holds its place; refusing its calls would waste what was done for it.
+    can_be_refused = False
+
+    def __init__(
+        self,
+        calls: BlsCalls,
+        number: int,
+        target: Target,
+        options: RequestOptions,
+        inputs: Mapping[str, Array],
+        id: str,
+    ) -> None:
+        super().__init__(options, inputs, id, monotonic_ns())
+        self._calls = calls
+        self.number = number
+        self.target: Recipient = target
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers."""
+        self.target = recipient
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        """Answer the call."""
+        self._calls.respond(self, None if error is not None else outputs, error, True)
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        """Send one response of a decoupled model."""
+        self._calls.respond(self, outputs, error, final)
+
+
+class BlsCalls:
+    """The calls of one child. Used on the event loop only.
+
+    Args:
+        models: those that it can call; None when there are no others, as in a check without a server.
+        writer: writes forms and segments for the child.
+        open_segment: the bytes of a tensor that lies in a segment of the child, by number, offset and size.
+        send: sends frames to the child.
+        waiting: how many pieces wait because the child does not read.
+    """
+
+    def __init__(
+        self,
+        models: ModelDirectory | None,
+        writer: BatchWriter,
+        open_segment: Callable[[int, int, int], Array],
+        send: Callable[[list[Piece]], None],
+        waiting: Callable[[], int],
+    ) -> None:
+        self._models = models
+        self._open_segment = open_segment
+        self._responses = CallResponses(writer, send)
+        self._waiting = waiting
+        self._forms: dict[int, BlsCallSchema] = {}
+        self._running: dict[int, CalledRequest] = {}
+        self._held: set[CalledRequest] = set()
+        self._waits: WaitingCalls[Called] = WaitingCalls()
+
+    # Forms
+
+    def learn(self, number: int, raw: bytes) -> bool:
+        """Take a form in; False when it is not one of calls."""
+        if b'"inputs"' not in raw or "inputs" not in (described := orjson.loads(raw)):
+            return False
+        self._forms[number] = BlsCallSchema(described)
+        return True
+
+    def forget(self) -> None:
+        """All forms are void."""
+        self._forms.clear()
+
+    # The way of a call
+
+    def call(self, number: int, payload: bytearray) -> None:
+        """Pass a call on to the model that it names; the answers come later, an error if that is not possible."""
+        try:
+            called = self._read(payload)
+        except Exception:
+            self._fail(number)
+            return
+        self._begin(number, called)
+
+    def _begin(self, number: int, called: Called) -> None:
+        try:
+            try:
+                self._submit(number, called)
+            except NaiadError as error:
+                self._running.pop(number, None)
+                if not self._waits_for_model(number, called, error):
+                    raise
+        except NaiadError as error:
+            self._refuse_call(number, called, error)
+        except Exception:
+            self._fail(number)
+
+    def _waits_for_model(self, number: int, called: Called, error: NaiadError) -> bool:
+        models = self._models
+        return models is not None and self._waits.wait(models, number, called, called.size, error, self._tell)
+
+    def _tell(self, number: int, called: Called, problem: NaiadError | None) -> None:
+        """The model that a call waited for is there, or it will not come."""
+        if problem is None:
+            self._begin(number, called)
+        else:
+            self._refuse_call(number, called, problem)
+
+    def _fail(self, number: int) -> None:
+        logger.exception("a call of another model failed")
+        self._refuse(number, InternalError("the call failed inside the server, see its log"))
+
+    def _submit(self, number: int, called: Called) -> None:
+        request = self._request(number, called)
+        if len(self._running) + len(self._waits) >= MAX_CALLS:
+            raise UnavailableError(
+                f"{request_label(request.id)}the process of the model has {MAX_CALLS} calls of other models open, "
+                "as many as it may: wait for some of them first"
+            )
+        self._running[number] = request
+        request.target.submit(request)
+
+    def cancel(self, number: int) -> None:
+        """Nobody waits for the rest of a call."""
+        request = self._running.get(number)
+        if request is not None:
+            request.target.cancel(request)
+        elif (called := self._waits.leave(number)) is not None:
+            self._refuse_call(number, called, CancelledError("the call was cancelled"))
+
+    def cancel_with(self, requests: InFlightRequests) -> None:
+        """Cancel all calls if nobody waits for any of ``requests``, for which they are made.
+
+        Each is answered: with what came of it, or as cancelled.
+        """
+        if (self._running or len(self._waits)) and requests.nobody_waits:
+            for request in list(self._running.values()):
+                request.target.cancel(request)
+            for number, called in self._waits.leave_all():
+                self._refuse_call(number, called, CancelledError("the call was cancelled"))
+
+    def close(self) -> None:
+        """The child is gone: so is whoever waits for its calls."""
+        running, self._running = self._running, {}
+        self._held.clear()
+        self._waits.leave_all()
+        for request in running.values():
+            request.target.cancel(request)
+
+    def respond(
+        self, request: CalledRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+    ) -> None:
+        """Send one response; ``outputs`` and ``error`` None: only the end."""
+        number = request.number
+        if self._running.get(number) is not request:
+            return
+        if final:
+            del self._running[number]
+            self._held.discard(request)
+        elif (waiting := self._waiting()) > MAX_WAITING:
+            del self._running[number]
+            self._held.discard(request)
+            request.target.cancel(request)
+            text = "the responses come faster than the calling model takes them: the call was cancelled"
+            error = ResponseBacklogError(request_label(request.id) + text)
+            self._responses.send_error(number, error, FLAG_FINAL)
+            return
+        elif waiting > HOLD_WAITING and request not in self._held:
+            self._held.add(request)
+            request.target.hold(request, BACKPRESSURE_TIMEOUT_MS)
+        end = FLAG_FINAL if final else 0
+        if error is not None:
+            self._responses.send_error(number, error, end)
+        elif outputs is None:
+            self._responses.send_empty(number, end)
+        else:
+            self._responses.send_outputs(number, request, outputs, end)
+
+    def drained(self) -> None:
+        """The child has taken all that waited for it."""
+        held, self._held = self._held, set()
+        for request in held:
+            request.target.go_on(request)
+
+    # Reading
+
+    def _read(self, payload: bytearray) -> Called:
+        head, at = _head(payload)
+        _, form_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
+        at += REQUEST.size
+        form = self._forms[form_number]
+        places = [PLACE.unpack_from(payload, at + i * PLACE.size) for i in range(len(form.inputs))]
+        data = at + len(places) * PLACE.size + id_bytes
+        data = -(-data // ALIGNMENT) * ALIGNMENT
+        # Before anything that can fail: a segment is given back when nothing refers to its tensor any more.
+        raws = [
+            self._open_segment(segment, offset, size)
+            if segment
+            else np.frombuffer(payload, np.uint8, size, data + offset if size else 0)
+            for segment, _, offset, size in places
+        ]
+        return Called(head, form, raws, len(payload) + sum(place[-1] for place in places if place[0]))
+
+    def _request(self, number: int, called: Called) -> CalledRequest:
+        head, form, raws, _ = called
+        target = self._find(head)
+        request_id = str(head.get("id", ""))
+        options = self._options(form, target, request_id)
+        inputs = {
+            given.name: _tensor(raw, given, target.spec.name, request_id)
+            for given, raw in zip(form.inputs, raws, strict=True)
+        }
+        return CalledRequest(self, number, target, options, inputs, request_id)
+
+    def _find(self, head: Mapping[str, Any]) -> Target:
+        if self._models is None:
+            raise UnsupportedError("there are no other models to be called here")
+        name, version = str(head["model"]), int(head.get("version", -1))
+        target = self._models.find(name, None if version == -1 else str(version))
+        if target.spec.decoupled and not head.get("decoupled"):
+            raise UnsupportedError(
+                f"model '{name}' is decoupled, it may answer any number of times: call it with exec(decoupled=True) or "
+                "async_exec(decoupled=True)"
+            )
+        return target
+
+    def _options(self, form: BlsCallSchema, target: Target, request_id: str) -> RequestOptions:
+        found = form.options.get(target)
+        if found is None and self._models is not None:
+            checked = self._models.check(target.spec, form.inputs, form.outputs, request_id)
+            found = form.options[target] = RequestOptions(
+                checked.outputs,
+                checked.rows,
+                checked.shape_key,
+                form.parameters,
+                timeout_us=form.timeout_us,
+                flags=form.flags,
+                correlation_id=form.correlation_id,
+            )
+        if found is None:
+            raise InternalError("a call without models to be called")
+        return found
+
+    # Errors
+
+    def _refuse(self, number: int, error: NaiadError, began: str = "") -> None:
+        self._running.pop(number, None)
+        self._responses.send_error(number, error, FLAG_FINAL, began)
+
+    def _refuse_call(self, number: int, called: Called, error: NaiadError) -> None:
+        # The reference's text: it was the call that failed, and not the calling model's own request.
+        self._refuse(number, error, f"Model {called.head['model']} - Error when running inference: ")
+
+
+def _head(payload: bytearray) -> tuple[Mapping[str, Any], int]:
+    """The head of a call, and where it ends."""
+    head_bytes, _ = COUNT.unpack_from(payload)
+    end = COUNT.size + head_bytes
+    head: Mapping[str, Any] = orjson.loads(memoryview(payload)[COUNT.size : end])
+    return head, end
+
+
+def _tensor(raw: Array, given: CalledInput, model: str, request_id: str) -> Array:
+    place = f"inference input '{given.name}' for model '{model}'"
+    if given.dtype.is_bytes:
+        if stays_packed(raw.nbytes, given.elements):
+            # The child wrote as many elements as the shape says.
+            return as_strings(PackedStrings(raw.data, given.shape, request_label(request_id) + place))
+        try:
+            return decode_bytes(raw.tobytes(), given.elements, place).reshape(given.shape)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(request_label(request_id) + str(error)) from None
+    expected = given.elements * given.dtype.itemsize
+    if raw.nbytes != expected:
+        raise InvalidArgumentError(
+            f"{request_label(request_id)}{place} has {raw.nbytes} bytes, its shape {list(given.shape)} needs {expected}"
+        )
+    return raw.view(given.dtype.numpy).reshape(given.shape)

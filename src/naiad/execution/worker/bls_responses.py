@@ -1,0 +1,113 @@
+"""Responses to the calls of a model in a process, as frames of ``naiad.worker.ipc.frames``: the server's side."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from naiad.errors import InternalError, NaiadError, UnavailableError
+from naiad.execution.worker.codec.writer import BatchWriter, Piece, frame
+from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, request_label
+from naiad.tensor.dtypes import BY_NUMPY
+from naiad.tensor.packed_bytes import serialised
+from naiad.worker.ipc.frames import (
+    ALIGNMENT,
+    CALL_RESPONSE,
+    FLAG_EMPTY,
+    FLAG_ERROR,
+    PLACE,
+    RESPONSE_HEAD,
+    SEGMENT_BYTES,
+)
+
+logger = logging.getLogger("naiad")
+
+
+class CallResponses:
+    """Writes responses to calls, which are known by their numbers.
+
+    Args:
+        writer: writes forms and segments for the child.
+        send: sends frames to the child.
+    """
+
+    __slots__ = ("_send", "_writer")
+
+    def __init__(self, writer: BatchWriter, send: Callable[[list[Piece]], None]) -> None:
+        self._writer = writer
+        self._send = send
+
+    def send_error(self, number: int, error: NaiadError, flags: int, began: str = "") -> None:
+        """Send an error, whose text begins with ``began``."""
+        text = orjson.dumps({"message": f"{began}{error}", "code": error.grpc_code})
+        head = RESPONSE_HEAD.pack(number, 0, flags | FLAG_ERROR, len(text), 0)
+        self._send([(frame(CALL_RESPONSE, number, head + text), -1)])
+
+    def send_empty(self, number: int, flags: int) -> None:
+        """Send a response without outputs."""
+        self._send([(frame(CALL_RESPONSE, number, RESPONSE_HEAD.pack(number, 0, flags | FLAG_EMPTY, 0, 0)), -1)])
+
+    def send_outputs(self, number: int, request: InferRequest, outputs: Mapping[str, Array], flags: int) -> None:
+        """Send the outputs that ``request`` asked for, or an error when they cannot be written."""
+        pieces: list[Piece] = []
+        taken: list[int] = []
+        try:
+            self._write(number, request, outputs, flags, pieces, taken)
+        except Exception as error:
+            self._writer.pool.give_back(taken)
+            # What was said about forms and segments holds.
+            self._send(pieces)
+            self.send_error(number, _not_written(request, error), flags)
+            return
+        self._send(pieces)
+
+    def _write(
+        self,
+        number: int,
+        request: InferRequest,
+        outputs: Mapping[str, Array],
+        flags: int,
+        pieces: list[Piece],
+        taken: list[int],
+    ) -> None:
+        # More may be there than what was asked for.
+        found = [(name, outputs[name]) for name in request.options.outputs if name in outputs]
+        parameters = outputs.parameters if isinstance(outputs, Outputs) else NO_PARAMETERS
+        listed = [(name, BY_NUMPY[array.dtype].wire, array.shape) for name, array in found]
+        described = orjson.dumps({"outputs": listed, "parameters": dict(parameters)})
+        self._writer.make_room(pieces)
+        parts: list[Any] = [RESPONSE_HEAD.pack(number, self._writer.form(described, pieces), flags, 0, 0)]
+        head_bytes = RESPONSE_HEAD.size + len(found) * PLACE.size
+        data: list[Any] = [bytes(-head_bytes % ALIGNMENT)]
+        at = 0
+        for _, array in found:
+            raw = _bytes_of(array)
+            size = len(raw)
+            if size >= SEGMENT_BYTES and (segment := self._writer.segment_if_any(size, pieces)) is not None:
+                taken.append(segment.number)
+                segment.write(raw, size)
+                parts.append(PLACE.pack(segment.number, 0, 0, size))
+                continue
+            parts.append(PLACE.pack(0, 0, at, size))
+            padding = -size % ALIGNMENT
+            data += (raw, bytes(padding))
+            at += size + padding
+        pieces.append((frame(CALL_RESPONSE, number, b"".join((*parts, *data))), -1))
+
+
+def _not_written(request: InferRequest, error: Exception) -> NaiadError:
+    label = request_label(request.id)
+    if isinstance(error, (OSError, MemoryError)):
+        return UnavailableError(f"{label}there is no memory for a response to a call: {error}")
+    logger.error("%sa response to a call could not be written", label, exc_info=error)
+    return InternalError(f"{label}a response to a call could not be written, see the log of the server")
+
+
+def _bytes_of(array: Array) -> Any:
+    if array.dtype == np.object_:
+        return serialised(array)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""

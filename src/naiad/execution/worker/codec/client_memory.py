@@ -1,0 +1,64 @@
+"""The regions of clients that one child has been given."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import Any
+from weakref import ref
+
+from naiad.shared_memory.region import Region, RegionPart
+from naiad.worker.ipc.frames import DROP_REGION, FRAME, IN_REGION, PLACE, REGION
+
+Piece = tuple[bytes, int]
+
+
+class WorkerRegions:
+    """Gives a child each region once, and tells it to close those that nobody uses any more.
+
+    It keeps no region open: that is what the registry and requests do.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, tuple[int, Any]] = {}
+        # The last user of a region may let go of it in any thread.
+        self._gone: deque[tuple[int, int]] = deque()
+        self._last_number = 0
+
+    def place(self, part: RegionPart, pieces: list[Piece]) -> bytes:
+        """The place of a part as it travels; errors as ``find``."""
+        return PLACE.pack(*self.find(part, pieces))
+
+    def find(self, part: RegionPart, pieces: list[Piece]) -> tuple[int, int, int, int]:
+        """The place of a part; the region is 0 for one that is no file, which no child can be given.
+
+        Raises:
+            OSError: too many files are open.
+        """
+        region, offset, size = part
+        if region.descriptor < 0:
+            return 0, IN_REGION, 0, 0
+        found = self._numbers.get(id(region))
+        number = found[0] if found is not None and found[1]() is region else self._introduce(region, pieces)
+        return number, IN_REGION, region.start + offset, size
+
+    def _introduce(self, region: Region, pieces: list[Piece]) -> int:
+        self.drop(pieces)
+        descriptor = os.dup(region.descriptor)
+        number = self._last_number = self._last_number + 1
+        key = id(region)
+        gone = self._gone
+        self._numbers[key] = number, ref(region, lambda _: gone.append((key, number)))
+        name = region.name.encode("utf-8", "replace")
+        # It is closed by whoever sends it.
+        pieces.append((FRAME.pack(REGION, len(name), number) + name, descriptor))
+        return number
+
+    def drop(self, pieces: list[Piece]) -> None:
+        """Add the frames that tell the child which regions are gone."""
+        while self._gone:
+            key, number = self._gone.popleft()
+            # Another region may have come to lie where that one was.
+            if (found := self._numbers.get(key)) is not None and found[0] == number:
+                del self._numbers[key]
+            pieces.append((FRAME.pack(DROP_REGION, 0, number), -1))

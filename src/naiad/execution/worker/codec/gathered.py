@@ -1,0 +1,106 @@
+"""A whole batch as one request of ``naiad.worker.ipc.frames``: each input in one tensor, gathered while it is written.
+
+So a batch costs a framework's process the same whether it has one request or sixty.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import orjson
+
+from naiad.config.spec import ModelSpec
+from naiad.execution.batching.batch import Batch
+from naiad.execution.worker.codec.writer import BatchWriter, Piece
+from naiad.request import Array
+from naiad.shared_memory.tensor_ref import RegionTensor
+from naiad.tensor.packed_bytes import serialised
+from naiad.worker.ipc.frames import ALIGNMENT, COUNT, EXECUTE, FRAME, PLACE, REQUEST, SEGMENT_BYTES
+from naiad.worker.ipc.schemas import PADDING
+
+# Kinds of numpy types whose arrays give their memory away as it is.
+_PLAIN: Final = "biuf"
+
+
+class _Tensor(NamedTuple):
+    """One input: its parts in the order of their rows, and what they are together."""
+
+    parts: list[Array]
+    shape: tuple[int, ...]
+    is_bytes: bool
+
+
+def write_gathered(writer: BatchWriter, spec: ModelSpec, number: int, batch: Batch, pieces: list[Piece]) -> None:
+    """Add the frames of a batch: what the child does not know yet, then the batch itself, as one request.
+
+    Raises:
+        OSError, MemoryError: there is no shared memory for it. What was added is to be sent all the same.
+    """
+    writer.make_room(pieces)
+    taken: list[int] = []
+    try:
+        pieces.append((_frame(writer, spec, number, batch, pieces, taken), -1))
+    except BaseException:
+        writer.pool.give_back(taken)
+        raise
+
+
+def _frame(
+    writer: BatchWriter, spec: ModelSpec, number: int, batch: Batch, pieces: list[Piece], taken: list[int]
+) -> bytes:
+    tensors = {name: _tensor(name, batch, spec) for name in batch.requests[0].inputs}
+    inputs = [[name, spec.inputs[name].dtype.wire, t.shape] for name, t in tensors.items()]
+    form = writer.form(orjson.dumps({"inputs": inputs, "outputs": batch.outputs}), pieces)
+    heads = [COUNT.pack(1, 0), REQUEST.pack(number, form, 0, 0)]
+    head_bytes = COUNT.size + REQUEST.size + PLACE.size * len(tensors)
+    data: list[Any] = [PADDING[-head_bytes % ALIGNMENT]]
+    at = 0
+    for tensor in tensors.values():
+        raw, size = _raw(tensor)
+        if size >= SEGMENT_BYTES and (segment := writer.segment_if_any(size, pieces)) is not None:
+            taken.append(segment.number)
+            _fill(segment.bytes[:size], tensor, raw)
+            heads.append(PLACE.pack(segment.number, 0, 0, size))
+            continue
+        heads.append(PLACE.pack(0, 0, at, size))
+        padding = -size % ALIGNMENT
+        raw = [r.read() if isinstance(r, RegionTensor) else r for r in raw]
+        data += (*raw, PADDING[padding])
+        at += size + padding
+    length = head_bytes + len(data[0]) + at
+    return b"".join((FRAME.pack(EXECUTE, length, number), *heads, *data))
+
+
+def _tensor(name: str, batch: Batch, spec: ModelSpec) -> _Tensor:
+    parts = [request.inputs[name] for request in batch.requests]
+    shape = parts[0].shape
+    return _Tensor(parts, shape if len(parts) == 1 else (batch.rows, *shape[1:]), spec.inputs[name].dtype.is_bytes)
+
+
+def _raw(tensor: _Tensor) -> tuple[list[Any], int]:
+    """The bytes of a tensor in pieces, and how many they are."""
+    raw = [serialised(part) if tensor.is_bytes else _memory(part) for part in tensor.parts]
+    return raw, sum([len(r) if isinstance(r, (bytes, bytearray)) else r.nbytes for r in raw])
+
+
+def _memory(array: Array) -> Any:
+    """Something that has the bytes of an array and can be joined; what lies in a region stays there for now."""
+    if isinstance(array, RegionTensor):
+        return array
+    if array.flags.c_contiguous and array.dtype.kind in _PLAIN:
+        return array
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else b""
+
+
+def _fill(target: Array, tensor: _Tensor, raw: list[Any]) -> None:
+    """Copy the bytes of a large tensor to where the child reads them."""
+    at = 0
+    for part in raw:
+        if isinstance(part, RegionTensor):
+            part.read_into(target[at : at + part.nbytes].data)
+            at += part.nbytes
+            continue
+        source = part.reshape(-1).view(np.uint8) if isinstance(part, np.ndarray) else np.frombuffer(part, np.uint8)
+        target[at : at + source.size] = source
+        at += source.size

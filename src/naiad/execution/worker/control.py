@@ -1,0 +1,84 @@
+"""What a child asks and tells its server apart from calls: questions about models, and its metrics.
+
+``naiad.worker.api.control`` lists all of them. Used on the event loop only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from naiad.errors import InternalError, NaiadError, UnsupportedError
+from naiad.execution.worker.control_models import ModelControlRequests
+from naiad.execution.worker.metrics import WorkerMetrics
+from naiad.worker.ipc.frames import CATCH_UP
+
+logger = logging.getLogger("naiad")
+
+Content = Mapping[str, Any]
+Reply = Callable[[Content], None]
+"""Takes the content of an ``ANSWER`` frame, once, on the event loop."""
+
+
+class Topic(Protocol):
+    """Those questions that belong together."""
+
+    def ask(self, content: Content, answer: Callable[[Any], None], fail: Callable[[NaiadError], None]) -> bool:
+        """Answer a question now or later; False when it is not one of these.
+
+        Raises:
+            NaiadError: the answer is that error.
+        """
+
+
+class ControlRequests:
+    """Questions of one child.
+
+    Args:
+        models: those about models; ``metrics``: those about metrics.
+    """
+
+    def __init__(self, models: ModelControlRequests, metrics: WorkerMetrics) -> None:
+        self._topics: tuple[Topic, ...] = (models, metrics)
+        self._metrics = metrics
+
+    def ask(self, content: Content, reply: Reply) -> None:
+        """Answer a question, now or later."""
+
+        def fail(error: NaiadError) -> None:
+            reply({"error": {"message": str(error), "code": error.grpc_code}})
+
+        def answer(value: Any) -> None:
+            reply({"value": value})
+
+        if content.get("what") == CATCH_UP:
+            # All that the child said before has been taken in.
+            reply({"value": None})
+            return
+        try:
+            if not any(topic.ask(content, answer, fail) for topic in self._topics):
+                fail(not_known(content))
+        except NaiadError as error:
+            fail(error)
+        except Exception:
+            logger.exception("a question of a model failed")
+            fail(InternalError("the question failed inside the server, see its log"))
+
+    def tell(self, content: Content) -> None:
+        """Take in what needs no answer."""
+        try:
+            self._metrics.tell(content)
+        except NaiadError as error:
+            logger.warning("%s", error)
+        except Exception:
+            logger.exception("what a model told could not be taken in")
+
+    def close(self) -> None:
+        """The child is gone, and its metrics with it."""
+        self._metrics.close()
+
+
+def not_known(content: Content) -> NaiadError:
+    """The error for a question that has no answer here."""
+    return UnsupportedError(f"'{content.get('what', '')}' is not served to models here")

@@ -1,0 +1,39 @@
+"""Whom an instance that is a process answers to: the loaded model, or the warm-up before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from naiad.execution.batching.batch import Batch
+from naiad.execution.worker.codec.writer import Response
+from naiad.request import Array, InferRequest
+
+if TYPE_CHECKING:
+    from naiad.execution.worker.framework_instance import FrameworkInstance
+    from naiad.execution.worker.instance import ProcessInstance
+
+
+class WorkerEventSink(Protocol):
+    """Takes what a child says."""
+
+    def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
+        """One response, final or not, to a request of the batch."""
+
+    def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+        """The batch is over, with one response to each request in their order."""
+
+    def worker_finished(self, instance: ProcessInstance, batch: Batch) -> None:
+        """The batch is over; requests without a final response stay open."""
+
+    def worker_died(self, instance: ProcessInstance) -> None:
+        """The instance can take no batch for now."""
+
+    def worker_down(self, instance: ProcessInstance) -> None:
+        """It will take a while until it can again."""
+
+    def worker_ready(self, instance: ProcessInstance) -> None:
+        """It can again."""
+
+    def framework_finished(self, instance: FrameworkInstance, batches: list[Batch], is_free: bool) -> None:
+        """Batches are done, with results or errors; ``is_free``: the instance can take the next one."""

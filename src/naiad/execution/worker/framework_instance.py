@@ -1,0 +1,171 @@
+"""An instance of a framework's model in a process: batches go there whole, and what comes back is split here.
+
+To the loaded model it looks like an instance in a thread, and its end like that of a Python model's process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic_ns
+
+from naiad.backend_api.backend import WorkerSpec
+from naiad.config.backend_view import as_backend_sees
+from naiad.config.spec import ModelSpec
+from naiad.errors import BackendError, NaiadError
+from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.ragged import as_one, take_apart
+from naiad.execution.instances.runner import halves, may_split, split
+from naiad.execution.worker.codec.gathered import write_gathered
+from naiad.execution.worker.codec.writer import Piece, Response
+from naiad.execution.worker.events import WorkerEventSink
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.execution.worker.process import WorkerProcess
+from naiad.execution.worker.supervisor import StartedWorker
+from naiad.request import Array
+from naiad.tensor.packed_bytes import with_unpacked
+from naiad.worker.ipc.frames import RESPONSES
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkSpec(WorkerSpec):
+    """What the process of a framework's model is started with.
+
+    Attributes:
+        open: gives a process that has no orders yet, by the name of the instance and this.
+    """
+
+    open: Callable[[str, WorkerSpec], WorkerProcess] = field(kw_only=True)
+
+
+class FrameworkInstance(ProcessInstance):
+    """Runs batches one after another in a framework's process."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: ModelSpec,
+        child: FrameworkSpec,
+        answers: WorkerEventSink,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(name, spec, child, answers, loop)
+        self._framework_spec = child
+        self._written = as_backend_sees(spec)
+        # Those under way: one batch, or the single requests of one that failed.
+        self._sent: dict[int, Batch] = {}
+        self._done_batches: list[Batch] = []
+        # One that comes back after its end is waited for.
+        self._gives_way = False
+
+    def start(self) -> None:
+        self._gives_way = True
+        try:
+            super().start()
+        finally:
+            self._gives_way = False
+
+    def _open(self) -> WorkerProcess:
+        process = self._framework_spec.open(self.name, self._framework_spec)
+        if self._gives_way and type(process) is WorkerProcess:
+            process.give_way()
+        return process
+
+    def _spawn(self) -> StartedWorker:
+        spawned = super()._spawn()
+        if type(spawned.process) is WorkerProcess:
+            spawned.process.give_way_no_more()
+        return spawned
+
+    def stop(self) -> None:
+        # What it holds is given back while it ends, which takes long for a large model.
+        if type(process := self._process) is WorkerProcess:
+            process.give_way()
+        super().stop()
+
+    # Batches
+
+    def run(self, batch: Batch) -> list[Batch] | None:
+        """Hand a batch over; ``framework_finished`` is called when it is done.
+
+        Gives the batch back at once, with its error, when that is not possible.
+        """
+        batch.start_ns = monotonic_ns()
+        number = self._last_number = self._last_number + 1
+        pieces: list[Piece] = []
+        try:
+            whole = batch if self._spec.assembly is None else as_one(batch, self._spec)
+            write_gathered(self._writer, self._written, number, whole, pieces)
+        except Exception as error:
+            # What was said about forms and segments holds.
+            self._send_all(pieces)
+            if isinstance(error, NaiadError) and len(batch.requests) > 1 and batch.splits:
+                return self._run_singly(batch)
+            return self._refuse(batch, error)
+        self._sent[number] = batch
+        self._requests.begin_whole(number, batch)
+        self._give_back_segments()
+        self._send_all(pieces)
+        batch.input_ns = monotonic_ns()
+        return None
+
+    def _run_singly(self, batch: Batch) -> list[Batch] | None:
+        """Run the requests of a batch that could not be written: a region that cannot be read costs only its own."""
+        for single in split(batch):
+            self._done_batches += self.run(single) or ()
+        if self._sent:
+            return None
+        done, self._done_batches = self._done_batches, []
+        return done
+
+    def _take(self, kind: int, number: int, payload: bytearray) -> None:
+        if kind == RESPONSES:
+            (response,) = self._reader.read(payload)
+            self._take_whole(number, response)
+        else:
+            super()._take(kind, number, payload)
+
+    def _take_whole(self, number: int, response: Response) -> None:
+        batch = self._sent.pop(number, None)
+        if batch is None:
+            return
+        batch.infer_ns = batch.end_ns = monotonic_ns()
+        if response.outputs is None:
+            batch.error = response.error or BackendError(f"model '{self._spec.name}' gave no response")
+        elif self._spec.assembly is None:
+            batch.results = response.outputs
+        else:
+            self._take_apart(batch, response.outputs)
+        self._done_batches.append(batch)
+        if may_split(batch, self._spec):
+            # One bad input costs only its own request.
+            for part in halves(batch):
+                self._done_batches += self.run(part) or ()
+        if not self._sent:
+            self._requests.batch = None
+            done, self._done_batches = self._done_batches, []
+            self.answers.framework_finished(self, done, True)
+
+    def _take_apart(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+        try:
+            take_apart(batch, with_unpacked(outputs), self._spec)
+        except NaiadError as error:
+            batch.fail(error)
+
+    # Life and death
+
+    def _fail_open(self, error: NaiadError, late: Batch | None, overtime: NaiadError) -> None:
+        super()._fail_open(error, late, overtime)
+        self._fail_sent(error)
+
+    def _fail_sent(self, error: NaiadError) -> None:
+        now_ns = monotonic_ns()
+        for batch in self._sent.values():
+            batch.error = error
+            batch.end_ns = now_ns
+        done = [*self._done_batches, *self._sent.values()]
+        self._sent = {}
+        self._done_batches = []
+        if done:
+            self.answers.framework_finished(self, done, False)

@@ -1,0 +1,166 @@
+"""The requests that one child holds: those of its running batch, and those that stayed open when theirs was over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from naiad.execution.batching.batch import Batch
+from naiad.request import InferRequest
+from naiad.worker.ipc.frames import FLAG_FINAL
+
+
+class Answer(Protocol):
+    """What is looked at of a response."""
+
+    @property
+    def request(self) -> int: ...
+    @property
+    def outputs(self) -> Any: ...
+    @property
+    def flags(self) -> int: ...
+
+
+class InFlightRequests:
+    """Numbers, and the requests that they stand for until their final responses.
+
+    Attributes:
+        batch: the running one, None when none runs.
+        number: of that batch, or of the last one.
+    """
+
+    __slots__ = ("_first", "_given_up", "_left", "_left_numbers", "_numbers", "_slots", "batch", "number")
+
+    def __init__(self) -> None:
+        self.batch: Batch | None = None
+        self.number = 0
+        # Those of the batch, numbered from the first on; None for those that have their final response.
+        self._first = 0
+        self._slots: list[InferRequest | None] = []
+        # The same by request, once somebody asks; {} before.
+        self._numbers: dict[InferRequest | None, int] = {}
+        self._left: dict[int, tuple[InferRequest, Batch]] = {}
+        # Of those left: whoever has many open requests may give them all up at once.
+        self._left_numbers: dict[InferRequest, int] = {}
+        self._given_up: set[int] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        """No batch runs, and none that ran left a request open."""
+        return self.batch is None and not self._left
+
+    def begin(self, number: int, first: int, batch: Batch) -> None:
+        """A batch runs from now on; its requests are numbered from ``first`` on."""
+        self.batch = batch
+        self.number = number
+        self._first = first
+        self._slots = list(batch.requests)
+
+    def begin_whole(self, number: int, batch: Batch) -> None:
+        """A batch runs that is answered as a whole."""
+        self.batch = batch
+        self.number = number
+
+    def end(self) -> None:
+        """The batch is over; what has no final response stays open."""
+        batch, self.batch = self.batch, None
+        if batch is not None:
+            for number, request in enumerate(self._slots, self._first):
+                if request is not None:
+                    self._left[number] = request, batch
+                    self._left_numbers[request] = number
+        self._slots = []
+        if self._numbers:
+            self._numbers = {}
+
+    def are_answered_by(self, number: int, responses: Sequence[Answer]) -> bool:
+        """Whether the batch of that number is the running one, and each of its requests has one plain response, in
+        their order."""
+        if number != self.number or self._given_up or len(responses) != len(self._slots) or None in self._slots:
+            return False
+        for wanted, response in enumerate(responses, self._first):
+            if response.request != wanted or response.flags != FLAG_FINAL or response.outputs is None:
+                return False
+        return bool(responses)
+
+    def end_answered(self, count: int) -> None:
+        """The batch is over with one response to each of its requests.
+
+        Raises:
+            ValueError: it has another number of requests, or some had their final response before.
+        """
+        if count != len(self._slots) or None in self._slots:
+            raise ValueError(f"{count} responses alike to a batch of {len(self._slots)}, some answered before")
+        if self._given_up:
+            self._given_up.difference_update(range(self._first, self._first + count))
+        self.batch = None
+        self._slots = []
+        if self._numbers:
+            self._numbers = {}
+
+    def open_numbers(self) -> Sequence[int]:
+        """The numbers of the running batch."""
+        return range(self._first, self._first + len(self._slots))
+
+    def find(self, number: int, final: bool) -> tuple[InferRequest, Batch] | None:
+        """A request and its batch; with ``final`` it is open no more. None for one that is not open."""
+        index = number - self._first
+        if not 0 <= index < len(self._slots):
+            return self._find_left(number, final)
+        request, batch = self._slots[index], self.batch
+        if final:
+            self._slots[index] = None
+        return None if request is None or batch is None else (request, batch)
+
+    def _find_left(self, number: int, final: bool) -> tuple[InferRequest, Batch] | None:
+        found = self._left.get(number)
+        if final and found is not None:
+            del self._left[number]
+            # A request that was given back may be here once more.
+            if self._left_numbers.get(found[0]) == number:
+                del self._left_numbers[found[0]]
+        return found
+
+    def give_up(self, request: InferRequest) -> int:
+        """Note that the caller of a request gave up; its number, 0 when it is not open here."""
+        number = self.number_of(request)
+        if number:
+            self._given_up.add(number)
+        return number
+
+    def number_of(self, request: InferRequest) -> int:
+        """The number of a request; 0 when it is not open here."""
+        number = self._left_numbers.get(request, 0)
+        if number or not self._slots:
+            return number
+        if not self._numbers:
+            # All callers of a large batch may leave one after another.
+            self._numbers = {one: number for number, one in enumerate(self._slots, self._first)}
+        number = self._numbers.get(request, 0)
+        return number if number and self._slots[number - self._first] is request else 0
+
+    @property
+    def nobody_waits(self) -> bool:
+        """Whether the caller of every request that is open here gave up."""
+        given_up = self._given_up
+        if len(given_up) < len(self._left) + len(self._slots) - self._slots.count(None):
+            # Thousands may leave one after another, and each asks.
+            return False
+        running = (number for number, request in enumerate(self._slots, self._first) if request is not None)
+        return all(number in given_up for number in running) and all(number in given_up for number in self._left)
+
+    def was_given_up(self, number: int) -> bool:
+        """Whether the caller of a request that is open no more gave up; forgets it."""
+        if number not in self._given_up:
+            return False
+        self._given_up.remove(number)
+        return True
+
+    def clear(self) -> list[tuple[InferRequest, Batch]]:
+        """Forget all requests; those that were open."""
+        self.end()
+        open_ones = list(self._left.values())
+        self._left.clear()
+        self._left_numbers.clear()
+        self._given_up.clear()
+        return open_ones

@@ -1,0 +1,576 @@
+"""An instance in a process of its own: the loop hands batches over and takes responses in, and a death stays there.
+
+Everything but ``start``, ``stop`` and ``join`` happens on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import monotonic, monotonic_ns
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from naiad.backend_api.backend import WorkerSpec
+from naiad.config.spec import ModelSpec
+from naiad.errors import (
+    BackendError,
+    CancelledError,
+    ExecutionTimeoutError,
+    InternalError,
+    NaiadError,
+    UnavailableError,
+)
+from naiad.execution.batching.batch import Batch
+from naiad.execution.worker.bls import BlsCalls, ModelDirectory
+from naiad.execution.worker.channel import WorkerChannel
+from naiad.execution.worker.codec.uniform_steps import writer_for
+from naiad.execution.worker.codec.writer import Piece, Response, ResponseReader, frame, no_segments
+from naiad.execution.worker.control import Content, ControlRequests, Reply
+from naiad.execution.worker.control_models import ModelControlRequests
+from naiad.execution.worker.events import WorkerEventSink
+from naiad.execution.worker.in_flight import InFlightRequests
+from naiad.execution.worker.metrics import WorkerMetrics
+from naiad.execution.worker.process import END_S, WorkerProcess, is_first, log_line
+from naiad.execution.worker.readiness import WorkerReadiness
+from naiad.execution.worker.stdout import WorkerOutput
+from naiad.execution.worker.supervisor import StartedWorker, WorkerSupervisor
+from naiad.execution.worker.watchdog import ExecutionWatchdog
+from naiad.request import Array, InferRequest, request_label
+from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.worker.ipc.frames import (
+    ANSWER,
+    ASK,
+    CALL,
+    CANCEL,
+    CANCEL_CALL,
+    DONE,
+    DROP_SEGMENT,
+    FLAG_EMPTY,
+    FLAG_ERROR,
+    FLAG_FINAL,
+    FLAG_RESCHEDULE,
+    FORGET_FORMS,
+    FORM,
+    IS_READY,
+    LOG,
+    NUMBERS,
+    PAUSE,
+    PING,
+    PONG,
+    RELEASE,
+    RESPONSE,
+    RESPONSES,
+    RESPONSES_UNIFORM,
+    RESUME,
+    SEGMENT,
+    TELL,
+)
+from naiad.worker.ipc.segments import ServerSegments, notice
+
+logger = logging.getLogger("naiad")
+
+BEAT_S: Final = 1.0
+
+
+class ProcessInstance:
+    """Runs batches one after another in a child.
+
+    Args:
+        name: of the instance.
+        spec: of the model.
+        child: how the child is started.
+        answers: takes what it says.
+        loop: the event loop.
+        models: those that the model can call.
+        metrics: where what it counts itself is shown.
+
+    Attributes:
+        answers: who takes what the child says from now on.
+        problem: what is wrong with the child, "" for nothing.
+        is_down: no child is there, and it will take a while until there is one.
+        warm_again: called instead of ``answers.worker_ready`` when a child comes back, which it then calls itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: ModelSpec,
+        child: WorkerSpec,
+        answers: WorkerEventSink,
+        loop: asyncio.AbstractEventLoop,
+        models: ModelDirectory | None = None,
+        metrics: CustomMetrics | None = None,
+    ) -> None:
+        self.name = name
+        self.is_down = False
+        self.problem = ""
+        self._spec = spec
+        self._worker_spec = child
+        self.answers = answers
+        self.warm_again: Callable[[ProcessInstance], object] | None = None
+        self._loop = loop
+        self._models = models
+        self._metrics = metrics or CustomMetrics()
+        self._process: WorkerProcess | None = None
+        self._channel: WorkerChannel | None = None
+        self._starting: WorkerProcess | None = None
+        self._last_number = 0
+        self._requests = InFlightRequests()
+        self._supervisor = WorkerSupervisor(name, loop, self._spawn, self._reap, self._restarted)
+        self._born_s = 0.0
+        self._number_at_birth = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._output: WorkerOutput | None = None
+        self._overtime = (
+            ExecutionWatchdog(loop, child.execute_s, self._began_ns, self._late) if child.execute_s else None
+        )
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget all that belonged to one child."""
+        self._released: deque[int] = deque()
+        self._segments = ServerSegments(self._released.append)
+        self._writer = writer_for(self._spec)
+        self._reader = ResponseReader(self._spec, self._open_segment)
+        self._calls = BlsCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
+        self._asks = ControlRequests(ModelControlRequests(self._models), WorkerMetrics(self._metrics))
+        self._readiness = WorkerReadiness(self.name, False)
+        self._missed_beats = 0
+        # Why this side ended the child, "" when it did not.
+        self._verdict = ""
+        self._is_late = False
+
+    # Start and end
+
+    def start(self) -> None:
+        """Start the child and wait until its model is loaded; called in a loading thread.
+
+        Raises:
+            ModelLoadError: it could not.
+        """
+        self._process, is_asked = self._spawn()
+        self._loop.call_soon_threadsafe(self._attach, is_asked)
+
+    def _spawn(self) -> StartedWorker:
+        """A child that is ready."""
+        process = self._starting = self._open()
+        try:
+            if self._supervisor.is_over:
+                process.abort()
+            _, content = process.begin(self._ask_from_thread)
+        except BaseException:
+            process.close()
+            raise
+        finally:
+            self._starting = None
+        process.connection.setblocking(False)
+        return StartedWorker(process, bool(content.get("is_ready")))
+
+    def _open(self) -> WorkerProcess:
+        """A child that has no orders yet."""
+        return WorkerProcess(self.name, self._worker_spec)
+
+    def _ask_from_thread(self, content: Content, reply: Reply | None) -> None:
+        """Pass on what a child asks, or tells, that is not ready yet."""
+        if reply is None:
+            self._loop.call_soon_threadsafe(self._asks.tell, content)
+        else:
+            self._loop.call_soon_threadsafe(self._asks.ask, content, reply)
+
+    def _attach(self, is_asked: bool) -> None:
+        """Listen to a child that is ready."""
+        process = self._process
+        if process is None or self._supervisor.is_over:
+            return
+        self._channel = WorkerChannel(self.name, process.connection, self._loop, self._take, self._died)
+        self._channel.on_drained = self._calls.drained
+        # Also what the model asked before it was ready.
+        process.send = self._channel.send
+        self._output = WorkerOutput(process, self._loop)
+        self._born_s = monotonic()
+        self._number_at_birth = self._last_number
+        self.is_down = False
+        self.problem = ""
+        self._timer = self._loop.call_later(BEAT_S, self._beat)
+        self._readiness = WorkerReadiness(self.name, is_asked)
+        self._check_ready()
+
+    def _check_ready(self) -> None:
+        if question := self._readiness.beat(monotonic()):
+            self._send(question)
+
+    @property
+    def is_up(self) -> bool:
+        """A child is there that can take a batch."""
+        return self._channel is not None
+
+    @property
+    def is_unused(self) -> bool:
+        """No request is open in the child."""
+        return self._requests.is_empty
+
+    @property
+    def not_ready(self) -> str:
+        """What the protocol says when the model says that it is not ready, "" otherwise."""
+        return self._readiness.problem
+
+    def detach(self) -> None:
+        """Stop listening and give back what is left; the last call on the loop."""
+        self._supervisor.stop()
+        self._unlisten()
+        self._calls.close()
+        self._asks.close()
+        if self._process is not None:
+            self._process.end()
+            self._process.close()
+            self._process = None
+        # Segments have descriptors, which would stay open until these circles of objects are collected.
+        self._reset()
+
+    def _unlisten(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+        if self._overtime is not None:
+            self._overtime.stop()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process; 0 without one."""
+        return 0 if self._process is None else self._process.process.pid
+
+    def stop(self) -> None:
+        """Ask the child to finish and to end; called in a thread, when nothing is in flight."""
+        self._supervisor.is_over = True
+        if (starting := self._starting) is not None:
+            starting.abort()
+        # The loop may notice its end meanwhile.
+        if (process := self._process) is not None:
+            process.finalize()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end that ``stop`` asked for; a child that takes too long is killed. Always True."""
+        if (process := self._process) is not None:
+            try:
+                process.process.wait(END_S if timeout is None else timeout)
+            except subprocess.TimeoutExpired:
+                process.give_way_no_more()
+                process.process.kill()
+                process.process.wait()
+        self._supervisor.join(timeout)
+        return True
+
+    # Batches
+
+    def run(self, batch: Batch) -> list[Batch] | None:
+        """Hand a batch over; its responses come later."""
+        batch.start_ns = monotonic_ns()
+        number = self._last_number + 1
+        self._last_number += 1 + len(batch.requests)
+        pieces: list[Piece] = []
+        try:
+            self._writer.write(number, number + 1, batch.requests, pieces)
+        except Exception as error:
+            # What was said about forms and segments holds.
+            self._send_all(pieces)
+            return self._refuse(batch, error)
+        self._requests.begin(number, number + 1, batch)
+        self._give_back_segments()
+        for data, descriptor in pieces:
+            self._send(data, descriptor)
+        batch.input_ns = monotonic_ns()
+        if self._overtime is not None:
+            self._overtime.watch()
+        return None
+
+    def _refuse(self, batch: Batch, error: Exception) -> list[Batch]:
+        text = f"a batch of model '{self._spec.name}' could not be handed to its process: {error}"
+        if isinstance(error, NaiadError):
+            batch.fail(error)
+        elif isinstance(error, (OSError, MemoryError)):
+            batch.error = UnavailableError(text)
+        else:
+            logger.exception("%s: a batch could not be written", self.name)
+            batch.error = InternalError(text)
+        batch.input_ns = batch.end_ns = monotonic_ns()
+        return [batch]
+
+    def cancel(self, request: InferRequest) -> None:
+        """Tell the model that the caller of a request gave up, if the request is here."""
+        if number := self._requests.give_up(request):
+            self._send(frame(CANCEL, number))
+            self._calls.cancel_with(self._requests)
+
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+        """Tell the child that the caller of a request does not take its responses, if the request is here."""
+        if number := self._requests.number_of(request):
+            self._send(frame(PAUSE, number, NUMBERS.pack(backpressure_timeout_ms)))
+
+    def go_on(self, request: InferRequest) -> None:
+        """Tell the child that the caller takes them again."""
+        if number := self._requests.number_of(request):
+            self._send(frame(RESUME, number))
+
+    def _send(self, data: bytes, descriptor: int = -1) -> None:
+        if self._channel is not None:
+            self._channel.send(data, descriptor)
+        elif descriptor >= 0:
+            os.close(descriptor)
+
+    def _send_all(self, pieces: list[Piece]) -> None:
+        for data, descriptor in pieces:
+            self._send(data, descriptor)
+
+    def _waiting(self) -> int:
+        return self._channel.waiting if self._channel is not None else 0
+
+    def _give_back_segments(self) -> None:
+        released = []
+        # The last view of a segment may die in any thread.
+        while self._released:
+            released.append(NUMBERS.pack(self._released.popleft()))
+        if released:
+            self._send(frame(RELEASE, 0, b"".join(released)))
+
+    # Receiving
+
+    def _take(self, kind: int, number: int, payload: bytearray) -> None:
+        if kind == RESPONSES_UNIFORM:
+            came_ns = monotonic_ns()
+            self._answered_uniform(number, self._reader.read_uniform(payload), came_ns)
+        elif kind == RESPONSES:
+            came_ns = monotonic_ns()
+            responses = self._reader.read(payload, came_ns)
+            if self._requests.are_answered_by(number, responses):
+                # Each of them has one plain response.
+                self._answered_uniform(number, [r.outputs for r in responses if r.outputs is not None], came_ns)
+                return
+            # The child gets its next batch before the callers get their answers.
+            self._finish(number)
+            for response in responses:
+                self._respond(response)
+        elif kind == RESPONSE:
+            self._respond(self._reader.read_one(payload, monotonic_ns()))
+            if self._released:
+                self._give_back_segments()
+        elif kind == DONE:
+            self._done(number, orjson.loads(bytes(payload)) if payload else {})
+        elif kind == FORM:
+            if not self._calls.learn(number, raw := bytes(payload)):
+                self._reader.learn(number, raw)
+        elif kind == FORGET_FORMS:
+            self._reader.forget()
+            self._calls.forget()
+        elif kind == SEGMENT:
+            self._add_segment(number, int.from_bytes(payload, "little"))
+        elif kind == DROP_SEGMENT:
+            self._segments.drop(number)
+        elif kind == RELEASE:
+            self._writer.pool.give_back([n for (n,) in NUMBERS.iter_unpack(payload)])
+        elif kind == LOG:
+            log_line(self.name, orjson.loads(bytes(payload)))
+        elif kind == PONG:
+            self._missed_beats = 0
+        elif kind == IS_READY:
+            self._readiness.take(orjson.loads(bytes(payload)))
+        elif kind == ASK:
+            self._asks.ask(orjson.loads(bytes(payload)), partial(self._answer, self._channel, number))
+        elif kind == TELL:
+            self._asks.tell(orjson.loads(bytes(payload)))
+        elif kind == CALL:
+            self._calls.call(number, payload)
+            # Tensors of earlier calls may hold back the child, which waits for its segments.
+            self._give_back_segments()
+        elif kind == CANCEL_CALL:
+            self._calls.cancel(number)
+
+    def _answer(self, channel: WorkerChannel | None, number: int, content: Content) -> None:
+        # The answer may come when the child that asked is gone and another has its place.
+        if channel is not None and channel is self._channel:
+            channel.send(frame(ANSWER, number, orjson.dumps(content)))
+
+    def _add_segment(self, number: int, size: int) -> None:
+        if self._channel is not None:
+            self._segments.add(number, self._channel.take_descriptor(), size)
+
+    def _open_segment(self, number: int, offset: int, size: int) -> Array:
+        found: Array = np.asarray(self._segments.open(number, offset, size))
+        return found
+
+    def _answered_uniform(self, number: int, outputs: Sequence[Mapping[str, Array]], came_ns: int) -> None:
+        """The running batch is over; ``came_ns`` is when its answers came, which have been read since."""
+        batch = self._requests.batch
+        if batch is None or number != self._requests.number:
+            return
+        self._requests.end_answered(len(outputs))
+        batch.infer_ns = came_ns
+        batch.end_ns = monotonic_ns()
+        self.answers.worker_answered(self, batch, outputs)
+
+    def _respond(self, response: Response) -> None:
+        found = self._requests.find(response.request, response.final)
+        if found is None:
+            return
+        request, batch = found
+        if response.final and self._requests.was_given_up(response.request):
+            if response.flags & FLAG_RESCHEDULE:
+                # Nobody would tell the model once more, which may wait for just that.
+                error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
+                response = Response(response.request, None, error, FLAG_FINAL | FLAG_ERROR)
+            elif response.outputs is None and response.error is None:
+                response = response._replace(is_cancelled=True)
+        self.answers.worker_responded(request, response, batch)
+
+    def _done(self, number: int, content: Mapping[str, Any]) -> None:
+        requests = self._requests
+        if requests.batch is not None and number == requests.number and (message := content.get("message")):
+            error = BackendError(str(message))
+            for held in requests.open_numbers():
+                self._respond(Response(held, None, error, FLAG_FINAL | FLAG_ERROR))
+        self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        batch = self._requests.batch
+        if batch is None or number != self._requests.number:
+            return
+        self._requests.end()
+        batch.infer_ns = batch.end_ns = monotonic_ns()
+        self.answers.worker_finished(self, batch)
+
+    # Life and death
+
+    def _began_ns(self) -> int:
+        return self._requests.batch.start_ns if self._requests.batch is not None else 0
+
+    def _late(self) -> None:
+        """The batch has run for longer than it may."""
+        batch, channel = self._requests.batch, self._channel
+        if channel is not None:
+            # The server itself may have been stopped for a while, and the responses may be there.
+            channel.read()
+        process = self._process
+        if process is None or batch is None or self._requests.batch is not batch:
+            return
+        self._is_late = True
+        self._end(process, f"a batch ran for longer than {self._worker_spec.execute_s:g} s (execute-timeout-seconds)")
+
+    def _end(self, process: WorkerProcess, verdict: str) -> None:
+        """Kill the child; its end is noticed like any other."""
+        self._verdict = verdict
+        process.process.kill()
+
+    def _beat(self) -> None:
+        """Once a second: is the child still alive, does it say that it is ready, and is there memory to let go?"""
+        self._timer = self._loop.call_later(BEAT_S, self._beat)
+        process = self._process
+        if process is None or self._has_ended(process):
+            return
+        # Beats and not seconds: the server itself may have been stopped for a while.
+        silence_s = self._worker_spec.silence_s or self._worker_spec.start_s
+        if self._missed_beats * BEAT_S >= silence_s:
+            self._end(process, f"it gave no sign of life for {silence_s:g} s ({self._worker_spec.setting})")
+            return
+        if not self._missed_beats:
+            self._send(frame(PING, 1))
+        self._missed_beats += 1
+        self._check_ready()
+        self._give_back_segments()
+        for number in self._writer.pool.trim():
+            self._send(frame(DROP_SEGMENT, number))
+        dropped: list[Piece] = []
+        self._writer.regions.drop(dropped)
+        self._send_all(dropped)
+        for what, due in (("memory", notice), ("segments", no_segments)):
+            if (text := due.take()) and is_first(what):
+                logger.warning("%s", text)
+
+    def _has_ended(self, process: WorkerProcess) -> bool:
+        """Notice an end that the connection does not show, as a program that the child started holds it too."""
+        if process.process.poll() is None:
+            return False
+        if self._channel is not None:
+            self._channel.read()
+        if self._process is process:
+            self._died()
+        return True
+
+    def _died(self) -> None:
+        """The child is gone, or will be: nothing more is to be heard from it."""
+        process, channel = self._process, self._channel
+        self._unlisten()
+        if process is None or self._supervisor.is_over:
+            return
+        if channel is not None:
+            self._verdict = self._verdict or channel.problem
+        self._process = None
+        self.problem = self._verdict or "its connection is closed"
+        self.answers.worker_died(self)
+        if process.has_ended():
+            self._reap(process, process.obituary())
+            return
+        self._supervisor.end(process)
+
+    def _reap(self, process: WorkerProcess, how: str) -> None:
+        """The child has ended: its requests fail, and another one is started."""
+        process.close()
+        self.problem = f"{self._verdict} ({how})" if self._verdict else how
+        logger.error("%s has ended: %s", self.name, self.problem)
+        self._supervisor.back_off.ended(monotonic() - self._born_s, self._has_worked())
+        late = self._requests.batch if self._is_late else None
+        overtime = ExecutionTimeoutError(f"Stub process '{self.name}' was ended: {self._verdict}")
+        calls, asks = self._calls, self._asks
+        self._reset()
+        calls.close()
+        asks.close()
+        error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
+        self._fail_open(error, late, overtime)
+        if not self._supervisor.is_over:
+            self._restart_later(self._supervisor.back_off.is_long)
+
+    def _fail_open(self, error: NaiadError, late: Batch | None, overtime: NaiadError) -> None:
+        """Answer all requests that are open; those of the batch ``late`` with ``overtime``."""
+        for request, batch in self._requests.clear():
+            response = Response(0, None, overtime if batch is late else error, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY)
+            self.answers.worker_responded(request, response, batch)
+
+    def count_work(self) -> None:
+        """What the child does from now on counts as work: its warm-up does not."""
+        self._number_at_birth = self._last_number
+
+    def _has_worked(self) -> bool:
+        """Whether the child has come to the end of a batch."""
+        number, first = self._requests.number, self._number_at_birth + 1
+        return number > first or (number == first and self._requests.batch is None)
+
+    def _restart_later(self, is_down: bool) -> None:
+        if is_down and not self.is_down:
+            self.is_down = True
+            self.answers.worker_down(self)
+        self._supervisor.start_later()
+
+    def _restarted(self, spawned: StartedWorker | None, failure: str) -> None:
+        if spawned is None:
+            self.problem = failure
+            # It may have made metrics before it failed.
+            self._asks.close()
+            logger.error("%s: %s", self.name, failure)
+            self._restart_later(True)
+            return
+        self._process = spawned.process
+        self._attach(spawned.is_asked)
+        logger.info("%s runs again", self.name)
+        (self.warm_again or self.answers.worker_ready)(self)

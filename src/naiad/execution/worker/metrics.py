@@ -1,0 +1,135 @@
+"""The metrics of one child: its own numbers for families and metrics that the whole server shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from naiad.errors import InvalidArgumentError, NaiadError, UnavailableError, UnsupportedError
+from naiad.telemetry.metrics.custom import CustomMetric, CustomMetricKind, CustomMetrics, Family
+
+MAX_FAMILIES: Final = 1_000
+MAX_LINES: Final = 10_000
+"""Lines of the page that the metrics of one child may take."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A family as the child has it, and the numbers of the metrics that it made with it."""
+
+    family: Family
+    metrics: set[int] = field(default_factory=set)
+
+
+class WorkerMetrics:
+    """Metrics that one child made; those it has not deleted go with it.
+
+    ``shown`` holds those of all children.
+    """
+
+    def __init__(self, shown: CustomMetrics) -> None:
+        self._shown = shown
+        self._families: dict[int, _Held] = {}
+        self._metrics: dict[int, tuple[_Held, CustomMetric]] = {}
+        self._lines = 0
+        self._questions: dict[Any, Callable[[Mapping[str, Any]], Any]] = {
+            "metric_family": self._add_family,
+            "metric": self._add,
+            "metric_value": self._value,
+        }
+        self._orders: dict[Any, Callable[[Mapping[str, Any]], None]] = {
+            "metric_increment": lambda told: self._find(told).increment(float(told["by"])),
+            "metric_set": lambda told: self._find(told).set(float(told["to"])),
+            "metric_observe": lambda told: self._find(told).observe(float(told["value"])),
+            "metric_delete": lambda told: self._delete(told["metric"]),
+            "metric_family_delete": lambda told: self._delete_family(told["family"]),
+        }
+
+    def ask(
+        self, content: Mapping[str, Any], answer: Callable[[Any], None], fail: Callable[[NaiadError], None]
+    ) -> bool:
+        """Answer a question now; False when it is not about metrics.
+
+        Raises:
+            NaiadError: the answer is that error.
+        """
+        question = self._questions.get(content.get("what"))
+        if question is None:
+            return False
+        answer(question(content))
+        return True
+
+    def tell(self, content: Mapping[str, Any]) -> None:
+        """Change a metric or delete one.
+
+        Raises:
+            NaiadError: that cannot be done.
+        """
+        order = self._orders.get(content.get("what"))
+        if order is None:
+            raise UnsupportedError(f"a model told '{content.get('what', '')}', which means nothing here")
+        order(content)
+
+    def close(self) -> None:
+        """Delete all that is left. What comes later begins anew."""
+        for number in list(self._families):
+            self._delete_family(number)
+
+    def _add_family(self, content: Mapping[str, Any]) -> None:
+        number, name = content["family"], str(content["name"])
+        if number in self._families:
+            raise InvalidArgumentError(f"metric family {number} of a model, '{name}', exists")
+        if len(self._families) >= MAX_FAMILIES:
+            raise UnavailableError(
+                f"metric family '{name}' is one too many: the process of a model may have {MAX_FAMILIES}; make them in "
+                "initialize() and use them again"
+            )
+        kind = CustomMetricKind(content["kind"])
+        self._families[number] = _Held(self._shown.take(name, str(content["description"]), kind))
+
+    def _add(self, content: Mapping[str, Any]) -> None:
+        held, number, buckets = self._families[content["family"]], content["metric"], content.get("buckets")
+        family = held.family
+        if number in self._metrics:
+            raise InvalidArgumentError(f"metric {number} of a model, of family '{family.name}', exists")
+        labels = {str(name): str(value) for name, value in content["labels"].items()}
+        metric = family.take(labels, None if buckets is None else [float(bound) for bound in buckets])
+        if self._lines + metric.lines > MAX_LINES:
+            family.give_back(metric)
+            raise UnavailableError(
+                f"a metric of family '{family.name}' is one too many: those of a model's process may take {MAX_LINES} "
+                "lines of the page; labels must not have new values all the time"
+            )
+        self._lines += metric.lines
+        self._metrics[number] = (held, metric)
+        held.metrics.add(number)
+
+    def _find(self, content: Mapping[str, Any]) -> CustomMetric:
+        found = self._metrics.get(content["metric"])
+        if found is None:
+            raise InvalidArgumentError(f"metric {content['metric']} of a model was deleted or never made")
+        return found[1]
+
+    def _value(self, content: Mapping[str, Any]) -> float | str:
+        value = self._find(content).read()
+        # JSON has no words for infinity and NaN.
+        return value if math.isfinite(value) else repr(value)
+
+    def _delete(self, number: int) -> None:
+        found = self._metrics.pop(number, None)
+        if found is None:
+            return
+        held, metric = found
+        held.metrics.discard(number)
+        self._lines -= metric.lines
+        held.family.give_back(metric)
+
+    def _delete_family(self, number: int) -> None:
+        held = self._families.pop(number, None)
+        if held is None:
+            return
+        for metric in list(held.metrics):
+            self._delete(metric)
+        self._shown.give_back(held.family)

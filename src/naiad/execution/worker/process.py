@@ -1,0 +1,366 @@
+"""A child process from its start to its end: started without forking the server's threads, spoken to over a pair of
+sockets, and ended by whoever started it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, Protocol
+
+import orjson
+
+from naiad import worker
+from naiad.backend_api.backend import WorkerSpec
+from naiad.errors import ModelLoadError, NaiadError, error_of_name
+from naiad.execution.worker.codec.writer import frame
+from naiad.execution.worker.cpu_priority import CpuPriority
+from naiad.worker.ipc.frames import ANSWER, ASK, CONFIG, FAILED, FINALIZE, FRAME, INIT, LOG, READY, TELL
+
+logger = logging.getLogger("naiad")
+
+Ask = Callable[[Mapping[str, Any], Callable[[Mapping[str, Any]], None] | None], None]
+"""Passes a question on, with who takes the content of its answer; None for what has no answer."""
+_LEVELS: Final = {"ERROR": logging.ERROR, "WARNING": logging.WARNING, "VERBOSE": logging.DEBUG}
+_said: set[str] = set()
+_MOST_SAID: Final = 100
+MAIN: Final = Path(worker.__file__).with_name("main.py")
+KEPT_LINES: Final = 20
+END_S: Final = 5.0
+_LOOK_S: Final = 1.0
+_LEISURE_S: Final = 60.0
+_DYING_S: Final = 0.05
+# The loop waits for so long: between the end of a connection and that of its process there is hardly any time.
+_MOMENT_S: Final = 0.002
+# Read at once, and written to the log at once: bounds for how long the loop is busy with it.
+_OUTPUT_BYTES: Final = 1 << 13
+_MOST_RECORDS: Final = 100
+_LONGEST_LINE: Final = 1 << 16
+# How much of what a dead child printed is still read. A program that it started may go on printing for ever.
+_LAST_READS: Final = 512
+
+
+class Running(Protocol):
+    """What is asked of ``subprocess.Popen``."""
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+
+    @property
+    def returncode(self) -> Any:
+        """The exit code as far as it is known, None while it runs."""
+
+    def poll(self) -> int | None:
+        """The exit code, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+class WorkerProcess:
+    """One running child. ``connection`` and ``output`` (what it prints) belong to whoever reads them.
+
+    Attributes:
+        lines: the last lines that it printed.
+        send: sends a frame, on the event loop; set by whoever else writes to the connection.
+        is_silent: it has closed its output for good.
+        was_ended: it did not end by itself.
+
+    Raises:
+        ModelLoadError: it could not be started.
+    """
+
+    def __init__(self, name: str, spec: WorkerSpec) -> None:
+        try:
+            connection, theirs = socket.socketpair()
+        except OSError as error:
+            raise _cannot_start(name, spec, error) from error
+        self._set_up(name, spec, connection)
+        try:
+            read_end, write_end = os.pipe()
+        except OSError as error:
+            connection.close()
+            theirs.close()
+            raise _cannot_start(name, spec, error) from error
+        try:
+            self.process: Running = subprocess.Popen(
+                [str(spec.python), "-u", str(spec.program or MAIN), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                env=dict(spec.env),
+            )
+        except OSError as error:
+            self.connection.close()
+            os.close(read_end)
+            raise _cannot_start(name, spec, error) from error
+        finally:
+            theirs.close()
+            os.close(write_end)
+        self.output = read_end
+        self.is_silent = False
+        os.set_blocking(read_end, False)
+
+    def _set_up(self, name: str, spec: WorkerSpec, connection: socket.socket) -> None:
+        """All but the process and its output."""
+        self.name = name
+        self.spec = spec
+        self.connection = connection
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self.output = -1
+        self.is_silent = True
+        self.was_ended = False
+        self._rest = b""
+        self._deadline = 0.0
+        self._way: CpuPriority | None = None
+        # Those of the model whose answers are due. Answered on the event loop.
+        self._questions: set[int] = set()
+        self.send: Callable[[bytes], object] | None = None
+
+    def give_way(self) -> None:
+        """Let the process give way to requests, if it does not already, until ``give_way_no_more``.
+
+        One that has little time to load does not.
+        """
+        if self._way is None and self.spec.start_s >= _LEISURE_S and self.process.returncode is None:
+            self._way = CpuPriority(self.process.pid)
+
+    def give_way_no_more(self) -> None:
+        """Let the process run as the server does again."""
+        way, self._way = self._way, None
+        if way is not None and self.process.returncode is None:
+            way.end()
+
+    def begin(self, ask: Ask | None = None) -> tuple[int, Any]:
+        """Give the child its orders and wait for its answer: the kind (``READY`` or ``CONFIG``) and its content.
+
+        Blocks; called in a loading thread. ``ask`` passes on what the model asks meanwhile; without it all is refused.
+        The time until an answer does not count.
+
+        Raises:
+            ModelLoadError: it failed, ended or took too long; it is gone then.
+        """
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self.connection, selectors.EVENT_READ)
+                if not self.is_silent:
+                    selector.register(self.output, selectors.EVENT_READ)
+                self._deadline = monotonic() + self.spec.start_s
+                return self._begin(selector, ask)
+        except TimeoutError:
+            self.end()
+            raise ModelLoadError(
+                f"instance '{self.name}' was not ready within {self.spec.start_s:g} s ({self.spec.setting})"
+            ) from None
+        except OSError as error:
+            raise ModelLoadError(f"instance '{self.name}' ended while it started: {self.obituary()}") from error
+        except NaiadError:
+            self.end()
+            raise
+        except (ValueError, KeyError, AttributeError) as error:
+            self.end()
+            raise ModelLoadError(
+                f"instance '{self.name}' wrote to its connection what cannot be understood while it started: {error}"
+            ) from error
+
+    def _begin(self, selector: selectors.BaseSelector, ask: Ask | None) -> tuple[int, Any]:
+        self.connection.settimeout(self.spec.start_s)
+        self.connection.sendall(frame(INIT, 0, orjson.dumps(self.spec.orders)))
+        # With a time limit a socket would wait for room before it sends an answer, and the event loop with it.
+        self.connection.setblocking(False)
+        while True:
+            kind, size, number = FRAME.unpack(self._exactly(FRAME.size, selector))
+            payload = self._exactly(size, selector)
+            content = orjson.loads(payload) if payload else {}
+            if kind in (READY, CONFIG):
+                return kind, content
+            if kind == FAILED:
+                raise error_of_name(str(content.get("error") or ""), _failure(self.name, content))
+            if kind == LOG:
+                log_line(self.name, content)
+            elif kind == ASK:
+                self._ask(ask, number, content)
+            elif kind == TELL and ask is not None:
+                ask(content, None)
+
+    def _ask(self, ask: Ask | None, number: int, content: Mapping[str, Any]) -> None:
+        def reply(said: Mapping[str, Any]) -> None:
+            self._questions.discard(number)
+            send = self.send or self._send_now
+            send(frame(ANSWER, number, orjson.dumps(said)))
+
+        self._questions.add(number)
+        if ask is None:
+            text = f"'{content.get('what', '')}' is not served while a model completes its configuration"
+            reply({"error": {"message": text, "code": 12}})
+        else:
+            ask(content, reply)
+
+    def _send_now(self, data: bytes) -> None:
+        try:
+            # On the event loop, which waits for nobody. A child that does not read its answers is broken.
+            if self.connection.send(data) != len(data):
+                self.process.kill()
+        except BlockingIOError:
+            self.process.kill()
+        except OSError:
+            # The child is gone, which whoever reads finds out.
+            return
+
+    def _exactly(self, size: int, selector: selectors.BaseSelector) -> bytes:
+        """So many bytes, and nothing of what comes after them."""
+        found = bytearray()
+        while len(found) < size:
+            self._await(selector)
+            if not (data := self.connection.recv(size - len(found))):
+                raise ConnectionError("the child closed its connection")
+            found += data
+        return bytes(found)
+
+    def _await(self, selector: selectors.BaseSelector) -> None:
+        """Wait until the child says something. What it prints is taken in, since a full pipe would stop it."""
+        while True:
+            now_s = monotonic()
+            left_s = self._deadline - now_s
+            ready = {key.fd for key, _ in selector.select(max(0.0, min(left_s, _LOOK_S)))}
+            if self._way is not None:
+                self._way.look()
+            if self._questions:
+                self._deadline += monotonic() - now_s
+            if self.output in ready:
+                self.take_output()
+                if self.is_silent:
+                    selector.unregister(self.output)
+            if self.connection.fileno() in ready:
+                return
+            if left_s <= 0:
+                raise TimeoutError
+
+    def take_output(self) -> bool:
+        """Log and keep what the child has printed since, in whole lines; False when there was nothing."""
+        try:
+            data = os.read(self.output, _OUTPUT_BYTES)
+        except BlockingIOError:
+            return False
+        self.is_silent = not data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            lines.append(self._rest)
+            self._rest = b""
+        self._keep(lines)
+        return bool(data)
+
+    def _keep(self, lines: list[bytes]) -> None:
+        texts = [line.decode(errors="replace") for line in lines]
+        self.lines.extend(texts)
+        # Very many short lines share a record.
+        step = 1 + len(texts) // _MOST_RECORDS
+        for at in range(0, len(texts), step):
+            logger.info("%s: %s", self.name, "\n".join(texts[at : at + step]))
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended; it may take a moment to do so."""
+        try:
+            self.process.wait(_MOMENT_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def obituary(self) -> str:
+        """How the child ended, with the last lines that it printed; ends it if it has not."""
+        self.end(_DYING_S)
+        for _ in range(_LAST_READS):
+            if not self.take_output():
+                break
+        if self._rest:
+            self._keep([self._rest])
+            self._rest = b""
+        code = self.process.returncode
+        how = f"exit code {code}" if code is None or code >= 0 else f"killed by {_signal_name(-code)}"
+        if self.was_ended and code == -signal.SIGKILL:
+            how = f"it closed its connection and was {how}"
+        if self.spec.memory_bytes:
+            how += f" (memory-limit-mb is {self.spec.memory_bytes >> 20})"
+        last = "\n".join(self.lines)
+        return f"{how}; its last output:\n{last}" if last else how
+
+    def finalize(self) -> None:
+        """Ask for the end, in a thread that may wait while the child does not read; the loop may write meanwhile."""
+        with contextlib.suppress(OSError), self.connection.dup() as connection:
+            # One object's time limit is no other's.
+            connection.settimeout(END_S)
+            connection.sendall(frame(FINALIZE))
+
+    def abort(self) -> None:
+        """Make ``begin`` fail, in whichever thread it waits."""
+        self.process.kill()
+
+    def end(self, grace_s: float = 0.0) -> None:
+        """Make sure that the process has ended; it may take ``grace_s`` to do so by itself."""
+        with contextlib.suppress(OSError):
+            self.connection.close()
+        try:
+            self.process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self.was_ended = True
+            self.give_way_no_more()
+            self.process.kill()
+            self.process.wait()
+
+    def close(self) -> None:
+        """Give back what is left of it; the last call."""
+        if self.output >= 0:
+            os.close(self.output)
+            self.output = -1
+
+
+def log_line(instance: str, content: Mapping[str, Any]) -> None:
+    """Log what a model says with its ``Logger``, as of its own file and line, or its process about itself."""
+    if (once := content.get("once")) is not None and not is_first(str(once)):
+        return
+    level = _LEVELS.get(str(content.get("level")), logging.INFO)
+    file, line, said = content.get("file"), content.get("line"), (instance, content.get("message", ""))
+    if not line or not isinstance(line, int) or not isinstance(file, str):
+        logger.log(level, "%s: %s", *said)
+    elif logger.isEnabledFor(level):
+        logger.handle(logger.makeRecord(logger.name, level, file, line, "%s: %s", said, None))
+
+
+def is_first(what: str) -> bool:
+    """Whether this was not asked before. All processes of models share what a machine lacks: one line says it."""
+    if what in _said or len(_said) > _MOST_SAID:
+        return False
+    _said.add(what)
+    return True
+
+
+def _cannot_start(name: str, spec: WorkerSpec, error: OSError) -> ModelLoadError:
+    return ModelLoadError(f"instance '{name}': {spec.python} cannot be started: {error}")
+
+
+def _failure(instance: str, content: Mapping[str, Any]) -> str:
+    """Why the model did not load; its traceback, which says more than callers need, goes to the log."""
+    message, traceback = str(content.get("message", "")), str(content.get("traceback", ""))
+    if traceback.strip() not in message:
+        logger.error("%s: %s", instance, traceback)
+    return message
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,58 @@
+"""What a model in a process says about itself with ``is_ready()``: asked for once a second, the last answer counts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Final
+
+from naiad.execution.worker.codec.writer import frame
+from naiad.worker.ipc.frames import CHECK_READY
+
+logger = logging.getLogger("naiad")
+
+LIMIT_S: Final = 5.0
+"""How long a check may take."""
+
+
+class WorkerReadiness:
+    """The readiness of one child. A model counts as ready until it says something else.
+
+    Args:
+        name: of the instance.
+        is_asked: the model has the method.
+
+    Attributes:
+        problem: what the protocol says of a model that is not ready; "" for one that is.
+    """
+
+    def __init__(self, name: str, is_asked: bool) -> None:
+        self.problem = ""
+        self._name = name
+        self._is_asked = is_asked
+        self._numbers = count(1)
+        self._silent_since: float | None = None
+
+    def beat(self, now: float) -> bytes:
+        """The next question to the child, b"" for none; ``now`` in seconds of the monotonic clock."""
+        if not self._is_asked:
+            return b""
+        if self._silent_since is None:
+            self._silent_since = now
+        elif now - self._silent_since > LIMIT_S:
+            self._become(False, f"is_ready() gave no answer within {LIMIT_S:g} s")
+        # Also while a check runs, which leaves this one unanswered: so the next begins soon after it.
+        return frame(CHECK_READY, next(self._numbers))
+
+    def take(self, content: Mapping[str, Any]) -> None:
+        """Take an answer in."""
+        self._silent_since = None
+        self._become(content.get("ready") is True, str(content.get("error") or "is_ready() said no"))
+
+    def _become(self, ready: bool, reason: str) -> None:
+        if ready and self.problem:
+            logger.info("%s is ready again", self._name)
+        elif not ready and not self.problem:
+            logger.warning("%s is not ready: %s", self._name, reason)
+        self.problem = "" if ready else f"Model '{self._name}' is not ready (user-defined check failed)."

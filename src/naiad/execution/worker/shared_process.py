@@ -1,0 +1,276 @@
+"""Processes that several instances share: each has a connection and a thread of its own there, and all have one end.
+
+A process starts with its first instance, ends with its last, and is started once more for all of them when it dies.
+Used in loading threads and on the event loop; a lock keeps the two apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import subprocess
+import threading
+from array import array
+from collections.abc import Callable
+from typing import Any, Final
+
+from naiad.backend_api.backend import WorkerSpec
+from naiad.errors import ModelLoadError
+from naiad.execution.worker.codec.writer import frame
+from naiad.execution.worker.process import Ask, WorkerProcess
+from naiad.worker.ipc.frames import OPEN
+
+END_S: Final = 5.0
+_DYING_S: Final = 0.05
+_LOOK_S: Final = 1.0
+_SEND_S: Final = 5.0
+# How often an instance begins anew since others end the process in which it begins.
+_MOST_DEATHS: Final = 5
+# How the other end's being closed shows while unread data may lie before it.
+_HUNG_UP: Final = getattr(select, "POLLRDHUP", select.POLLIN)
+
+
+class SharedProcesses:
+    """Those of one server, by the name of their group."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[str, SharedProcess] = {}
+
+    def connect(self, group: str, seat: SharedProcessSlot) -> tuple[SharedProcess, socket.socket]:
+        """A connection of its own for an instance; starts the process of the group when none runs.
+
+        Raises:
+            ModelLoadError: it cannot be started.
+        """
+        with self._lock:
+            process = self._running.get(group)
+            if process is not None and process.is_running:
+                with contextlib.suppress(OSError):
+                    return process, process.connect(seat)
+            process = self._running[group] = SharedProcess(group, seat.spec, self._left)
+            try:
+                return process, process.connect(seat)
+            except OSError as error:
+                raise ModelLoadError(f"instance '{seat.name}': {process.name} ended as it had begun") from error
+
+    def _left(self, process: SharedProcess) -> None:
+        """An instance left: the process ends with its last one."""
+        with self._lock:
+            if process.seats:
+                return
+            if self._running.get(process.group) is process:
+                del self._running[process.group]
+        process.end()
+
+
+class SharedProcess:
+    """One such process.
+
+    Attributes:
+        seats: of the instances in it.
+        was_left: the last one has left.
+
+    Raises:
+        ModelLoadError: it cannot be started.
+    """
+
+    def __init__(self, group: str, spec: WorkerSpec, left: Callable[[SharedProcess], object]) -> None:
+        self.group = group
+        self.name = f"shared process '{group}'" if group else "shared process"
+        self.seats: dict[SharedProcessSlot, None] = {}
+        self.was_left = False
+        self.child = WorkerProcess(self.name, spec)
+        self.child.connection.settimeout(_SEND_S)
+        self._left = left
+        self._lock = threading.Lock()
+        self._epitaph = ""
+        threading.Thread(target=self._watch, name=f"naiad-watch-{group or 'shared'}", daemon=True).start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.child.process.poll() is None
+
+    def connect(self, seat: SharedProcessSlot) -> socket.socket:
+        """A connection to a new thread of it.
+
+        Raises:
+            OSError: it has ended.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [theirs.fileno()]).tobytes())]
+            self.child.connection.sendmsg([frame(OPEN)], rights)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.seats[seat] = None
+        return ours
+
+    def leave(self, seat: SharedProcessSlot) -> None:
+        """An instance needs its part no more. May be called twice."""
+        if seat in self.seats:
+            self.seats.pop(seat, None)
+            self._left(self)
+
+    def end(self) -> None:
+        """Make sure that it has ended, when the last has left; it gets some seconds to do so by itself."""
+        self.was_left = True
+        self.child.end(END_S)
+
+    def obituary(self) -> str:
+        """How it ended, "" while it runs."""
+        with self._lock:
+            if not self._epitaph and self._has_ended():
+                self._epitaph = self.child.obituary()
+            return self._epitaph
+
+    def _has_ended(self) -> bool:
+        try:
+            self.child.process.wait(_DYING_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _watch(self) -> None:
+        """Take in what it prints, until it has ended."""
+        printed = select.poll()
+        printed.register(self.child.output, select.POLLIN)
+        while self.is_running:
+            if self.child.is_silent:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.child.process.wait(_LOOK_S)
+            elif printed.poll(_LOOK_S * 1000):
+                with self._lock:
+                    self.child.take_output()
+        self.obituary()
+        with self._lock:
+            self.child.close()
+
+
+class SharedProcessSlot(WorkerProcess):
+    """An instance's part of a shared process, which takes the place of a process of its own.
+
+    Raises:
+        ModelLoadError: the process cannot be started.
+    """
+
+    def __init__(self, processes: SharedProcesses, group: str, name: str, spec: WorkerSpec) -> None:
+        # Not the base class's way, which starts a process.
+        self.name, self.spec = name, spec
+        self._processes = processes
+        self._group = group
+        self._is_aborted = False
+        self._alone: WorkerProcess | None = None
+        self._sit_down()
+
+    def _sit_down(self) -> None:
+        self._shared, connection = self._processes.connect(self._group, self)
+        self._set_up(self.name, self.spec, connection)
+        self.process = SlotConnection(self._shared, self, connection)
+
+    def begin(self, ask: Ask | None = None) -> tuple[int, Any]:
+        """As for a process of its own.
+
+        When the shared process dies meanwhile, it may have been another instance's fault. Then this one has to show in
+        a process of its own that it is harmless, and begins once more in a new shared process.
+        """
+        for _ in range(_MOST_DEATHS):
+            try:
+                return super().begin(ask)
+            except ModelLoadError:
+                if self._is_aborted or self._shared.was_left or not self._shared.obituary():
+                    raise
+            self.end()
+            self._prove(ask)
+            self._sit_down()
+        return super().begin(ask)
+
+    def _prove(self, ask: Ask | None) -> None:
+        self._alone = WorkerProcess(self.name, self.spec)
+        try:
+            if self._is_aborted:
+                self._alone.abort()
+            self._alone.begin(ask)
+        finally:
+            self._alone.end()
+            self._alone.close()
+            self._alone = None
+
+    def abort(self) -> None:
+        """Make ``begin`` fail; the process goes on for the others."""
+        self._is_aborted = True
+        if (alone := self._alone) is not None:
+            alone.abort()
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def take_output(self) -> bool:
+        """False: the shared process prints for all."""
+        return False
+
+    def has_ended(self) -> bool:
+        """Whether the shared process has ended."""
+        return self._shared.child.has_ended()
+
+    def obituary(self) -> str:
+        """How the shared process ended, or that this instance alone has left it."""
+        others = ", ".join(seat.name for seat in list(self._shared.seats))
+        if how := self._shared.obituary():
+            return f"the process that it shares ({others}) has ended: {how}"
+        self.end()
+        return f"it has left the process that it shares ({others})"
+
+    def end(self, grace_s: float = 0.0) -> None:
+        """Leave; the process goes on for those who stay."""
+        with contextlib.suppress(OSError):
+            self.connection.close()
+        self._shared.leave(self)
+
+    def close(self) -> None:
+        """Give back what is left; the last call."""
+        self.end()
+
+
+class SlotConnection:
+    """What a seat has of ``subprocess.Popen``."""
+
+    def __init__(self, shared: SharedProcess, seat: SharedProcessSlot, connection: socket.socket) -> None:
+        self._shared = shared
+        self._seat = seat
+        self._connection = connection
+
+    @property
+    def pid(self) -> int:
+        """Of the shared process."""
+        return self._shared.child.process.pid
+
+    @property
+    def returncode(self) -> Any:
+        """Of the shared process, None while it runs."""
+        return self._shared.child.process.returncode
+
+    def poll(self) -> int | None:
+        """The same, after a look."""
+        return self._shared.child.process.poll()
+
+    def kill(self) -> None:
+        """Kill the shared process: nothing else ends a thread of it that does not end by itself."""
+        self._shared.child.process.kill()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the instance has closed its end of the connection, and leave.
+
+        Raises:
+            TimeoutExpired: it has not.
+        """
+        waiter = select.poll()
+        waiter.register(self._connection, _HUNG_UP)
+        if not waiter.poll(None if timeout is None else timeout * 1000):
+            raise subprocess.TimeoutExpired(self._shared.name, timeout or 0)
+        self._shared.leave(self._seat)
+        return 0

@@ -1,0 +1,121 @@
+"""The end of an instance's child, and the beginning of the next one: both may take long, so threads wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from naiad.execution.worker.backoff import RestartBackoff
+from naiad.execution.worker.process import WorkerProcess
+
+
+class StartedWorker(NamedTuple):
+    """A child that is ready, and whether its model has ``is_ready()``."""
+
+    process: WorkerProcess
+    is_asked: bool
+
+
+class WorkerSupervisor:
+    """Ends children that have not ended by themselves and starts others, one at a time. Used on the event loop.
+
+    Args:
+        name: of the instance.
+        loop: the event loop.
+        spawn: starts a child and waits until it is ready; called in a thread.
+        ended: called with a child that has ended, and how.
+        came: called with a child that is ready or, for None, with what is wrong; not when none is wanted any more.
+
+    Attributes:
+        back_off: how long it waits before it starts one.
+        is_over: the instance stops, and no child is started any more; may be set in any thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        spawn: Callable[[], StartedWorker],
+        ended: Callable[[WorkerProcess, str], None],
+        came: Callable[[StartedWorker | None, str], None],
+    ) -> None:
+        self.back_off = RestartBackoff()
+        self.is_over = False
+        self._name = name
+        self._loop = loop
+        self._spawn = spawn
+        self._ended = ended
+        self._came = came
+        self._timer: asyncio.TimerHandle | None = None
+        self._thread: threading.Thread | None = None
+
+    def stop(self) -> None:
+        """Start none any more; what a thread has begun comes to its end."""
+        self.is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def join(self, timeout: float | None) -> None:
+        """Wait for the thread, if one is at work; may be called in any thread."""
+        if (thread := self._thread) is not None:
+            thread.join(timeout)
+
+    def end(self, process: WorkerProcess) -> None:
+        """Have a child end that has not ended by itself: that of a large one takes long."""
+        self._in_thread("end", lambda: self._end(process))
+
+    def start_later(self) -> None:
+        """Start a child after a pause."""
+        self._timer = self._loop.call_later(self.back_off.take(), self._start)
+
+    def _start(self) -> None:
+        self._timer = None
+        if not self.is_over:
+            # A thread of its own: several may be needed at a time.
+            self._in_thread("start", self._start_again)
+
+    def _in_thread(self, what: str, work: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=work, name=f"naiad-{what}-{self._name}", daemon=True)
+        self._thread.start()
+
+    def _end(self, process: WorkerProcess) -> None:
+        how = process.obituary()
+        try:
+            self._loop.call_soon_threadsafe(self._tell_end, process, how)
+        except RuntimeError:
+            # The loop is closed, and with it the server.
+            process.close()
+
+    def _tell_end(self, process: WorkerProcess, how: str) -> None:
+        self._thread = None
+        self._ended(process, how)
+
+    def _start_again(self) -> None:
+        spawned: StartedWorker | None = None
+        failure = ""
+        try:
+            spawned = self._spawn()
+        except Exception as error:
+            failure = f"it cannot be started again: {error}"
+        try:
+            self._loop.call_soon_threadsafe(self._tell_start, spawned, failure)
+        except RuntimeError:
+            # The loop is closed, and with it the server.
+            _give_up(spawned)
+
+    def _tell_start(self, spawned: StartedWorker | None, failure: str) -> None:
+        self._thread = None
+        if self.is_over:
+            threading.Thread(target=_give_up, args=[spawned], daemon=True).start()
+        else:
+            self._came(spawned, failure)
+
+
+def _give_up(spawned: StartedWorker | None) -> None:
+    """End a child that came too late; that may take seconds."""
+    if spawned is not None:
+        spawned.process.end()
+        spawned.process.close()

@@ -1,0 +1,180 @@
+"""Warming up an instance that is a process: it gets the samples as it gets requests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from naiad.config.spec import ModelSpec
+from naiad.errors import ModelLoadError
+from naiad.execution.batching.batch import Batch
+from naiad.execution.instances.warmup import Warmup
+from naiad.execution.worker.codec.writer import Response
+from naiad.execution.worker.events import WorkerEventSink
+from naiad.execution.worker.framework_instance import FrameworkInstance
+from naiad.execution.worker.instance import ProcessInstance
+from naiad.request import Array, InferRequest
+from naiad.worker.ipc.frames import FLAG_RESCHEDULE
+
+LOOK_S: Final = 0.1
+"""How soon a warm-up that waits for a process notices that it is not wanted any more."""
+
+
+class WarmProcess:
+    """Starts a process, and is done when that has run all samples.
+
+    Args:
+        instance: not started yet.
+        answers: whom it answers to before and after.
+    """
+
+    def __init__(
+        self,
+        instance: ProcessInstance,
+        spec: ModelSpec,
+        warmup: Warmup,
+        answers: WorkerEventSink,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._instance = instance
+        self._spec = spec
+        self._warmup = warmup
+        self._answers = answers
+        self._loop = loop
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """As ``ProcessInstance.start`` and ``Warmup.run_all``."""
+        self._instance.start()
+        self.run()
+
+    def run(self) -> None:
+        """As ``Warmup.run_all``, for a process that has started."""
+        self._warmup.run_all(self._instance.name, self._run)
+        self._instance.count_work()
+
+    def stop(self) -> None:
+        """Give up what is under way."""
+        self._is_stopped = True
+        self._instance.stop()
+
+    def _run(self, batch: Batch) -> Sequence[str]:
+        run = WarmupRun(self._instance, self._spec, self._answers)
+        try:
+            self._loop.call_soon_threadsafe(run.begin, batch)
+        except RuntimeError as error:
+            raise ModelLoadError("the warm-up was cancelled: the server has ended") from error
+        while not run.is_over.wait(LOOK_S):
+            self._warmup.check()
+            if self._is_stopped:
+                raise ModelLoadError("the warm-up was cancelled: another instance did not start")
+        return run.errors
+
+
+class WarmupRun:
+    """One batch of a warm-up in a process: takes what the process says about it. Used on the event loop.
+
+    Attributes:
+        errors: what failed, each as its text.
+        is_over: set when the process is free again, or gone.
+    """
+
+    def __init__(self, instance: ProcessInstance, spec: ModelSpec, answers: WorkerEventSink) -> None:
+        self.errors: list[str] = []
+        self.is_over = threading.Event()
+        self._instance = instance
+        self._spec = spec
+        self._answers = answers
+        self._open: set[InferRequest] = set()
+        self._answered: set[InferRequest] = set()
+        self._again: list[InferRequest] = []
+        self._is_busy = False
+
+    def begin(self, batch: Batch) -> None:
+        """Hand the batch over."""
+        self._open.update(batch.requests)
+        self._instance.answers = self
+        self._run(batch)
+
+    def _run(self, batch: Batch) -> None:
+        if self.is_over.is_set():
+            return
+        if not self._instance.is_up:
+            self._end(f"instance '{self._instance.name}' has ended: {self._instance.problem}")
+            return
+        self._is_busy = True
+        if refused := self._instance.run(batch):
+            self._end(*(str(one.error) for one in refused))
+
+    def _end(self, *errors: str) -> None:
+        self.errors.extend(errors)
+        if not self.is_over.is_set():
+            self._instance.answers = self._answers
+            self.is_over.set()
+
+    def _go_on(self) -> None:
+        """End when nothing is left to wait for; what the model gave back runs once more."""
+        if self._is_busy:
+            return
+        if self._again:
+            # More of the same frame may follow.
+            self._is_busy = True
+            asyncio.get_running_loop().call_soon(self._run_again)
+        elif not self._open:
+            self._end()
+
+    def _run_again(self) -> None:
+        requests, self._again = self._again, []
+        self._run(Batch(requests))
+
+    # What the process says
+
+    def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
+        """A request has a response, perhaps its last."""
+        if response.error is not None:
+            self.errors.append(str(response.error))
+        if not response.final:
+            self._answered.add(request)
+            return
+        if response.flags & FLAG_RESCHEDULE:
+            self._again.append(request)
+        else:
+            self._open.discard(request)
+            is_empty = response.outputs is None and response.error is None and request not in self._answered
+            if is_empty and not self._spec.decoupled:
+                self.errors.append(f"model '{self._spec.name}' ended the request without a response")
+        self._go_on()
+
+    def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+        """Every request has its one response."""
+        self._is_busy = False
+        self._open.difference_update(batch.requests)
+        self._go_on()
+
+    def worker_finished(self, instance: ProcessInstance, batch: Batch) -> None:
+        """The batch is over; requests of it may still be open."""
+        self._is_busy = False
+        self._go_on()
+
+    def framework_finished(self, instance: FrameworkInstance, batches: list[Batch], is_free: bool) -> None:
+        """A framework has run the batch."""
+        self._end(*(str(batch.error) for batch in batches if batch.error is not None))
+
+    def worker_died(self, instance: ProcessInstance) -> None:
+        """The process is gone; the requests that it held are answered with that once it is known how."""
+        self._answers.worker_died(instance)
+        if not self._open:
+            self._end(f"instance '{instance.name}' has ended: {instance.problem}")
+        self._is_busy = False
+
+    def worker_down(self, instance: ProcessInstance) -> None:
+        """The process does not come back soon."""
+        self._answers.worker_down(instance)
+        self._end(f"instance '{instance.name}' has ended: {instance.problem}")
+
+    def worker_ready(self, instance: ProcessInstance) -> None:
+        """The process is there again."""
+        self._answers.worker_ready(instance)
+        self._end(f"instance '{instance.name}' ended and was started again")

@@ -1,0 +1,316 @@
+"""One RPC of grpcio as a ``Call``. grpcio is imported inside functions, so that a server without it needs no package.
+
+grpcio hands out a coroutine context that is read from and written to one step at a time. Services call plain methods.
+So the RPC's own task writes what a service has put into a queue, and for a stream of requests a second task reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from naiad.errors import NaiadError
+from naiad.frontends.grpc.rpc.access_gate import admitted
+from naiad.frontends.grpc.rpc.call import Buffer, CallOwner, Method, Methods, Receiver, Streaming, Unary
+from naiad.telemetry.metrics.cancelled import CancelCounts
+from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status, shorten_text
+
+if TYPE_CHECKING:
+    from naiad.frontends.access.gate import Gate
+
+log = logging.getLogger(__name__)
+
+CONGESTED_BYTES: Final = 1 << 18
+DRAINED_BYTES: Final = 1 << 16
+# A caller's own deadline may be earlier by so much: on its way it is rounded up.
+_ROUNDED_S: Final = 0.02
+
+
+class GrpcioCall:
+    """The ``Call`` of one RPC, see there; ``run`` is awaited by the RPC's task and returns when the call has ended."""
+
+    __slots__ = (
+        "_arrived",
+        "_cancelled",
+        "_context",
+        "_queue",
+        "_queued_bytes",
+        "_reading",
+        "_receiver",
+        "_status",
+        "congested",
+        "ended",
+        "on_drained",
+        "owner",
+    )
+
+    def __init__(self, context: Any, cancelled: CancelCounts) -> None:
+        self._cancelled = cancelled
+        self.owner: CallOwner | None = None
+        self.on_drained: Callable[[], None] | None = None
+        self.ended = False
+        self.congested = False
+        self._context = context
+        self._queue: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._status: tuple[int, str] | None = None
+        self._receiver: Receiver | None = None
+        self._arrived = asyncio.Event()
+        self._reading = asyncio.Event()
+        self._reading.set()
+
+    # What a service uses
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The caller's metadata; binary values in base64, as they travel."""
+        found: dict[str, str] = {}
+        for name, value in self._context.invocation_metadata():
+            text = b64encode(value).decode().rstrip("=") if isinstance(value, bytes) else str(value)
+            found[name] = f"{found[name]},{text}" if name in found else text
+        return found
+
+    def reply(self, parts: Sequence[Buffer], size: int) -> None:
+        """Send the only message and finish."""
+        self.send(parts, size)
+        self.finish()
+
+    def send(self, parts: Sequence[Buffer], size: int) -> None:
+        """Send one message."""
+        if not self.ended:
+            message = b"".join(parts)
+            self._queue.append(message)
+            self._queued_bytes += len(message)
+            self.congested = self.congested or self._queued_bytes > CONGESTED_BYTES
+            self._arrived.set()
+
+    def finish(self, code: int = 0, text: str = "") -> None:
+        """End the call with a status, after what was sent before."""
+        if not self.ended:
+            self._status = (code, text)
+            self._end()
+
+    def pause(self) -> None:
+        """Read no further messages for now."""
+        if not self.ended:
+            self._reading.clear()
+
+    def resume(self) -> None:
+        """Read messages again."""
+        self._reading.set()
+
+    # What carries it
+
+    async def run(self, method: Method) -> None:
+        """Let a method work on this call; returns or raises when grpcio may end it."""
+        reader: asyncio.Task[None] | None = None
+        try:
+            if isinstance(method, Streaming):
+                reader = asyncio.ensure_future(self._read_stream(method))
+            else:
+                await self._read_one(method)
+            await self._write(method.compressed)
+        finally:
+            self._give_up()
+            if reader is not None:
+                await self._end_reading(reader)
+
+    def stop(self) -> None:
+        """The server stops: a call with a stream of requests is to end by itself."""
+        if self._receiver is not None and not self.ended:
+            self._guarded(self._receiver.stop)
+
+    async def refuse(self, code: int, text: str) -> None:
+        """End the call without a method."""
+        self.finish(code, text)
+        await self._write(False)
+
+    async def _read_one(self, method: Unary) -> None:
+        from grpc.aio import EOF, BaseError
+
+        try:
+            message = await self._context.read()
+        except BaseError:
+            # The caller vanished before it had said anything.
+            self._give_up()
+            return
+        if message is EOF:
+            self.finish(Status.INTERNAL, NO_MESSAGE)
+        else:
+            self._guarded(method.handle, self, message)
+
+    async def _read_stream(self, method: Streaming) -> None:
+        from grpc.aio import EOF, BaseError
+
+        receiver = self._receiver = self._guarded(method.open, self)
+        if not self.ended:
+            self.owner = receiver
+        while receiver is not None:
+            try:
+                message = await self._context.read()
+            except BaseError:
+                # The call has ended meanwhile: by our own status, or because the server stopped.
+                return
+            if self.ended:
+                return
+            if message is EOF:
+                self._guarded(receiver.end)
+                return
+            self._guarded(receiver.receive, message)
+            await self._reading.wait()
+
+    def _guarded(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """The boundary: a fault of a service ends its own call only."""
+        try:
+            return work(*arguments)
+        except Exception:
+            log.exception("a gRPC call failed unexpectedly")
+            self._tell_owner()
+            self.finish(Status.INTERNAL, INTERNAL_FAILURE)
+            return None
+
+    async def _write(self, compressed: bool) -> None:
+        """Write what the service sends until the call has ended, or nobody is there to read it."""
+        from grpc.aio import InternalError
+
+        try:
+            await self._write_all(compressed)
+        except InternalError:
+            # The caller vanished while it was written to.
+            self._give_up()
+
+    async def _write_all(self, compressed: bool) -> None:
+        while True:
+            while self._queue:
+                message = self._queue.popleft()
+                if not compressed:
+                    self._context.disable_next_message_compression()
+                await self._context.write(message)
+                self._written(len(message))
+            if self.ended:
+                break
+            self._arrived.clear()
+            await self._arrived.wait()
+        code, text = self._status or (0, "")
+        if code:
+            await self._context.abort(_status_code(code), shorten_text(text))
+
+    def _written(self, size: int) -> None:
+        self._queued_bytes -= size
+        was_congested = self.congested
+        if was_congested and self._queued_bytes <= DRAINED_BYTES:
+            self.congested = False
+        is_drained = not self._queued_bytes or (was_congested and not self.congested)
+        if is_drained and self.on_drained is not None and not self.ended:
+            self._guarded(self.on_drained)
+
+    def _give_up(self) -> None:
+        """The caller is gone, unless the call was finished before."""
+        if not self.ended:
+            self._tell_owner()
+            self._queue.clear()
+            self._end()
+
+    def _tell_owner(self) -> None:
+        owner, self.owner = self.owner, None
+        if owner is not None:
+            # grpcio does not tell a caller that cancels from one that is gone.
+            left_s = self._context.time_remaining()
+            if left_s is not None and left_s <= _ROUNDED_S:
+                self._cancelled.deadline += 1
+            else:
+                self._cancelled.client_cancel += 1
+            try:
+                owner.cancel()
+            except Exception:
+                log.exception("giving a gRPC call up failed")
+
+    def _end(self) -> None:
+        self.ended = True
+        self.owner = None
+        self._arrived.set()
+        self._reading.set()
+
+    async def _end_reading(self, reader: asyncio.Task[None]) -> None:
+        """Wait until nothing reads any more: grpcio must not be asked for a message once its call is gone.
+
+        A read ends by itself when the caller is gone or has got an error. Only before status OK it has to be
+        cancelled, which could cost the memory of a message that arrives just then.
+        """
+        if self._status is not None and self._status[0] == 0:
+            reader.cancel()
+        await asyncio.wait({reader})
+
+
+class CallsInFlight:
+    """grpcio's handler of all calls: carries them to the methods of a table, by path.
+
+    Attributes:
+        refusal: the status that new calls get instead, when not None.
+        idle: set while no call is in flight.
+    """
+
+    def __init__(self, methods: Methods, gate: Gate | None = None, cancelled: CancelCounts | None = None) -> None:
+        self._methods = methods
+        self._cancelled = CancelCounts() if cancelled is None else cancelled
+        self._gate = gate
+        self._calls: set[GrpcioCall] = set()
+        self.refusal: tuple[int, str] | None = None
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def stop(self) -> None:
+        """Refuse new calls, and let those with a stream of requests end."""
+        self.refusal = (Status.UNAVAILABLE, STOPPING)
+        for call in list(self._calls):
+            call.stop()
+
+    def service(self, details: Any) -> Any:
+        """What grpcio asks for every call; all calls are handled as streams of raw bytes."""
+        import grpc
+
+        return grpc.stream_stream_rpc_method_handler(self._handler(details.method))
+
+    def _handler(self, path: str) -> Callable[[Any, Any], Any]:
+        async def handle(requests: Any, context: Any) -> None:
+            call = GrpcioCall(context, self._cancelled)
+            if self.refusal is not None:
+                await call.refuse(*self.refusal)
+                return
+            try:
+                method = self._method(path, call)
+            except NaiadError as error:
+                await call.refuse(error.grpc_code, str(error))
+                return
+            if method is None:
+                await call.refuse(Status.UNIMPLEMENTED, "")
+            else:
+                await self._carry(call, method)
+
+        return handle
+
+    def _method(self, path: str, call: GrpcioCall) -> Method | None:
+        method = self._methods.get(path)
+        return method if self._gate is None else admitted(method, path, call.metadata, self._gate)
+
+    async def _carry(self, call: GrpcioCall, method: Method) -> None:
+        self._calls.add(call)
+        self.idle.clear()
+        try:
+            await call.run(method)
+        finally:
+            self._calls.remove(call)
+            if not self._calls:
+                self.idle.set()
+
+
+@cache
+def _status_code(code: int) -> Any:
+    import grpc
+
+    return next((known for known in grpc.StatusCode if known.value[0] == code), grpc.StatusCode.UNKNOWN)

@@ -1,0 +1,121 @@
+"""``RpcCall``: one RPC as a service sees it, and how a service declares its methods. No transport is known here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from naiad.errors import NaiadError, caller_text
+
+Body = bytes | bytearray | memoryview
+"""A request message. Whoever gets one may keep it."""
+
+Buffer = Any
+"""Flat bytes of an answer: ``bytes``, a flat memoryview, or a row-major array. Must not change until written."""
+
+
+class CallOwner(Protocol):
+    """Who works on a call."""
+
+    def cancel(self) -> None:
+        """The caller gave up, the deadline passed, the connection is gone, or the transport ended the call because of
+        what the caller sent: nobody waits for an answer any more.
+
+        Called at most once, and never after the call was finished.
+        """
+
+
+class Receiver(CallOwner, Protocol):
+    """Who works on a call with a stream of request messages."""
+
+    def receive(self, message: Body) -> None:
+        """The next request message."""
+
+    def end(self) -> None:
+        """The caller sends no more; the call goes on until it is finished."""
+
+    def stop(self) -> None:
+        """The server stops: finish with UNAVAILABLE and the text ``STOPPING``, once what came is answered."""
+
+
+class RpcCall(Protocol):
+    """One RPC. All of it belongs to the event loop's thread. After the call has ended all methods do nothing.
+
+    Attributes:
+        owner: told when the caller gives up; set by the service, forgotten when the call is finished.
+        ended: finished or given up.
+        congested: answers pile up because the caller does not take them.
+        on_drained: called when they no longer do, and whenever all answers have been written.
+    """
+
+    owner: CallOwner | None
+    on_drained: Callable[[], None] | None
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The caller's metadata, names in lower case; repeated ones joined by commas."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def congested(self) -> bool: ...
+
+    def reply(self, parts: Sequence[Buffer], size: int) -> None:
+        """Send the only message, ``size`` bytes in ``parts``, and finish with status OK: the fast way of most calls."""
+
+    def send(self, parts: Sequence[Buffer], size: int) -> None:
+        """Send one message of a stream of answers, ``size`` bytes in ``parts``."""
+
+    def finish(self, code: int = 0, text: str = "") -> None:
+        """End the call with a status."""
+
+    def pause(self) -> None:
+        """Take no further request messages from the caller for now; one that is already here may still come."""
+
+    def resume(self) -> None:
+        """Take request messages again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """A method with one request message. ``handle`` answers with ``reply``, or ``send`` and ``finish``, now or later.
+
+    ``compressed``: its answers are compressed when the server is told to compress. ``check_room`` is asked before a
+    large message of so many bytes is received, and raises what the call is then refused with.
+    """
+
+    handle: Callable[[RpcCall, Body], None]
+    compressed: bool = False
+    check_room: Callable[[int], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """A method with a stream of request messages; ``open`` is called before the first of them."""
+
+    open: Callable[[RpcCall], Receiver]
+    compressed: bool = False
+
+
+Method = Unary | Streaming
+Methods = Mapping[str, Method]
+"""Methods by path, such as ``/grpc.health.v1.Health/Check``."""
+
+
+def reply_message(call: RpcCall, message: Any) -> None:
+    """Answer with one protobuf message."""
+    raw = message.SerializeToString()
+    call.reply((raw,), len(raw))
+
+
+def send_message(call: RpcCall, message: Any) -> None:
+    """Send one protobuf message of a stream of answers."""
+    raw = message.SerializeToString()
+    call.send((raw,), len(raw))
+
+
+def fail(call: RpcCall, error: NaiadError) -> None:
+    """End a call with an error's code and text."""
+    call.finish(error.grpc_code, caller_text(error))

@@ -1,0 +1,407 @@
+"""One gRPC connection: HTTP/2 on a socket. It writes what the connection's calls answer, once per turn of the loop, and
+ends the connection in order: at its age, when the peer does not answer, when the server stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from naiad.errors import NaiadError
+from naiad.eventloop.end_of_turn import end_of_turn_queue
+from naiad.frontends.grpc.rpc.access_gate import admitted
+from naiad.frontends.grpc.server.h2_call import H2Call, RpcRoute
+from naiad.frontends.grpc.server.keepalive import PING, Keepalive
+from naiad.frontends.grpc.server.state import RECEIVE_BYTES
+from naiad.wire.grpc.call_head import parse_call_head
+from naiad.wire.grpc.status import Status
+from naiad.wire.http2.connection import Http2Connection
+from naiad.wire.http2.frames import MAX_STREAM_ID, Http2ErrorCode, encode_goaway, encode_ping
+
+if TYPE_CHECKING:
+    from naiad.frontends.grpc.server.state import GrpcService
+    from naiad.wire.http2.headers import Http2RequestHead
+
+log = logging.getLogger(__name__)
+
+PUMP_BYTES: Final = 1 << 20
+"""How much waiting data is handed to the transport at a time."""
+_NS_PER_MS: Final = 1_000_000
+MAX_PATIENCE_S: Final = 5
+MAX_REFUSED: Final = 512
+"""How many connections over the limit are told so before they are closed; further ones are just dropped."""
+_AGE_SPREAD: Final = 0.1
+_DRAIN_PING: Final = b"naiad go"
+_HTTP1_ANSWER: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 68\r\n\r\n"
+    b"this port speaks gRPC over HTTP/2; HTTP/1.1 has a port of its own.\r\n"
+)
+
+
+class GrpcConnection(asyncio.BufferedProtocol):
+    """The protocol object of one connection.
+
+    Attributes:
+        service: what all connections of the listener share.
+        core: the HTTP/2 connection without its socket.
+        turned_away: new calls are refused, because the server stops.
+        quiet: seconds since the listener's sweep last called ``check_time``; it does so when they reach ``patience``.
+        lost: the transport is gone.
+    """
+
+    __slots__ = (
+        "_age_ns",
+        "_born_ns",
+        "_choked",
+        "_closing",
+        "_end_of_turn",
+        "_going_away_ns",
+        "_heard",
+        "_keepalive",
+        "_linger_s",
+        "_loop",
+        "_pumped",
+        "_stalled_s",
+        "_transport",
+        "_unsent",
+        "_wakes",
+        "_write",
+        "_yields",
+        "core",
+        "get_buffer",
+        "lost",
+        "patience",
+        "quiet",
+        "service",
+        "turned_away",
+    )
+
+    def __init__(self, service: GrpcService) -> None:
+        self.service = service
+        self.core = core = Http2Connection(
+            service.receive_buffer(),
+            partial(H2Call, self),
+            self._find_route,
+            self._wake,
+            service.streams_per_connection(),
+            _HTTP1_ANSWER,
+        )
+        core.on_ping = self._on_ping
+        core.on_ping_ack = self._on_ping_ack
+        # The transport asks the HTTP/2 connection itself: one call less for every read.
+        self.get_buffer = core.target  # type: ignore[method-assign]
+        self.turned_away = service.draining
+        self.quiet = 0
+        self.patience = 1
+        self.lost = False
+        now_ns = service.clock.now_ns()
+        self._keepalive = Keepalive(service.limits, now_ns)
+        self._born_ns = now_ns
+        self._heard = False
+        self._wakes = False
+        self._choked = False
+        self._yields = False
+        self._closing = False
+        self._going_away_ns = 0
+        self._unsent = 0
+        self._pumped = 0
+        self._stalled_s = 0
+        self._linger_s = 0
+        age_ns = service.limits.max_connection_age_ms * _NS_PER_MS
+        # Spread, so that connections that began together do not all end together.
+        self._age_ns = int(age_ns * random.uniform(1 - _AGE_SPREAD, 1 + _AGE_SPREAD))
+
+    # The transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._write = self._transport.write
+        self._loop = asyncio.get_running_loop()
+        self._end_of_turn = end_of_turn_queue(self._loop)
+        connections = self.service.connections
+        connections.add(self)
+        if self.service.draining:
+            self._transport.abort()
+            return
+        limit = self.service.limits.max_connections
+        if len(connections) > limit + MAX_REFUSED:
+            self._transport.abort()
+        elif len(connections) > limit:
+            self.core.greet()
+            self.core.fail(Http2ErrorCode.ENHANCE_YOUR_CALM, f"the server has its limit of {limit} connections open")
+            self._flush()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._heard = True
+        core = self.core
+        core.received(nbytes)
+        out = core.out
+        if len(out) == 1 and not core.waiting and not core.closed_to_new and not core.failed:
+            self._write(out.pop())
+        elif out or core.waiting or core.closed_to_new:
+            self._flush()
+        if nbytes == RECEIVE_BYTES:
+            self._let_others_in()
+
+    def _let_others_in(self) -> None:
+        """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before anybody else has a turn.
+
+        A large frame that is received into its message costs little, and goes on.
+        """
+        if not (
+            self.core.is_within_large_frame or self._choked or self._yields or self.lost or self._transport.is_closing()
+        ):
+            self._yields = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self.read_on)
+
+    def read_on(self) -> None:
+        """The others had their turn."""
+        if not self._yields:
+            return
+        self._yields = False
+        if not (self._choked or self.lost or self._transport.is_closing()):
+            self._transport.resume_reading()
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes that another protocol received on this transport before it was this one's."""
+        while data and not self.lost:
+            target = self.core.target()
+            taken = min(len(target), len(data))
+            target[:taken] = data[:taken]
+            data = data[taken:]
+            self.buffer_updated(taken)
+
+    def eof_received(self) -> bool:
+        # HTTP/2 has no use for a connection with one direction.
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self.core.lose_streams(Http2ErrorCode.CANCEL)
+        self.service.forget(self)
+
+    def pause_writing(self) -> None:
+        self._choked = True
+        if not self._yields:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._choked = False
+        if not self.lost and not self._transport.is_closing():
+            if not self._yields:
+                self._transport.resume_reading()
+            self._flush()
+
+    # What calls need
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call back in the next turn of the loop."""
+        self._loop.call_soon(callback)
+
+    def run_in_thread(self, work: Callable[[Any], Any], argument: Any, then: Callable[[Any], object]) -> None:
+        """Do ``work``, which must not raise, off the loop, and hand its outcome to ``then`` on the loop."""
+        done = self._loop.run_in_executor(self.service.worker, work, argument)
+        done.add_done_callback(lambda future: future.cancelled() or then(future.result()))
+
+    def _find_route(self, head: Http2RequestHead) -> RpcRoute:
+        call_head = parse_call_head(head)
+        method = self.service.methods.get(call_head.path)
+        gate = self.service.gate
+        if gate is not None and call_head.http_status == 200 and not call_head.status:
+            try:
+                method = admitted(method, call_head.path, call_head.metadata, gate)
+            except NaiadError as error:
+                call_head = replace(call_head, status=Status(error.grpc_code), text=str(error))
+        return RpcRoute(call_head, method, self.service.limits)
+
+    # Writing
+
+    def _wake(self) -> None:
+        """There is something to write, and nobody is reading."""
+        if not self._wakes:
+            self._wakes = True
+            self._end_of_turn.call(self._loop, self._flush)
+
+    def _flush(self) -> None:
+        """Write what is due, as far as the peer takes it."""
+        self._wakes = False
+        if self.lost:
+            self.core.out.clear()
+            return
+        core = self.core
+        more = True
+        while more:
+            more = bool(core.waiting) and not self._choked and self._pump()
+            out = core.out
+            if out:
+                core.out = []
+                if len(out) == 1:
+                    self._transport.write(out[0])
+                else:
+                    self._write_all(out)
+        if core.failed or (core.closed_to_new and not core.streams):
+            if core.failed and not self._closing:
+                log.debug("a gRPC connection ended: %s", core.failure)
+            self._begin_to_close()
+
+    def _pump(self) -> bool:
+        core = self.core
+        core.inside = True
+        try:
+            return core.pump(PUMP_BYTES)
+        finally:
+            core.inside = False
+
+    def _write_all(self, out: list[Any]) -> None:
+        if self.service.gathers_writes:
+            self._transport.writelines(out)
+            return
+        # asyncio's writelines does not take part in back-pressure in several releases (CVE-2024-12254).
+        for piece in out:
+            self._transport.write(piece)
+
+    def _begin_to_close(self) -> None:
+        """All is said. The peer is to close: with input unread, closing here could destroy what it has not read yet."""
+        if not self._closing:
+            self._closing = True
+            self._linger_s = 0
+            self.patience = 1
+            if self.core.refused:
+                # Nothing that HTTP/1 knows tells its client to close but the end of the answer.
+                self._transport.close()
+
+    # Endings
+
+    def drain(self) -> None:
+        """End once the open calls are answered; new ones are refused."""
+        self.turned_away = True
+        self._stalled_s = 0
+        self._go_away("the server is shutting down")
+        for call in list(self.core.streams.values()):
+            cast("H2Call", call).stop()
+
+    def abort(self) -> None:
+        """Drop the connection and what it has not sent."""
+        self._transport.abort()
+
+    def _go_away(self, reason: str) -> None:
+        """Ask the peer to open no more streams; the ones under way are served until it knows (6.8)."""
+        if self._going_away_ns or self.lost or self.core.failed:
+            return
+        self._going_away_ns = self.service.clock.now_ns()
+        self.core.greet()
+        if not self.core.settled or not self.core.streams:
+            self.core.close_to_new()
+            self.core.out.append(encode_goaway(self.core.last_stream_id, Http2ErrorCode.NO_ERROR, reason))
+        else:
+            self.core.out.append(encode_goaway(MAX_STREAM_ID, Http2ErrorCode.NO_ERROR, reason))
+            self.core.out.append(encode_ping(_DRAIN_PING, ack=False))
+        self._wake()
+
+    def _on_ping_ack(self, payload: bytes) -> None:
+        if payload == _DRAIN_PING and not self.core.closed_to_new:
+            self._close_to_new()
+
+    def _close_to_new(self) -> None:
+        self.core.close_to_new()
+        self.core.write(encode_goaway(self.core.last_stream_id, Http2ErrorCode.NO_ERROR))
+
+    def _on_ping(self) -> bool:
+        now_ns = self.service.clock.now_ns()
+        return self._keepalive.peer_pinged(now_ns, bool(self.core.streams), self._answers())
+
+    # Time
+
+    def check_time(self) -> None:
+        """Called by the sweep after ``patience`` seconds."""
+        passed_s, self.quiet = self.quiet, 0
+        core, now_ns = self.core, self.service.clock.now_ns()
+        core.forgive(passed_s)
+        core.stop_unfinished()
+        if self._closing:
+            self._linger_s += passed_s
+            if self._linger_s >= self.service.limits.drain_linger_s:
+                self._transport.close()
+            if self._linger_s >= self.service.limits.drain_linger_s + self.service.limits.stall_s:
+                self._transport.abort()
+            return
+        if not self._makes_progress(passed_s):
+            return
+        if self._heard:
+            self._heard = False
+            self._keepalive.peer_is_there(now_ns)
+        self._check_age(now_ns)
+        if self._keepalive.is_dead(now_ns):
+            log.info("dropped a connection whose peer did not answer a keepalive ping")
+            self._transport.abort()
+        elif self._keepalive.should_ping(now_ns, bool(core.streams), self._answers()):
+            core.write(encode_ping(PING, ack=False))
+        self.patience = self._next_check_s()
+
+    def _next_check_s(self) -> int:
+        core, limits = self.core, self.service.limits
+        if core.streams or core.is_within_frame or self._going_away_ns or self._keepalive.waits:
+            return 1
+        times_ms = [limits.keepalive_time_ms, limits.max_connection_age_ms or limits.keepalive_time_ms]
+        return max(1, min(MAX_PATIENCE_S, min(times_ms) // 4000))
+
+    def _makes_progress(self, passed_s: int) -> bool:
+        """Drop a peer that leaves a frame half sent, or takes nothing of its answers, and says nothing."""
+        core = self.core
+        unsent, pumped = self._transport.get_write_buffer_size(), core.pumped
+        limit_s, may_talk = self._patience_with_peer()
+        waits = core.is_within_frame or core.waiting_bytes or unsent
+        takes = unsent < self._unsent or pumped != self._pumped
+        # While it takes its answers, nothing may be read of what it says.
+        moved = takes or (self._heard and may_talk)
+        self._unsent, self._pumped = unsent, pumped
+        if not takes:
+            core.takes_nothing()
+        self._stalled_s = self._stalled_s + passed_s if waits and not moved else 0
+        if self._stalled_s < limit_s:
+            return True
+        reason = f"the connection made no progress for {self._stalled_s} s"
+        if unsent or core.is_within_frame:
+            log.debug("a gRPC connection was dropped: %s", reason)
+            self._transport.abort()
+        else:
+            self.give_up(reason)
+        return False
+
+    def _patience_with_peer(self) -> tuple[int, bool]:
+        """How many seconds the peer may stand still, and whether saying something is enough for it not to."""
+        limits, core = self.service.limits, self.core
+        if not core.settled:
+            return limits.start_s, False
+        if core.is_within_frame:
+            return limits.stall_s, True
+        # All that is waited for is that the peer takes its answers; talk does not help a server that wants to end.
+        return (limits.drain_unread_s, False) if self.turned_away else (limits.unread_s, True)
+
+    def give_up(self, reason: str) -> None:
+        """End the connection for what its peer does, or does not do."""
+        self.core.fail(Http2ErrorCode.ENHANCE_YOUR_CALM, reason)
+        self._flush()
+
+    def _check_age(self, now_ns: int) -> None:
+        if not self._going_away_ns:
+            if self._age_ns and now_ns - self._born_ns >= self._age_ns:
+                self._go_away("max_age")
+            return
+        if not self.core.closed_to_new:
+            self._close_to_new()
+        grace_ns = self.service.limits.max_connection_age_grace_ms * _NS_PER_MS
+        if grace_ns and not self.turned_away and now_ns - self._going_away_ns >= grace_ns:
+            self._transport.abort()
+
+    def _answers(self) -> int:
+        """Changes whenever this side has sent an answer or a part of one."""
+        core = self.core
+        # Calls that have ended, not those that have begun: many may begin together and be answered one after the other.
+        return (core.last_stream_id + 1 >> 1) - len(core.streams) + core.pumped

@@ -1,0 +1,220 @@
+"""The request messages of one call, when they do not come as one message in one piece: put together, held back while
+the call takes none, decompressed, and accounted for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from naiad.errors import NaiadError
+from naiad.frontends.inference.offload import OFF_LOOP_BYTES
+from naiad.wire.grpc.compression import IDENTITY, MessageTooLargeError, decompress
+from naiad.wire.grpc.messages import MessageReader
+from naiad.wire.grpc.status import STOPPING, Status
+from naiad.wire.http2.stream import BUSY, PAUSED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from naiad.frontends.grpc.rpc.call import Body
+    from naiad.frontends.grpc.server.h2_call import H2Call
+    from naiad.frontends.grpc.server.state import GrpcService
+
+_HOLDS: Final = PAUSED | BUSY
+_COMPACT_BYTES: Final = 1 << 20
+_ANY_BYTES: Final = 1 << 31
+
+
+class MessageAssembly:
+    """Reads for ``call``, which gets each message by ``deliver``; ``check_room`` is as ``MessageReader`` takes it."""
+
+    __slots__ = ("_busy_bytes", "_call", "_encoding", "_held_bytes", "_reader", "_service", "_unread", "_unread_at")
+
+    def __init__(
+        self, call: H2Call, service: GrpcService, encoding: str, check_room: Callable[[int], None] | None = None
+    ) -> None:
+        self._call = call
+        self._service = service
+        self._encoding = encoding
+        self._reader = MessageReader(service.pool, service.limits.max_message_bytes, check_room)
+        # What came while the call took no messages; used up to ``_unread_at``.
+        self._unread = bytearray()
+        self._unread_at = 0
+        self._busy_bytes = 0
+        self._held_bytes = 0
+
+    @property
+    def is_held_back(self) -> bool:
+        """There are bytes that the call has not been given yet, or it takes none."""
+        return bool(self._unread or self._call.flags & _HOLDS)
+
+    @property
+    def is_within_message(self) -> bool:
+        """A message has begun and is not whole."""
+        return self._reader.is_within_message
+
+    # Taking data in
+
+    def append(self, buffer: bytearray, start: int, end: int) -> bool:
+        """The short way for the middle of a long message; False when it is not that."""
+        if self._unread or self._call.flags & _HOLDS or not self._reader.append(buffer, start, end):
+            return False
+        self._held_bytes += end - start
+        self._service.partial_bytes += end - start
+        if self._service.partial_bytes > self._service.limits.max_partial_bytes:
+            self._refuse_for_all()
+        return True
+
+    def take(self, view: memoryview) -> None:
+        """Use the next data of the request, or keep them."""
+        used = 0 if self.is_held_back else self._read(view)
+        if used < len(view):
+            self._unread += view[used:]
+        self._account()
+
+    def read_on(self) -> None:
+        """Use what was kept, now that the call takes messages again."""
+        with memoryview(self._unread) as view, view[self._unread_at :] as rest:
+            self._unread_at += self._read(rest)
+        if self._unread_at == len(self._unread):
+            self._unread = bytearray()
+            self._unread_at = 0
+        elif self._unread_at > _COMPACT_BYTES:
+            self._unread = self._unread[self._unread_at :]
+            self._unread_at = 0
+        self._account()
+
+    def _read(self, view: memoryview) -> int:
+        """Deliver the messages in ``view`` until there is a reason to stop; gives back how much was used."""
+        call, reader = self._call, self._reader
+        position = 0
+        while position < len(view) and not call.flags & _HOLDS and not call.ended:
+            try:
+                with view[position:] as rest:
+                    used, message = reader.feed(rest)
+            except (NaiadError, MemoryError) as error:
+                call.refuse(error)
+                break
+            position += used
+            if message is not None:
+                self._accept(message)
+        return len(view) if call.ended else position
+
+    def target(self) -> memoryview | None:
+        """Memory of a message to receive into; None when the next data do not simply go there."""
+        return None if self.is_held_back else self._reader.target()
+
+    def advance(self, size: int) -> None:
+        """``size`` bytes were received into ``target``."""
+        try:
+            message = self._reader.advance(size)
+        except (NaiadError, MemoryError) as error:
+            self._account()
+            self._call.refuse(error)
+            return
+        self._account()
+        if message is not None:
+            self._accept(message)
+            self._account()
+
+    # Compressed messages
+
+    def _accept(self, message: Body) -> None:
+        """Deliver a whole message, decompressed."""
+        call = self._call
+        # The next message may have begun in the same data: its time begins now.
+        self._service.partial_calls.pop(call, None)
+        if not self._reader.compressed:
+            call.deliver(message)
+        elif self._encoding == IDENTITY:
+            call.give_up(Status.INTERNAL, "a request message is marked as compressed, but no grpc-encoding was given")
+        elif (outcome := self._decompress_small(message)) is not None:
+            self._decompressed(outcome)
+        else:
+            call.flags |= BUSY
+            self._busy_bytes = len(message)
+            call.peer.run_in_thread(self._decompress, message, self._decompressed)
+
+    def _decompress_small(self, message: Body) -> Body | NaiadError | MemoryError | None:
+        """What becomes of a message that is small before and after; None for others: a few bytes can become many."""
+        if len(message) > OFF_LOOP_BYTES:
+            return None
+        outcome = self._decompress(message, OFF_LOOP_BYTES)
+        return None if isinstance(outcome, MessageTooLargeError) else outcome
+
+    def _decompress(self, message: Body, limit: int = _ANY_BYTES) -> Body | NaiadError | MemoryError:
+        """Runs in a thread for large messages, and touches nothing of the call."""
+        try:
+            return decompress(message, self._encoding, min(limit, self._service.limits.max_message_bytes))
+        except (NaiadError, MemoryError) as error:
+            return error
+
+    def _decompressed(self, outcome: Any) -> None:
+        call = self._call
+        was_busy = call.flags & BUSY
+        self._busy_bytes = 0
+        call.flags &= ~BUSY
+        if call.ended:
+            return
+        if isinstance(outcome, NaiadError | MemoryError):
+            call.refuse(outcome)
+            return
+        call.deliver(outcome)
+        if was_busy:
+            call.go_on()
+
+    # Accounts
+
+    def _account(self) -> None:
+        """Note what is held of messages that were not delivered."""
+        call, service = self._call, self._service
+        if call.ended:
+            # A call that is answered the short way does not say so.
+            self.forget()
+            return
+        held = self._reader.waiting_bytes + len(self._unread) - self._unread_at + self._busy_bytes
+        service.partial_bytes += held - self._held_bytes
+        self._held_bytes = held
+        if held or self._reader.is_within_message:
+            service.partial_calls.setdefault(call, 0)
+            if service.partial_bytes > service.limits.max_partial_bytes:
+                self._refuse_for_all()
+        else:
+            service.partial_calls.pop(call, None)
+
+    def _refuse_for_all(self) -> None:
+        self._call.give_up(
+            Status.RESOURCE_EXHAUSTED,
+            f"the request messages that are arriving hold more than {self._service.limits.max_partial_bytes} bytes "
+            "together; try again later",
+        )
+
+    def expect(self) -> None:
+        """Watch the time of the next message as if it had begun."""
+        self._service.partial_calls.setdefault(self._call, 0)
+
+    def check_rate(self, waited_s: int) -> bool:
+        """Whether a message that began ``waited_s`` ago comes fast enough; ends the call when not.
+
+        One that waits for the call itself does not count.
+        """
+        limits = self._service.limits
+        if self.is_held_back:
+            return False
+        if self._service.draining and waited_s >= limits.drain_linger_s:
+            # A caller that has stopped sending must not hold a server up that wants to end.
+            self._call.give_up(Status.UNAVAILABLE, STOPPING)
+        elif waited_s >= limits.message_grace_s + self._held_bytes // limits.min_message_bytes_per_s:
+            self._call.give_up(
+                Status.CANCELLED,
+                f"the request message came too slowly: {self._held_bytes} bytes in {waited_s} s",
+            )
+        return True
+
+    def forget(self) -> None:
+        """The call has ended: whatever is held goes."""
+        self._service.partial_bytes -= self._held_bytes
+        self._held_bytes = 0
+        self._service.partial_calls.pop(self._call, None)
+        self._unread = bytearray()
+        self._unread_at = 0

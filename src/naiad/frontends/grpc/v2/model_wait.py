@@ -1,0 +1,136 @@
+"""gRPC requests that wait until their model is loaded for them (``--load-on-demand-secs``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from naiad.errors import NaiadError
+from naiad.frontends.grpc.rpc.call import fail
+from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
+
+if TYPE_CHECKING:
+    from naiad.frontends.grpc.rpc.call import Body, RpcCall
+    from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
+
+
+def wait_for_model(
+    demand: LoadOnDemand | None,
+    call: RpcCall,
+    message: Body,
+    error: NaiadError,
+    handle: Callable[[RpcCall, Body], None],
+) -> bool:
+    """Where the model can be loaded, give a call to ``handle`` again once it is; False where it cannot."""
+    if demand is None or not isinstance(error, ModelNotLoadedError):
+        return False
+    waiter = _WaitingCall()
+
+    def go_on(problem: NaiadError | None) -> None:
+        waiter.waiting = None
+        if call.ended:
+            return
+        call.owner = None
+        if problem is not None:
+            fail(call, problem)
+        else:
+            handle(call, message)
+
+    try:
+        waiter.waiting = demand.wait(error.name, len(message), go_on)
+    except NaiadError as refused:
+        fail(call, refused)
+    else:
+        call.owner = waiter
+    return True
+
+
+class _WaitingCall:
+    """Owns the call while its request waits."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting: Waiting | None = None
+
+    def cancel(self) -> None:
+        """The caller gave up."""
+        if self.waiting is not None:
+            self.waiting.leave()
+
+
+class _BeingRead:
+    """What messages wait for that follow a long one."""
+
+    def leave(self) -> None:
+        """Nobody waits any more: it is read to its end all the same."""
+
+
+class WaitingMessages:
+    """The messages of a stream, from the first one on whose model is being loaded, or that takes long to read. They
+    keep their order.
+
+    Args:
+        receive: takes a message, and may let it wait again.
+        refuse: answers a message with an error, in its place.
+    """
+
+    __slots__ = ("_is_replaying", "_messages", "_receive", "_refuse", "_waiting")
+
+    def __init__(self, receive: Callable[[Body], None], refuse: Callable[[NaiadError, Body], None]) -> None:
+        self._messages: deque[Body] = deque()
+        self._is_replaying = False
+        self._receive = receive
+        self._refuse = refuse
+        self._waiting: Waiting | _BeingRead | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Some wait."""
+        return self._waiting is not None or bool(self._messages)
+
+    def takes(self, message: Body) -> bool:
+        """Keep a message that comes while others wait; False when it need not wait."""
+        if self._is_replaying or not self.is_waiting:
+            return False
+        self._messages.append(message)
+        return True
+
+    def wait(self, demand: LoadOnDemand, message: Body, missing: ModelNotLoadedError) -> None:
+        """The model of a message is loaded first.
+
+        Raises:
+            UnavailableError: it cannot wait.
+        """
+        self._waiting = demand.wait(missing.name, len(message), self._go_on)
+        self._messages.appendleft(message)
+
+    def hold_back(self) -> Callable[[], None]:
+        """Let all further messages wait until what this gives is called: one before them is still being read."""
+        waiting = self._waiting = _BeingRead()
+        return partial(self._been_read, waiting)
+
+    def _been_read(self, waiting: _BeingRead) -> None:
+        # By now they may wait for something else, or nobody waits.
+        if self._waiting is waiting:
+            self._go_on(None)
+
+    def leave(self) -> None:
+        """Nobody waits any more."""
+        self._messages.clear()
+        if self._waiting is not None:
+            self._waiting.leave()
+            self._waiting = None
+
+    def _go_on(self, error: NaiadError | None) -> None:
+        self._waiting = None
+        self._is_replaying = True
+        try:
+            if error is not None:
+                self._refuse(error, self._messages.popleft())
+            while self._messages and self._waiting is None:
+                self._receive(self._messages.popleft())
+        finally:
+            self._is_replaying = False

@@ -1,0 +1,71 @@
+"""Methods whose messages go through protobuf: read the request, ask for the answer, send it or say what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from naiad.config.messages import PACKAGE, message_class
+from naiad.errors import NaiadError
+from naiad.frontends.grpc.rpc.call import Body, RpcCall, Unary, fail, reply_message
+from naiad.wire.grpc.compression import MessageTooLargeError
+from naiad.wire.grpc.status import Status
+
+UNPARSABLE: Final = "Unable to parse request"
+"""What a message is answered with that protobuf refuses, beside INTERNAL. Source: a recorded answer."""
+
+
+MAX_REQUEST_BYTES: Final = 1 << 20
+"""More than any question about the server needs. Protobuf copies messages, and nobody is served meanwhile."""
+
+
+def check_size(size: int) -> None:
+    """Refuse a request message of ``size`` bytes to a method that needs few.
+
+    Raises:
+        MessageTooLargeError: it is larger than ``MAX_REQUEST_BYTES``.
+    """
+    if size > MAX_REQUEST_BYTES:
+        raise MessageTooLargeError(f"the request message has {size} bytes, this method takes up to {MAX_REQUEST_BYTES}")
+
+
+def read_request(call: RpcCall, message_type: Any, body: Body, may_be_large: bool = False) -> Any:
+    """The request message; None when its bytes are no such message, or too many, and then the call has been ended."""
+    try:
+        if not may_be_large:
+            check_size(len(body))
+    except MessageTooLargeError as error:
+        fail(call, error)
+        return None
+    try:
+        return message_type.FromString(body)
+    except DecodeError:
+        call.finish(Status.INTERNAL, UNPARSABLE)
+        return None
+
+
+def protobuf_method(request: str, answer: Callable[[Any], Any], package: str = PACKAGE) -> Unary:
+    """A method that answers at once.
+
+    Args:
+        request: name of the request's message type.
+        answer: gets the request message and gives back the answer's message; a ``NaiadError`` of it ends the call
+            with that error's code and text.
+        package: where ``request`` is declared.
+    """
+    message_type = message_class(request, package)
+
+    def handle(call: RpcCall, body: Body) -> None:
+        message = read_request(call, message_type, body)
+        if message is None:
+            return
+        try:
+            found = answer(message)
+        except NaiadError as error:
+            fail(call, error)
+        else:
+            reply_message(call, found)
+
+    return Unary(handle, check_room=check_size)

@@ -1,0 +1,103 @@
+"""``RepositoryIndex``, ``RepositoryModelLoad`` and ``RepositoryModelUnload``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from naiad.config.messages import message_class
+from naiad.engine.engine import Engine
+from naiad.errors import InvalidArgumentError, NaiadError, UnsupportedError
+from naiad.frontends.grpc.rpc.call import Body, RpcCall, Unary, fail, reply_message
+from naiad.frontends.grpc.v2.replies import check_size, read_request
+from naiad.lifecycle.state.model_requests import Done
+from naiad.repository.local.overrides import FILE, Content, Overrides
+
+NAMED: Final = "'repository_name' specification is not supported"
+_Start = Callable[[Any, Done], None]
+_Answer = Callable[[Any], Any]
+
+
+class Repository:
+    """The methods of ``inference.GRPCInferenceService`` about the repository, by their names in the protocol."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def methods(self) -> dict[str, Unary]:
+        """All of them."""
+        return {
+            "RepositoryIndex": _method("RepositoryIndex", self._index, self._indexed),
+            "RepositoryModelLoad": _method("RepositoryModelLoad", self._load, may_be_large=True),
+            "RepositoryModelUnload": _method("RepositoryModelUnload", self._unload),
+        }
+
+    def _index(self, request: Any, done: Done) -> None:
+        if request.ready:
+            done(None)
+        else:
+            self._engine.refresh_index(done)
+
+    def _indexed(self, request: Any) -> Any:
+        rows = self._engine.index(request.ready)
+        for row in rows:
+            # The message has no field for it.
+            row.pop("namespace", None)
+        return message_class("RepositoryIndexResponse")(models=rows)
+
+    def _load(self, request: Any, done: Done) -> None:
+        config: str | None = None
+        files: dict[str, Content] = {}
+        for name, value in request.parameters.items():
+            if name == "config":
+                config = _value(name, value, "string_param")
+            elif name.startswith(FILE):
+                files[name] = _value(name, value, "bytes_param")
+            else:
+                raise InvalidArgumentError(f"unrecognized load parameter '{name}'.")
+        self._engine.load(request.model_name, Overrides(config, files), done)
+
+    def _unload(self, request: Any, done: Done) -> None:
+        dependents = False
+        for name, value in request.parameters.items():
+            if name != "unload_dependents":
+                raise InvalidArgumentError(f"unrecognized unload parameter '{name}'.")
+            dependents = _value(name, value, "bool_param", "unload")
+        self._engine.unload(request.model_name, dependents, done)
+
+
+def _value(name: str, parameter: Any, wanted: str, what: str = "load") -> Any:
+    """The value of a parameter of a load or an unload, which must be of the kind ``wanted``."""
+    if parameter.WhichOneof("parameter_choice") != wanted:
+        raise InvalidArgumentError(f"invalid value type for {what} parameter '{name}', expected {wanted}.")
+    return getattr(parameter, wanted)
+
+
+def _method(name: str, start: _Start, answer: _Answer | None = None, may_be_large: bool = False) -> Unary:
+    """A method that ``start`` begins and that is answered when that is done: with ``answer``, or the empty message.
+
+    ``may_be_large``: its requests bring files.
+    """
+    message_type = message_class(f"{name}Request")
+    empty = message_class(f"{name}Response")()
+
+    def finish(call: RpcCall, message: Any, error: NaiadError | None) -> None:
+        if error is not None:
+            fail(call, error)
+        else:
+            reply_message(call, empty if answer is None else answer(message))
+
+    def handle(call: RpcCall, body: Body) -> None:
+        message = read_request(call, message_type, body, may_be_large)
+        if message is None:
+            return
+        try:
+            if message.repository_name:
+                raise UnsupportedError(NAMED)
+            # A load may wait long: it has its files, and need not have the message with another copy of them as well.
+            start(message, partial(finish, call, message if answer is not None else None))
+        except NaiadError as error:
+            fail(call, error)
+
+    return Unary(handle, check_room=None if may_be_large else check_size)

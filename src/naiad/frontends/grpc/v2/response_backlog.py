@@ -1,0 +1,90 @@
+"""What waits for a caller who does not take the responses of decoupled models as fast as they come.
+
+Once much waits, the requests that bring more are held: their models are asked to pause. What comes all the same (from
+models that cannot pause, or were on their way) is kept up to a bound; a request that would go beyond it is given up.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from naiad.options import INT32_MAX
+from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from naiad.execution.model.interface import ServingModel
+    from naiad.frontends.grpc.rpc.call import Buffer, RpcCall
+    from naiad.request import InferRequest
+
+MAX_WAITING_BYTES: Final = 1 << 28
+"""One response more is kept than there is room for, so that a single one may have any size."""
+HOLD_BYTES: Final = 1 << 20
+"""When more waits, the requests that bring it are held."""
+HOLD_COUNT: Final = 256
+"""The same for the number of responses, unless the option says a number."""
+RESPONSE_BYTES: Final = 640
+"""What a response costs beside its bytes."""
+
+
+class Backlog:
+    """The responses that wait on one call.
+
+    Args:
+        call: what they are sent on.
+        limit: when so many wait, the requests that bring them are held, however small they are; ``INT32_MAX`` for
+            ``HOLD_COUNT``.
+    """
+
+    __slots__ = ("_bytes", "_call", "_count", "_held", "_limit", "_since_s")
+
+    def __init__(self, call: RpcCall, limit: int = INT32_MAX) -> None:
+        self._call = call
+        self._limit = HOLD_COUNT if limit == INT32_MAX else limit
+        self._count = self._bytes = 0
+        self._held: dict[InferRequest, ServingModel] = {}
+        self._since_s = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """No further response may be sent for now."""
+        return self._bytes > MAX_WAITING_BYTES and self._call.congested
+
+    @property
+    def holds(self) -> bool:
+        """So much waits that no more should be made."""
+        return self._count >= self._limit or self._bytes > HOLD_BYTES or self._call.congested
+
+    def send(self, parts: Sequence[Buffer], size: int) -> None:
+        """Send a response, and note it if it has to wait."""
+        self._call.send(parts, size)
+        self._count += 1
+        self._bytes += size + RESPONSE_BYTES
+
+    def hold(self, request: InferRequest, model: ServingModel) -> None:
+        """Ask the model of a request to make no more for now."""
+        if request in self._held:
+            return
+        now_s = monotonic()
+        if not self._held:
+            self._since_s = now_s
+        self._held[request] = model
+        model.hold(request, max(0, BACKPRESSURE_TIMEOUT_MS - int((now_s - self._since_s) * 1000)))
+
+    def forget(self, request: InferRequest) -> None:
+        """A request is over."""
+        self._held.pop(request, None)
+
+    def forget_all(self) -> None:
+        """The caller is gone."""
+        self._held.clear()
+
+    def drained(self) -> None:
+        """The caller took what waited."""
+        self._count = self._bytes = 0
+        if self._held:
+            held, self._held = self._held, {}
+            for request, model in held.items():
+                model.go_on(request)

@@ -1,0 +1,589 @@
+"""``ModelStreamInfer``: one call, many requests in flight, their answers in the order of the requests.
+
+A decoupled model answers a request any number of times. Its responses wait for no other request, and are sent as they
+come. Each tells with ``triton_final_response`` whether another one follows; an end without a response is sent only to
+callers who asked for it.
+
+Source: the protocol's gRPC section and recorded answers. A request that fails is answered with ``error_message`` and
+the call goes on, unless the caller's metadata says ``triton_grpc_error: true``: then the first failure ends the call
+with its status.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from time import monotonic_ns
+from typing import Final, cast
+
+from naiad.config.messages import message_class
+from naiad.engine.engine import Engine
+from naiad.errors import NaiadError, ResponseBacklogError, caller_text
+from naiad.execution.model.interface import ServingModel
+from naiad.frontends.grpc.rpc.call import Body, Receiver, RpcCall, fail
+from naiad.frontends.grpc.v2.infer_reader import (
+    Decoded,
+    Decoder,
+    LongContentsError,
+    RequestDecoder,
+    UnparsableRequestError,
+    read_contents_later,
+)
+from naiad.frontends.grpc.v2.model_wait import WaitingMessages
+from naiad.frontends.grpc.v2.response_backlog import Backlog
+from naiad.frontends.inference import shared_memory_io as in_regions
+from naiad.frontends.inference.classification import classify_off_loop
+from naiad.frontends.inference.deferred_inputs import DeferredInputs, late_strings, submit_when_read
+from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError
+from naiad.options import INT32_MAX
+from naiad.request import Array, InferRequest, Recipient, RequestOptions, memory_of, request_label
+from naiad.scheduling.queue.ordered_release import OrderedRelease
+from naiad.shared_memory.registry import RegionRegistry
+from naiad.shared_memory.tensor_ref import RegionUse
+from naiad.wire.grpc.status import STOPPING, Status
+from naiad.wire.v2.classification import LargeClassesError
+from naiad.wire.v2.long_contents import ReadContents
+from naiad.wire.v2.parameters import FINAL
+from naiad.wire.v2.proto import Answer, ProtoPlan
+
+MAX_UNANSWERED: Final = 64
+"""No further requests are read from a caller while so many are unanswered."""
+
+MAX_DECOUPLED: Final = 1024
+"""The same for requests of decoupled models, which may take long and are answered independently."""
+
+MAX_UNPLACED: Final = 1024
+"""So many responses to a request may wait for the one before them to be written to a region."""
+
+ENDS_ON_ERROR: Final = "triton_grpc_error"
+_NO_TERMS: Final = RequestOptions(())
+_Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
+
+
+def _nothing() -> None:
+    """What is to be done where nobody waits."""
+
+
+class StreamService:
+    """Opens the calls of ``ModelStreamInfer``.
+
+    Args:
+        engine: has the models.
+        max_waiting: how many responses of decoupled models may wait on a call (``--grpc-max-response-pool-size``).
+    """
+
+    def __init__(self, engine: Engine, max_waiting: int = INT32_MAX) -> None:
+        self.decoder = RequestDecoder(engine, serves_decoupled=True)
+        self._max_waiting = max_waiting
+        self._regions = engine.regions
+
+    def open(self, call: RpcCall) -> Receiver:
+        """A call has begun: who takes its requests."""
+        return self.open_with(call, self.decoder)
+
+    def open_with(self, call: RpcCall, decoder: Decoder) -> Receiver:
+        """``open``, with messages that ``decoder`` reads."""
+        return _InferStream(call, decoder, self._max_waiting, self._regions)
+
+
+class _StreamRequest(InferRequest):
+    """A request that answers through its stream."""
+
+    __slots__ = ("model", "plan", "stream")
+    carrier = "GRPC"
+
+    def __init__(
+        self,
+        stream: _InferStream,
+        model: ServingModel,
+        plan: ProtoPlan,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        received_ns: int,
+    ) -> None:
+        super().__init__(plan, inputs, request_id, received_ns)
+        self.stream = stream
+        self.model = model
+        self.plan = plan
+
+    def headers(self) -> Mapping[str, str]:
+        return self.stream.metadata
+
+    def submit(self) -> None:
+        """Hand it to its model; errors as ``LoadedModel.submit``."""
+        self.model.submit(self)
+
+    def submit_late(self, late: DeferredInputs) -> None:
+        """Hand it to its model once its inputs are read; the requests of its sequence do not overtake it. Errors as
+        ``submit_when_read``."""
+        then = self.stream.hold_back() if self.options.correlation_id else _nothing
+        try:
+            submit_when_read(self, self.model, late, lambda: self.stream.is_running(self), then)
+        except BaseException:
+            then()
+            raise
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = cast(ServingModel, recipient)
+        self.plan = self.options = self.plan.of_version(recipient.version)
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        self.stream.answer(self, outputs, error)
+
+
+class _DecoupledRequest(_StreamRequest):
+    """A request that is answered any number of times."""
+
+    __slots__ = ()
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        self.stream.answer_part(self, outputs, error, True)
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        self.stream.answer_part(self, outputs, error, final)
+
+
+class _InRegions(_StreamRequest):
+    """What requests with tensors in regions of the client have in common."""
+
+    __slots__ = ("_late", "use")
+    use: RegionUse
+
+    def open(self, registry: RegionRegistry) -> None:
+        """Look up its regions; errors as ``open_regions``."""
+        self.use, self._late = in_regions.open_regions(self, registry, self.model)
+
+    def submit(self) -> None:
+        """Hand it to its model, once all is read that the model does not read itself."""
+        late, self._late = self._late, None
+        if late is None:
+            self.model.submit(self)
+        else:
+            self.submit_late(late)
+
+
+class _RegionRequest(_InRegions):
+    """A request with tensors in regions, and one answer."""
+
+    __slots__ = ()
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None or in_regions.is_placed(self.use, outputs):
+            self.stream.answer(self, outputs, error)
+            return
+
+        def done(problem: NaiadError | None) -> None:
+            self.use.is_placed = True
+            self.stream.answer(self, outputs, problem)
+
+        in_regions.place(self.use, outputs, done, self.model.budget)
+
+
+class _DecoupledRegionRequest(_InRegions, _DecoupledRequest):
+    """A request with tensors in regions that is answered any number of times, in order: while a response is written to
+    its region, those behind it wait."""
+
+    __slots__ = ("_is_busy", "_is_going_on", "_waiting")
+
+    def open(self, registry: RegionRegistry) -> None:
+        self._waiting: deque[_Part] = deque()
+        self._is_busy = self._is_going_on = False
+        super().open(registry)
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        self.respond_part(outputs, error, True)
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        if len(self._waiting) >= MAX_UNPLACED:
+            self._waiting.clear()
+            self.stream.give_up(self)
+            return
+        self._waiting.append((outputs, error, final))
+        if not self._is_busy:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Answer as far as nothing has to be waited for."""
+        self._is_going_on = True
+        while self._waiting and not self._is_busy:
+            outputs, error, final = self._waiting[0]
+            if outputs and error is None and not in_regions.is_placed(self.use, outputs):
+                self._is_busy = True
+                in_regions.place(self.use, outputs, self._placed, self.model.budget)
+            else:
+                self._waiting.popleft()
+                self.stream.answer_part(self, outputs, error, final)
+        self._is_going_on = False
+
+    def _placed(self, problem: NaiadError | None) -> None:
+        if not self._waiting:
+            return
+        outputs, _, final = self._waiting.popleft()
+        self.stream.answer_part(self, None if problem is not None else outputs, problem, final)
+        self._is_busy = False
+        if not self._is_going_on:
+            self._go_on()
+
+
+class _InferStream:
+    """One call.
+
+    A request has its place in ``_places`` until its answer is sent, and is in ``_running`` until its model answers.
+    Those of decoupled models have no place; ``_decoupled`` is how many of them run.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_call",
+        "_decoder",
+        "_decoupled",
+        "_ended",
+        "_ends_on_error",
+        "_paused",
+        "_places",
+        "_refused",
+        "_regions",
+        "_running",
+        "_stops",
+        "_waiting",
+    )
+
+    def __init__(self, call: RpcCall, decoder: Decoder, max_waiting: int, regions: RegionRegistry) -> None:
+        self._call = call
+        self._regions = regions
+        self._backlog = Backlog(call, max_waiting)
+        self._decoupled = 0
+        self._decoder = decoder
+        self._places = OrderedRelease()
+        self._running: set[_StreamRequest] = set()
+        self._ends_on_error = call.metadata.get(ENDS_ON_ERROR) == "true"
+        self._paused = False
+        self._ended = False
+        self._refused = False
+        self._stops = False
+        self._waiting: WaitingMessages | None = None
+        call.on_drained = self._drained
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Of the call."""
+        return self._call.metadata
+
+    # What the caller does
+
+    def receive(self, message: Body) -> None:
+        """A request: hand it to its model, or answer what is wrong with it in its place."""
+        if self._refused:
+            return
+        if self._waiting is not None and self._waiting.takes(message):
+            return
+        received_ns = monotonic_ns()
+        try:
+            found = self._decoder.recall(message) or self._decoder.read(message)
+            if found[1].is_special:
+                self._receive_specially(found, received_ns, len(message))
+            else:
+                # As there, without a call more for every request.
+                kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
+                request = kind(self, *found, received_ns)
+                request.held_bytes = max(len(message), request.held_bytes)
+                if isinstance(request, _DecoupledRequest):
+                    self._submit_decoupled(request)
+                else:
+                    self._submit(request)
+        except LongContentsError as long:
+            self._read_later(message, received_ns, long)
+        except NaiadError as error:
+            self._not_read(error, message)
+        if not self._paused and self._is_full():
+            self._paused = True
+            self._call.pause()
+
+    def _not_read(self, error: NaiadError, message: Body) -> None:
+        """Answer a message that did not become a request, in its place."""
+        if isinstance(error, UnparsableRequestError):
+            self._refused = True
+            self._answer_at_once(partial(self._end_with, error))
+        elif isinstance(error, ModelNotLoadedError):
+            self._wait(message, error)
+        else:
+            self._refuse(error, message)
+
+    def _read_later(self, message: Body, received_ns: int, long: LongContentsError) -> None:
+        """Have typed contents read in a thread, and go on with the same request. Further messages wait meanwhile."""
+        go_on = self.hold_back()
+
+        def done(contents: ReadContents) -> None:
+            if not self._refused and not self._call.ended:
+                self._receive_specially(self._decoder.read(message, contents), received_ns, len(message))
+            go_on()
+
+        def failed(error: NaiadError) -> None:
+            if not self._refused and not self._call.ended:
+                # What waits for a model has its place before those that wait for this one.
+                self._not_read(error, message)
+            go_on()
+
+        read_contents_later(message, long.budget, done, failed)
+
+    def hold_back(self) -> Callable[[], None]:
+        """Let the messages that come from now on wait until what this gives is called."""
+        go_on = self._waiting_messages().hold_back()
+        if not self._paused:
+            self._paused = True
+            self._call.pause()
+
+        def end() -> None:
+            go_on()
+            self._answered()
+
+        return end
+
+    def _is_full(self) -> bool:
+        return len(self._places) >= MAX_UNANSWERED or self._decoupled >= MAX_DECOUPLED or self._call.congested
+
+    def _refuse(self, error: NaiadError, message: Body) -> None:
+        self._answer_at_once(partial(self._send_error, error, self._decoder.read_id(message)))
+
+    def _wait(self, message: Body, missing: ModelNotLoadedError) -> None:
+        """Load the model of a message; it and those after it wait meanwhile, and no further ones are read."""
+        if self._decoder.demand is None:
+            self._refuse(missing, message)
+            return
+        try:
+            self._waiting_messages().wait(self._decoder.demand, message, missing)
+        except NaiadError as refused:
+            self._refuse(refused, message)
+            return
+        if not self._paused:
+            self._paused = True
+            self._call.pause()
+
+    def _waiting_messages(self) -> WaitingMessages:
+        if self._waiting is None:
+            self._waiting = WaitingMessages(self._receive_again, self._refuse_again)
+        return self._waiting
+
+    def _receive_again(self, message: Body) -> None:
+        self.receive(message)
+        self._answered()
+
+    def _refuse_again(self, error: NaiadError, message: Body) -> None:
+        self._refuse(error, message)
+        self._answered()
+
+    def _submit(self, request: _StreamRequest, late: DeferredInputs | None = None) -> None:
+        request.queued_ns = monotonic_ns()
+        self._places.expect(request)
+        self._running.add(request)
+        try:
+            if late is None:
+                request.submit()
+            else:
+                request.submit_late(late)
+        except NaiadError as error:
+            self._running.discard(request)
+            self._release(request, partial(self._send_error, error, request.id))
+
+    def _submit_decoupled(self, request: _DecoupledRequest, late: DeferredInputs | None = None) -> None:
+        request.queued_ns = monotonic_ns()
+        self._running.add(request)
+        self._decoupled += 1
+        try:
+            if late is None:
+                request.submit()
+            else:
+                request.submit_late(late)
+        except NaiadError as error:
+            request.respond({}, error)
+
+    def _receive_specially(self, found: Decoded, received_ns: int, size: int) -> None:
+        """A request whose inputs lie in regions, or may be too long for the event loop."""
+        if found[1].regions is not None:
+            self._receive_with_regions(found, received_ns, size)
+            return
+        kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
+        request = kind(self, *found, received_ns)
+        request.held_bytes = max(size, request.held_bytes)
+        late = late_strings(request, found[0].spec)
+        if isinstance(request, _DecoupledRequest):
+            self._submit_decoupled(request, late)
+        else:
+            self._submit(request, late)
+
+    def _receive_with_regions(self, found: Decoded, received_ns: int, size: int) -> None:
+        decoupled = found[0].spec.decoupled
+        if decoupled:
+            request = _DecoupledRegionRequest(self, *found, received_ns)
+            request.open(self._regions)
+            request.held_bytes = max(size, memory_of(request.inputs))
+            self._submit_decoupled(request)
+        else:
+            whole = _RegionRequest(self, *found, received_ns)
+            whole.open(self._regions)
+            whole.held_bytes = max(size, memory_of(whole.inputs))
+            self._submit(whole)
+
+    def is_running(self, request: _StreamRequest) -> bool:
+        """Whether somebody waits for answers to a request."""
+        return request in self._running
+
+    def _answer_at_once(self, send: Callable[[], None]) -> None:
+        """Answer a request that never ran, when those before it are answered."""
+        place = InferRequest(_NO_TERMS, {})
+        self._places.expect(place)
+        self._release(place, send)
+
+    def end(self) -> None:
+        """No more requests come: the call ends when all are answered."""
+        self._ended = True
+        self._finish_when_done()
+
+    def stop(self) -> None:
+        """The server stops: no further requests are taken, and the call ends when all are answered."""
+        self._stops = self._refused = True
+        if self._waiting is not None:
+            self._waiting.leave()
+        self._finish_when_done()
+
+    def cancel(self) -> None:
+        """Nobody waits any more: take what is queued out of the queues, and tell the models that run the others."""
+        if self._waiting is not None:
+            self._waiting.leave()
+        running, self._running = self._running, set()
+        self._backlog.forget_all()
+        self._decoupled = 0
+        for request in running:
+            request.model.cancel(request)
+
+    # What the models do
+
+    def answer(self, request: _StreamRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        """The answer to a request that ran, or that its model gave up."""
+        if request not in self._running:
+            return
+        if error is None:
+            try:
+                parts, size = request.plan.streamed(request.id, outputs)
+            except LargeClassesError as large:
+                classify_off_loop(request, request.model.budget, large)
+                return
+            except NaiadError as unsendable:
+                error = unsendable
+            else:
+                self._running.remove(request)
+                self._release(request, partial(self._call.send, parts, size))
+                return
+        self._running.remove(request)
+        self._release(request, partial(self._send_error, error, request.id, request.plan.model))
+
+    def answer_part(
+        self, request: _DecoupledRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+    ) -> None:
+        """One response of a decoupled model; arguments as ``InferRequest.respond_part``."""
+        if request not in self._running:
+            return
+        if self._backlog.is_full and (outputs is not None or error is not None):
+            self.give_up(request)
+            return
+        part = self._part(request, outputs, error, final)
+        if final:
+            self._running.remove(request)
+            self._decoupled -= 1
+        if isinstance(part, NaiadError):
+            self._end_with(part)
+        elif part is not None:
+            self._backlog.send(*part)
+        if final:
+            self._backlog.forget(request)
+            self._answered()
+        elif self._backlog.holds:
+            self._backlog.hold(request, request.model)
+
+    def _part(
+        self, request: _DecoupledRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+    ) -> Answer | NaiadError | None:
+        """The message for a response, None for none, or the error that ends the call."""
+        plan = request.plan
+        if error is None:
+            if outputs is None:
+                return plan.ended(request.id) if plan.empty_final else None
+            try:
+                return plan.streamed(request.id, outputs, final)
+            except NaiadError as unsendable:
+                error = unsendable
+        return error if self._ends_on_error else _error_message(error, request.id, plan.model, final)
+
+    def give_up(self, request: _DecoupledRequest) -> None:
+        """The caller takes too little of what this request brings."""
+        if request not in self._running:
+            return
+        error = ResponseBacklogError(
+            f"{request_label(request.id)}the responses come faster than they are taken: too many wait, so the request "
+            "was cancelled"
+        )
+        self._running.remove(request)
+        self._backlog.forget(request)
+        self._decoupled -= 1
+        request.model.cancel(request)
+        self._send_error(error, request.id, request.plan.model)
+        self._answered()
+
+    # Answers leave in order
+
+    def _release(self, place: InferRequest, send: Callable[[], None]) -> None:
+        self._places.release(place, send)
+        self._answered()
+
+    def _answered(self) -> None:
+        if self._paused:
+            self._go_on()
+        if self._ended or self._stops:
+            self._finish_when_done()
+
+    def _send_error(self, error: NaiadError, request_id: str, model: str = "") -> None:
+        """``model``: named when the request reached it; no further answer follows then."""
+        if self._ends_on_error:
+            self._end_with(error)
+            return
+        self._call.send(*_error_message(error, request_id, model))
+
+    def _end_with(self, error: NaiadError) -> None:
+        self._refused = True
+        fail(self._call, error)
+        self.cancel()
+
+    def _drained(self) -> None:
+        self._backlog.drained()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Read on, once few requests are unanswered and the caller takes the answers."""
+        few = len(self._places) <= MAX_UNANSWERED // 2 and self._decoupled <= MAX_DECOUPLED // 2
+        waits = self._waiting is not None and self._waiting.is_waiting
+        if self._paused and few and not waits and not self._call.congested:
+            self._paused = False
+            self._call.resume()
+
+    def _finish_when_done(self) -> None:
+        if len(self._places) or self._decoupled or (self._waiting is not None and self._waiting.is_waiting):
+            return
+        if self._ended:
+            self._call.finish()
+        elif self._stops:
+            self._call.finish(Status.UNAVAILABLE, STOPPING)
+
+
+def _error_message(error: NaiadError, request_id: str, model: str = "", final: bool = True) -> Answer:
+    """What a request that failed is answered with; ``model`` and ``final`` are told once the request reached it."""
+    response = message_class("ModelStreamInferResponse")(error_message=caller_text(error))
+    described = response.infer_response
+    described.SetInParent()
+    described.id = request_id
+    if model:
+        described.model_name = model
+        described.parameters[FINAL].bool_param = final
+    raw = response.SerializeToString()
+    return (raw,), len(raw)

@@ -1,0 +1,289 @@
+"""Large JSON is read and written in a process of its own: a parser keeps the interpreter, and with it the event loop,
+for as long as it takes.
+
+A thread hands the work over and takes the result, both without the interpreter. Process and thread begin with the first
+piece of work and end when there was none for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import queue
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from naiad.config.spec import TensorSpec
+from naiad.errors import InternalError, NaiadError, QueueFullError, UnavailableError, error_of_name
+from naiad.frontends.http.json_worker import program as json_child
+from naiad.frontends.http.json_worker.program import (
+    DONE,
+    FRAME,
+    GENERATE,
+    READ,
+    READ_JSON_ALONE,
+    WRITE,
+    WRITE_FLAT,
+    receive,
+    send,
+)
+from naiad.request import Array, Parameters
+from naiad.scheduling.admission import RequestBudget
+from naiad.tensor.bytes_codec import Raw
+from naiad.tensor.dtypes import DataType
+from naiad.wire.v2.generate_packed import pack_inputs
+from naiad.wire.v2.response import OutputPart, tensor_bytes
+
+logger = logging.getLogger("naiad")
+
+LARGE_JSON_BYTES: Final = 1 << 20
+"""From here on the JSON of a request goes to the process."""
+MANY_VALUES_BYTES: Final = 1 << 16
+MANY_VALUES: Final = 1 << 16
+"""From here on smaller JSON does: small lists take a parser a hundred times as long as their bytes suggest."""
+MANY_STRINGS: Final = 1 << 13
+"""The same for strings, which take several times as long as numbers."""
+MANY_TO_GENERATE: Final = 1 << 13
+"""The same for ``generate``, where some requests are parsed twice, and few have many values."""
+LARGE_OUTPUT_BYTES: Final = 1 << 18
+"""From here on outputs do; each number takes several times its bytes as text."""
+MAX_WAITING: Final = 64
+"""No further body is taken while so many bodies and answers wait. Answers are: they cost what was asked for."""
+_STRING_WEIGHT: Final = 4
+WORKERS: Final = 2
+IDLE_S: Final = 60.0
+
+Body = bytes | bytearray | memoryview
+Done = Callable[[memoryview, int, NaiadError | None], None]
+"""Called on the event loop with the result and the bytes of its first part, or with an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    kind: int
+    held_bytes: int
+    first_bytes: Callable[[], tuple[int, list[Raw]]]
+    done: Done
+
+
+def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
+    """Whether JSON is to be read in the process; ``many_values`` is how many are too many for the loop."""
+    if len(raw) < MANY_VALUES_BYTES:
+        return False
+    if len(raw) >= LARGE_JSON_BYTES:
+        return True
+    plain = _plain(raw)
+    if b'"BYTES"' in plain:
+        many_values = min(many_values, MANY_STRINGS)
+    return plain.count(b",") >= many_values
+
+
+def weight_in_json(array: Array, dtype: DataType) -> int:
+    """What an output weighs when it is written as JSON: strings take several times as long as numbers."""
+    return array.nbytes if dtype.itemsize else _STRING_WEIGHT * array.nbytes
+
+
+def _plain(raw: Body) -> bytes | bytearray:
+    return bytes(raw) if isinstance(raw, memoryview) else raw
+
+
+class JsonWork:
+    """Does such work for one listener. Used on the event loop, but for its threads.
+
+    ``budget`` bounds the bodies that wait.
+    """
+
+    def __init__(self, budget: RequestBudget) -> None:
+        self._budget = budget
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._open = 0
+        self._threads: set[threading.Thread] = set()
+        self._is_closed = False
+
+    def read(self, body: Body, header_length: int | None, done: Done) -> None:
+        """Turn the body of an inference request into one with binary data alone.
+
+        ``done`` gets the new body and the bytes of its JSON part. Errors are those of reading such a request, or
+        ``QueueFullError`` when too many wait.
+        """
+        kind = READ_JSON_ALONE if header_length is None else READ
+        size = len(body) if header_length is None else header_length
+        self._begin(_Job(kind, len(body), lambda: (size, [memoryview(body)]), done))
+
+    def read_generate(self, body: Body, inputs: Mapping[str, TensorSpec], done: Done) -> None:
+        """Turn the body of a request to generate, to a model with these ``inputs``, into a packed one.
+
+        Errors are those of reading such a request, or ``QueueFullError`` when too many wait.
+        """
+        known = pack_inputs(inputs)
+        self._begin(_Job(GENERATE, len(body), lambda: (len(known), [known, memoryview(body)]), done))
+
+    def write(
+        self, model: str, version: int, request_id: str, parts: Sequence[OutputPart], parameters: Parameters, done: Done
+    ) -> None:
+        """Write the JSON part of an answer; arguments and errors as ``encode_answer``."""
+        self._write(WRITE, model, version, request_id, parts, parameters, done)
+
+    def write_flat(
+        self, model: str, version: int, request_id: str, parts: Sequence[OutputPart], parameters: Parameters, done: Done
+    ) -> None:
+        """Write a response to ``generate``; errors as ``encode_generated``."""
+        self._write(WRITE_FLAT, model, version, request_id, parts, parameters, done)
+
+    def _write(
+        self,
+        kind: int,
+        model: str,
+        version: int,
+        request_id: str,
+        parts: Sequence[OutputPart],
+        parameters: Parameters,
+        done: Done,
+    ) -> None:
+        def content() -> tuple[int, list[Raw]]:
+            data = [b"" if part.placed else tensor_bytes(part.array, part.dtype) for part in parts]
+            outputs = [
+                (p.name, p.dtype.wire, p.array.shape, p.binary, p.placed, len(raw))
+                for p, raw in zip(parts, data, strict=True)
+            ]
+            told = {"model": model, "version": version, "id": request_id, "parameters": dict(parameters)}
+            # Parameters may be what orjson refuses, or writes as null; the process says what is wrong with them.
+            described = json.dumps({**told, "outputs": outputs}).encode()
+            return len(described), [described, *data]
+
+        self._begin(_Job(kind, sum(part.array.nbytes for part in parts), content, done))
+
+    def close(self) -> None:
+        """End the threads and processes once they have done what they are at; what waits is not done any more."""
+        self._is_closed = True
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _begin(self, job: _Job) -> None:
+        try:
+            self._take(job)
+        except QueueFullError as error:
+            job.done(memoryview(b""), 0, error)
+            return
+        self._jobs.put(job)
+        if len(self._threads) < min(self._open, WORKERS):
+            loop = asyncio.get_running_loop()
+            thread = threading.Thread(target=self._run, args=(loop,), name="naiad-json", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    def _take(self, job: _Job) -> None:
+        is_answer = job.kind in (WRITE, WRITE_FLAT)
+        if self._is_closed or (self._open >= MAX_WAITING and not is_answer):
+            text = f"{self._open} requests or answers with large JSON are under way: send binary data, or try later"
+            raise self._budget.refuse("json", text)
+        if not is_answer:
+            self._budget.check(job.held_bytes)
+        self._budget.take(job.held_bytes)
+        self._open += 1
+
+    def _finished(self, job: _Job, content: memoryview, first_bytes: int, error: NaiadError | None) -> None:
+        self._open -= 1
+        self._budget.let_go(job.held_bytes)
+        job.done(content, first_bytes, error)
+
+    def _left(self, thread: threading.Thread) -> None:
+        self._threads.discard(thread)
+        if self._open and not self._threads and not self._is_closed:
+            # A piece of work came as the last thread left.
+            thread = threading.Thread(target=self._run, args=(asyncio.get_running_loop(),), daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    # In a thread
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        child: _JsonProcess | None = None
+        try:
+            while (job := self._next()) is not None and not self._is_closed:
+                content, first_bytes, error = memoryview(b""), 0, None
+                try:
+                    if child is not None and not child.is_running:
+                        child.close()
+                        child = None
+                    child = child or _JsonProcess()
+                    content, first_bytes = child.do(job)
+                except NaiadError as wrong:
+                    error = wrong
+                except OSError as gone:
+                    logger.error("the process for large JSON has ended: %s", gone)
+                    error = UnavailableError("the process for large JSON has ended; try again")
+                    if child is not None:
+                        child.close()
+                    child = None
+                except Exception:
+                    logger.exception("large JSON could not be handled")
+                    error = InternalError("large JSON could not be handled, see the server's log")
+                with contextlib.suppress(RuntimeError):
+                    # The loop may be closed by now.
+                    loop.call_soon_threadsafe(self._finished, job, content, first_bytes, error)
+                del job, content
+        finally:
+            if child is not None:
+                child.close()
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._left, threading.current_thread())
+
+    def _next(self) -> _Job | None:
+        try:
+            return self._jobs.get(timeout=IDLE_S)
+        except queue.Empty:
+            return None
+
+
+class _JsonProcess:
+    """One such process, used by one thread.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(self) -> None:
+        self._connection, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", json_child.__name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """It has not ended."""
+        return self._process.poll() is None
+
+    def do(self, job: _Job) -> tuple[memoryview, int]:
+        """The result of a job, and the bytes of its first part.
+
+        Raises:
+            NaiadError: the work cannot be done.
+            OSError: the process is gone.
+        """
+        first_bytes, parts = job.first_bytes()
+        send(self._connection, job.kind, first_bytes, parts)
+        kind, first_bytes, size = FRAME.unpack(receive(self._connection, FRAME.size))
+        content = receive(self._connection, size)
+        if kind != DONE:
+            told = orjson.loads(content)
+            raise error_of_name(told["error"], told["message"])
+        return content, first_bytes
+
+    def close(self) -> None:
+        """End it."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()

@@ -1,0 +1,77 @@
+"""The gate before an application: requests that may not pass are answered here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from naiad.errors import NaiadError, RateLimitError, RestrictedError, ScopeError, UnauthenticatedError
+from naiad.frontends.access.features import feature_of_http
+from naiad.frontends.http.server.replies import JSON, TEXT, send_error
+from naiad.wire.http1.head import encode_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from naiad.frontends.access.gate import Gate
+    from naiad.frontends.access.keys import KnownKey
+    from naiad.frontends.http.server.exchange import Application, Exchange, Handler
+    from naiad.wire.http1.head import RequestHead
+
+_CHALLENGE: Final = 'Bearer realm="naiad"'
+
+
+def guarded(application: Application, gate: Gate, feature_of: Callable[[str], str] = feature_of_http) -> Application:
+    """``application`` behind ``gate``, or as it is when the gate asks for nothing.
+
+    The gate is asked when a head is seen for the first time: repeated requests pay for their limit alone.
+    """
+    if gate.is_open:
+        return application
+
+    def find(head: RequestHead) -> Handler:
+        try:
+            key = gate.admit(feature_of(head.target), head.headers)
+        except NaiadError as error:
+            head.refused = True
+            return _refusing(error)
+        handler = application(head)
+        return handler if key is None else _limited(handler, key)
+
+    return find
+
+
+def _refusing(error: NaiadError) -> Handler:
+    """Source of the content type: the reference answers a restricted API with plain text that holds JSON."""
+    body = orjson.dumps({"error": str(error)})
+    type_ = TEXT if isinstance(error, RestrictedError) else JSON
+    answer = encode_head(error.http_status, type_, len(body), _challenge(error)) + body
+
+    def refuse(exchange: Exchange, body: bytearray | memoryview) -> None:
+        exchange.send(answer)
+
+    return refuse
+
+
+def _challenge(error: NaiadError) -> tuple[tuple[str, str], ...]:
+    """What to show instead. Source: RFC 6750, section 3."""
+    if isinstance(error, UnauthenticatedError):
+        reason = f', error="{error.reason_code}"' if error.reason_code else ""
+    elif isinstance(error, ScopeError):
+        reason = f', error="insufficient_scope", scope="{error.scope}"'
+    else:
+        return ()
+    return (("WWW-Authenticate", _CHALLENGE + reason),)
+
+
+def _limited(handler: Handler, key: KnownKey) -> Handler:
+    def handle(exchange: Exchange, body: bytearray | memoryview) -> None:
+        try:
+            key.take()
+        except RateLimitError as error:
+            send_error(exchange, error, JSON, (("Retry-After", str(error.retry_s)),))
+        else:
+            handler(exchange, body)
+
+    return handle

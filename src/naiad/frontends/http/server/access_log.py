@@ -1,0 +1,31 @@
+"""A line in the log for every HTTP request, for ``--log-verbose`` 1 and above."""
+
+from __future__ import annotations
+
+import logging
+
+from naiad.frontends.http.server.connection import Application, Exchange, Handler
+from naiad.telemetry.logs.server_log import verbose
+from naiad.wire.http1.head import RequestHead
+
+logger = logging.getLogger("naiad")
+
+
+def with_request_log(application: Application, level: int) -> Application:
+    """``application`` as it is asked while the log has this verbose level: below 1 nothing stands in between."""
+    return log_requests(application) if level > 0 else application
+
+
+def log_requests(application: Application) -> Application:
+    """``application``, with method and path of each request logged before it is handled."""
+
+    def find(head: RequestHead) -> Handler:
+        handler = application(head)
+
+        def handle(exchange: Exchange, body: bytearray | memoryview) -> None:
+            verbose(logger, 1, "HTTP request: %s %s, %d bytes", head.method, head.target, len(body))
+            handler(exchange, body)
+
+        return handle
+
+    return find

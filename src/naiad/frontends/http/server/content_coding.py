@@ -1,0 +1,210 @@
+"""Compressed bodies of inference requests, and compressed answers to them.
+
+Both are put around a handler when a request head is seen for the first time: requests without them cost nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
+from naiad.frontends.http.server.exchange import Exchange, ExchangeOwner, Handler
+from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
+from naiad.frontends.http.v2.infer_reader import Body
+from naiad.frontends.inference.offload import OFF_LOOP_BYTES, run_off_loop
+from naiad.scheduling.admission import RequestBudget
+from naiad.wire.compression import EITHER, WINDOW_BITS, BrokenDataError, TooMuchDataError, compress, inflate
+from naiad.wire.http1.content_coding import ACCEPTED, IDENTITY, best_coding, coded_head
+from naiad.wire.http1.head import HEAD_END, RequestHead
+
+LEVEL: Final = 6
+"""The level of zlib for answers, its own default."""
+
+MAX_INFLATED_BYTES: Final = 1 << 30
+"""What bodies may have once decompressed, all together whose requests are not answered yet."""
+
+_OK: Final = b"HTTP/1.1 200 "
+
+
+class BodyTooLargeError(InvalidArgumentError):
+    """A body has more bytes than the server takes once decompressed."""
+
+    http_status = 413
+
+
+class ContentCoding:
+    """Puts the codings that a head names around handlers.
+
+    Args:
+        max_body_bytes: what one body may have once decompressed.
+        budget: bounds the bodies that wait to be decompressed and the answers that wait to be compressed.
+    """
+
+    def __init__(self, max_body_bytes: int, budget: RequestBudget) -> None:
+        self._max_body_bytes = max_body_bytes
+        self._budget = budget
+        self._inflated_bytes = 0
+
+    def around(self, handler: Handler, head: RequestHead) -> Handler:
+        """``handler``, or one that decompresses bodies for it or compresses its answers, as ``head`` wants."""
+        given = head.headers.get("content-encoding", "").lower() or IDENTITY
+        wanted = best_coding(head.headers.get("accept-encoding", ""))
+        if given != IDENTITY:
+            handler = self._decompressing(handler, given) if given in WINDOW_BITS else _refuse
+        return handler if wanted == IDENTITY else _compressing(handler, wanted, self._budget)
+
+    def _decompressing(self, handler: Handler, coding: str) -> Handler:
+        def handle(exchange: Exchange, body: Body) -> None:
+            if not body:
+                # The reference's text.
+                send_error(exchange, MalformedRequestError("nothing to be decompressed"), JSON)
+                return
+            deliver = partial(self._deliver, handler, exchange)
+            fail = partial(send_error, exchange, content_type=JSON)
+            try:
+                whole = self._inflate_small(body, coding)
+            except NaiadError as error:
+                fail(error)
+                return
+            if whole is None:
+                self._inflate_large(body, coding, deliver, fail)
+            else:
+                deliver(whole)
+
+        return handle
+
+    def _inflate_large(
+        self, body: Body, coding: str, deliver: Callable[[bytearray], None], fail: Callable[[NaiadError], None]
+    ) -> None:
+        """Decompress in a thread, which does so one by one."""
+        try:
+            self._budget.check(len(body))
+        except NaiadError as error:
+            fail(error)
+            return
+        run_off_loop(partial(_inflate, body, coding, self._max_body_bytes), deliver, fail, self._budget, len(body))
+
+    def _inflate_small(self, body: Body, coding: str) -> bytearray | None:
+        """What becomes of a body that is small before and after; None for others: a few bytes can become many."""
+        if len(body) > OFF_LOOP_BYTES or self._max_body_bytes < OFF_LOOP_BYTES:
+            return None
+        try:
+            return _inflate(body, coding, OFF_LOOP_BYTES)
+        except BodyTooLargeError:
+            return None
+
+    def _deliver(self, handler: Handler, exchange: Exchange, body: bytearray) -> None:
+        if exchange.closed():
+            return
+        counted = _CountedExchange(exchange, len(body), self._let_go)
+        if self._inflated_bytes + len(body) > MAX_INFLATED_BYTES:
+            text = "too many compressed requests are unanswered; try again later"
+            send_error(exchange, self._budget.refuse("compressed", text))
+            return
+        self._inflated_bytes += len(body)
+        try:
+            # Parts of a view cost no copy.
+            handler(counted, body if len(body) <= OFF_LOOP_BYTES else memoryview(body))
+        except Exception:
+            # The connection would answer for a handler that it has called itself.
+            handler_failed(counted)
+
+    def _let_go(self, size: int) -> None:
+        self._inflated_bytes -= size
+
+
+class _OuterExchange(Exchange):
+    """An exchange that stands for another one."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Exchange) -> None:
+        # The connection tells the owner of ``inner`` that the caller is gone: see ``owner``.
+        self._inner = inner
+        self.connection = inner.connection
+        self.head = inner.head
+        self.answer = None
+
+    @property
+    def owner(self) -> ExchangeOwner | None:
+        return self._inner.owner
+
+    @owner.setter
+    def owner(self, owner: ExchangeOwner | None) -> None:
+        self._inner.owner = owner
+
+
+class _CountedExchange(_OuterExchange):
+    """Says when it is answered."""
+
+    __slots__ = ("_done", "_size")
+
+    def __init__(self, inner: Exchange, size: int, done: Callable[[int], None]) -> None:
+        super().__init__(inner)
+        self._size = size
+        self._done = done
+
+    def send(self, parts: bytes | list[Any]) -> None:
+        size, self._size = self._size, 0
+        self._done(size)
+        self._inner.send(parts)
+
+
+class _CompressingExchange(_OuterExchange):
+    """Compresses answers that are no errors."""
+
+    __slots__ = ("_budget", "_coding")
+
+    def __init__(self, inner: Exchange, coding: str, budget: RequestBudget) -> None:
+        super().__init__(inner)
+        self._coding = coding
+        self._budget = budget
+
+    def send(self, parts: bytes | list[Any]) -> None:
+        first, *rest = [parts] if isinstance(parts, bytes) else parts
+        if not first.startswith(_OK):
+            self._inner.send(parts)
+            return
+        end = first.index(HEAD_END) + len(HEAD_END)
+        body = [memoryview(first)[end:], *rest]
+        pack = partial(compress, body, self._coding, LEVEL)
+        size = sum(map(len, body))
+        if size <= OFF_LOOP_BYTES:
+            self._send_packed(first[:end], pack())
+        else:
+            # Whatever comes in the way of compressing it, there is an answer.
+            send_plain = partial(self._send_plain, parts)
+            run_off_loop(pack, partial(self._send_packed, first[:end]), send_plain, self._budget, size)
+
+    def _send_plain(self, parts: bytes | list[Any], error: NaiadError) -> None:
+        self._inner.send(parts)
+
+    def _send_packed(self, head: bytes, packed: bytes) -> None:
+        self._inner.send([coded_head(head, self._coding, len(packed)), packed])
+
+
+def _compressing(handler: Handler, coding: str, budget: RequestBudget) -> Handler:
+    def handle(exchange: Exchange, body: bytearray | memoryview) -> None:
+        handler(_CompressingExchange(exchange, coding, budget), body)
+
+    return handle
+
+
+def _refuse(exchange: Exchange, body: Sequence[int]) -> None:
+    error = UnsupportedError("Unsupported compression type")
+    send_error(exchange, error, TEXT, (("Accept-Encoding", ACCEPTED),))
+
+
+def _inflate(body: Body, coding: str, limit: int) -> bytearray:
+    try:
+        # Clients confuse the two.
+        return inflate(body, coding, EITHER, limit)
+    except BrokenDataError as error:
+        raise MalformedRequestError(f"the request body {error}") from None
+    except TooMuchDataError:
+        raise BodyTooLargeError(
+            f"request body of more than {limit} bytes once decompressed exceeds the maximum allowed input size of "
+            f"{limit} bytes. Use --http-max-input-size to increase the limit."
+        ) from None

@@ -1,0 +1,60 @@
+"""Small answers: JSON values, errors and empty bodies, with the content types that the reference gives them."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from naiad.errors import NaiadError, QueueFullError, caller_text
+from naiad.frontends.http.server.connection import Exchange
+from naiad.wire.http1.head import encode_head
+
+log = logging.getLogger(__name__)
+
+JSON = "application/json"
+TEXT = "text/plain"
+RETRY_AFTER = ("Retry-After", "1")
+"""Of answers to requests that may succeed later. Queues of models are short or slow; a second does for both."""
+
+
+def send_json(exchange: Exchange, value: Any) -> None:
+    """Answer 200 with a JSON value."""
+    exchange.send_status(200, JSON, orjson.dumps(value))
+
+
+def send_empty(exchange: Exchange, status: int = 200) -> None:
+    """Answer with an empty body."""
+    exchange.send_status(status, TEXT, b"")
+
+
+def send_error(
+    exchange: Exchange, error: NaiadError, content_type: str = JSON, extra: tuple[tuple[str, str], ...] = ()
+) -> None:
+    """Answer with an error's status and its text as ``{"error": ...}``."""
+    if isinstance(error, QueueFullError) and not extra:
+        exchange.send(_refusal(error.http_status, content_type, str(error)))
+        return
+    if error.http_status == 503:
+        extra = (*extra, RETRY_AFTER)
+    exchange.send_status(error.http_status, content_type, orjson.dumps({"error": caller_text(error)}), extra)
+
+
+@lru_cache(maxsize=64)
+def _refusal(status: int, content_type: str, text: str) -> bytes:
+    """A whole answer. A server with too much to do gives the same one many times, and it should cost it little."""
+    body = orjson.dumps({"error": text})
+    return encode_head(status, content_type, len(body), (RETRY_AFTER,)) + body
+
+
+def handler_failed(exchange: Exchange) -> None:
+    """Answer for a handler that raised what it should not; called while the exception is handled."""
+    log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
+    exchange.send_error(500, "internal error while the request was handled; the server's log has the details")
+
+
+def send_message(exchange: Exchange, status: int, message: str, content_type: str = JSON) -> None:
+    """Answer with ``{"error": message}``."""
+    exchange.send_status(status, content_type, orjson.dumps({"error": caller_text(message)}))

@@ -1,0 +1,214 @@
+"""The answering half of one HTTP/1.1 connection: answers leave in the order of their requests.
+
+What is read, and when, is decided in ``protocol.py``, which goes on from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+from naiad.errors import InternalError
+from naiad.frontends.http.server.exchange import Exchange
+from naiad.frontends.http.server.streaming_response import StreamingResponse
+from naiad.wire.http1.head import CONTINUE, RequestHead, adapt_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from naiad.frontends.http.json_worker.pool import JsonWork
+    from naiad.frontends.http.server.state import HttpService
+    from naiad.wire.http1.head import Part
+
+JOIN_BELOW_BYTES: Final = 65_536
+
+# Why no further request is read: the peer does not take its answers; this connection ends after its answers.
+CHOKED, FINAL = 1, 2
+
+REFUSED_HEAD: Final = RequestHead("", "", "", (1, 1), {"connection": "close"})
+_INTERIM_HEAD: Final = RequestHead("", "", "", (1, 1), {})
+
+
+class ResponseWriter(asyncio.BufferedProtocol, ABC):
+    """What leaves a connection, and how it ends.
+
+    Attributes:
+        pending: exchanges without a written answer, oldest first; answers leave in this order.
+        halted: non-zero while no further request may be taken from the input.
+        lost: the transport is gone.
+        quiet: seconds since the last answer or since the current wait began; the listener's sweep counts it up and
+            calls ``check_time`` once it reaches ``patience``.
+    """
+
+    __slots__ = ("_eof", "_service", "_transport", "_unsent", "halted", "lost", "patience", "pending", "quiet", "write")
+
+    _transport: asyncio.Transport
+    write: Callable[[Part], None]
+
+    def __init__(self, service: HttpService) -> None:
+        self._service = service
+        self._eof = False
+        self._unsent = 0
+        self.pending: deque[Exchange] = deque()
+        self.halted = 0
+        self.lost = False
+        self.quiet = 0
+        self.patience = service.limits.idle_s
+
+    # What the reading half decides.
+
+    @abstractmethod
+    def drain(self) -> None:
+        """Take no further request; close when the requests under way are answered, at once when there are none."""
+
+    @abstractmethod
+    def _is_over(self) -> bool:
+        """No request is read any more, and all are answered."""
+
+    @abstractmethod
+    def _read_no_more(self) -> None:
+        """From now on input is only looked at for its end."""
+
+    @abstractmethod
+    def _resume(self) -> None:
+        """Take up again what waited for answers to leave."""
+
+    @abstractmethod
+    def _patience(self) -> int:
+        """After how many quiet seconds ``check_time`` is to look at this connection."""
+
+    def _wait(self, seconds: int) -> None:
+        self.quiet = 0
+        self.patience = seconds
+
+    # The transport's side.
+
+    def pause_writing(self) -> None:
+        self.halted |= CHOKED
+        self._unsent = self._transport.get_write_buffer_size()
+        self._wait(self._service.limits.idle_s)
+
+    def resume_writing(self) -> None:
+        self.halted &= ~CHOKED
+        self._wait(self._patience())
+        self._resume()
+        if self.pending and type(answer := self.pending[0].answer) is StreamingResponse:
+            answer.look()
+
+    def _can_half_close(self) -> bool:
+        """Whether one direction can end alone: TLS has no such thing."""
+        return self._transport.get_extra_info("sslcontext") is None
+
+    # Answers.
+
+    @property
+    def json_work(self) -> JsonWork:
+        """Who reads and writes large JSON."""
+        return self._service.json_work
+
+    def write_parts(self, parts: list[Part]) -> None:
+        """Write one answer: small ones as one piece, large ones without copying them."""
+        if sum(map(len, parts)) < JOIN_BELOW_BYTES:
+            self.write(b"".join(parts))
+        elif self._service.gathers_writes:
+            self._transport.writelines(parts)
+        else:
+            for part in parts:
+                self.write(part)
+
+    def answer_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
+        """Take an answer that cannot be written as it is, or not yet."""
+        if self.lost:
+            return
+        if exchange.answer is not None or exchange not in self.pending:
+            head = exchange.head
+            raise InternalError(f"{head.method} {head.target} was answered twice; a handler must send exactly once")
+        exchange.answer = parts
+        exchange.owner = None
+        self.answer_next()
+
+    def answer_next(self) -> None:
+        """Write the answers that are due, oldest first, and take up again what waited for them."""
+        pending = self.pending
+        while pending and (answer := pending[0].answer) is not None:
+            if type(answer) is StreamingResponse:
+                is_complete = answer.write_on()
+                if not (pending and pending[0].answer is answer):
+                    # What was told that there is room has ended it.
+                    continue
+                if not is_complete:
+                    break
+                pending.popleft().answer = None
+                continue
+            head = pending.popleft().head
+            self.quiet = 0
+            self._write_answer(head, cast("Sequence[Part]", answer))
+        if self._is_over():
+            self._say_goodbye()
+        else:
+            self._resume()
+
+    def _write_answer(self, head: RequestHead, answer: Sequence[Part]) -> None:
+        if head is not _INTERIM_HEAD:
+            keep_alive = "keep-alive" if head.version == (1, 0) else ""
+            option = "close" if self._is_over() else keep_alive
+            without_body = head.method == "HEAD"
+            if option or without_body or head.answered_with:
+                answer = adapt_response(answer, option, without_body, head.answered_with)
+        self.write_piece(list(answer))
+
+    def write_piece(self, parts: list[Part]) -> None:
+        """Write an answer that is due, or more of it."""
+        self.write_parts(parts)
+        if self.halted & CHOKED:
+            self._unsent = self._transport.get_write_buffer_size()
+        else:
+            self.quiet = 0
+
+    def unsent_bytes(self) -> int:
+        """How much of the answers the peer has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    def kept_bytes(self) -> int:
+        """How much is kept of answers that the peer has not taken, or that wait for earlier ones."""
+        kept = self._transport.get_write_buffer_size()
+        if len(self.pending) > 1 or kept:
+            kept += sum(_size_of(e.answer) for e in self.pending if e.answer is not None)
+        return kept
+
+    def _pass_interim(self) -> None:
+        """Tell the peer to send the body that it holds back."""
+        interim = Exchange(self, _INTERIM_HEAD)
+        self.pending.append(interim)
+        interim.send(CONTINUE)
+
+    # The end of the connection.
+
+    def abort(self) -> None:
+        """Drop the connection and what it has not sent."""
+        self._transport.abort()
+
+    def _fail(self, status: int, message: str, retry: bool = False) -> None:
+        """Answer bytes that are no request, or one that is not read, after the answers that are still due.
+
+        Then the connection ends. ``retry``: a later request may be served.
+        """
+        self._read_no_more()
+        exchange = Exchange(self, REFUSED_HEAD)
+        self.pending.append(exchange)
+        exchange.send_error(status, message, (("Retry-After", "1"),) if retry or status == 503 else ())
+
+    def _say_goodbye(self) -> None:
+        """Close so that the peer reads the last answer: closing with unread input would reset the connection."""
+        if self._eof or not self._can_half_close():
+            self._transport.close()
+        elif not self._transport.is_closing():
+            self._transport.write_eof()
+            self._unsent = self._transport.get_write_buffer_size()
+            self._wait(self._patience())
+
+
+def _size_of(answer: Sequence[Part] | StreamingResponse) -> int:
+    return answer.waiting_bytes if isinstance(answer, StreamingResponse) else sum(map(len, answer))

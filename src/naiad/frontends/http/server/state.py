@@ -1,0 +1,196 @@
+"""What the connections of one HTTP listener share: the application, the limits, the memo and the receive buffer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from naiad.frontends.http.json_worker.pool import JsonWork
+from naiad.scheduling.admission import RequestBudget
+from naiad.tensor.buffer_pool import BufferPool
+from naiad.wire.http1.chunked import too_large
+from naiad.wire.http1.head import HeadMemo, HttpError, RequestHead
+
+if TYPE_CHECKING:
+    from naiad.frontends.http.server.connection import HttpConnection
+    from naiad.frontends.http.server.exchange import Application
+
+    TakeHttp2 = Callable[[asyncio.Transport, bytes], None]
+    """Takes over a connection that begins as HTTP/2, with all the bytes that have arrived."""
+
+log = logging.getLogger(__name__)
+
+RECEIVE_BYTES: Final = 65_536
+MAX_BODY_BYTES: Final = 1 << 26
+_INFERENCE: Final = ("/infer", "/generate", "/generate_stream")
+"""How the paths end whose requests the budget counts: to load a model is possible without room for inference."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of one listener and its connections.
+
+    Attributes:
+        max_body_bytes: ``--http-max-input-size``; see ``HttpService.check_length`` for what it bounds.
+        max_connections: further ones are answered 503 and closed.
+        idle_s: how long a connection may stay open between requests, and how long a peer may take no data.
+        head_s: how long a request head may take from its first byte on.
+        body_grace_s, min_body_bytes_per_s: a body may take the grace time, and longer while it keeps this rate.
+        linger_s: how long input is read and dropped after the last answer, so that the peer can read it.
+        drain_linger_s: the same while the server stops, or for a connection that is refused.
+        max_arriving_bytes: of the large bodies that have begun and are not whole yet, of all connections together.
+        max_waiting_bytes: of the answers that wait for their peers, of all connections together; beyond it those with
+            the most are dropped.
+    """
+
+    max_body_bytes: int = MAX_BODY_BYTES
+    max_connections: int = 10_000
+    idle_s: int = 600
+    head_s: int = 30
+    body_grace_s: int = 30
+    min_body_bytes_per_s: int = 65_536
+    linger_s: int = 30
+    drain_linger_s: int = 2
+    max_arriving_bytes: int = 1 << 32
+    max_waiting_bytes: int = 1 << 32
+
+
+class HttpService:
+    """The common part of a listener's connections.
+
+    Attributes:
+        shared_buffer: all connections receive into ``buffer``, because the loop reads and delivers in one step.
+        draining: new connections are dropped.
+        gathers_writes: the loop's ``writelines`` takes part in back-pressure. That of asyncio does not in several
+            releases of Python 3.12 and 3.13 (CVE-2024-12254).
+        on_empty: called when the last connection is gone.
+        pool: memory for bodies that do not fit the buffer.
+        json_work: reads and writes large JSON.
+        budget: how much the server takes at a time.
+        arriving_bytes: of bodies that have begun and are not whole yet.
+        take_http2: who takes connections that begin as HTTP/2; None: they are refused.
+        call_soon: has something done in the next turn of the loop.
+    """
+
+    __slots__ = (
+        "application",
+        "arriving_bytes",
+        "budget",
+        "buffer",
+        "call_soon",
+        "connections",
+        "draining",
+        "gathers_writes",
+        "json_work",
+        "limits",
+        "memo",
+        "on_empty",
+        "pool",
+        "shared_buffer",
+        "take_http2",
+    )
+
+    def __init__(
+        self,
+        application: Application,
+        limits: HttpLimits,
+        take_http2: TakeHttp2 | None = None,
+        budget: RequestBudget | None = None,
+    ) -> None:
+        self.application = application
+        self.limits = limits
+        self.memo = HeadMemo(check=self.check_length)
+        self.buffer = bytearray(RECEIVE_BYTES)
+        self.pool = BufferPool()
+        self.budget = budget or RequestBudget()
+        self.arriving_bytes = 0
+        self.json_work = JsonWork(self.budget)
+        self.shared_buffer = True
+        self.gathers_writes = True
+        self.connections: set[HttpConnection] = set()
+        self.draining = False
+        self.on_empty: Callable[[], None] | None = None
+        self.call_soon: Callable[[Callable[[], object]], object] = _call_soon
+        self.take_http2 = take_http2
+
+    def receive_buffer(self) -> bytearray:
+        """Where a new connection receives."""
+        return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
+
+    def serve(self, application: Application) -> None:
+        """Ask ``application`` from the next request on."""
+        self.application = application
+        self.forget_heads()
+
+    def forget_heads(self) -> None:
+        """Ask the application anew for every further request."""
+        self.memo.clear()
+        for connection in self.connections:
+            connection.forget_head()
+
+    def age(self, seconds: int) -> None:
+        """Note that time has passed."""
+        self.pool.age(seconds)
+        self._bound_waiting()
+
+    def check_length(self, head: RequestHead) -> None:
+        """Check that the body of a request may be as long as its head says.
+
+        As in the reference, the option bounds what has to be read or decompressed, and not the bytes of tensors that
+        come behind a JSON part. These have to fit in flight.
+
+        Raises:
+            HttpError: it may not.
+        """
+        length, limit = head.content_length or 0, self.limits.max_body_bytes
+        if length <= limit:
+            return
+        json_bytes = head.inference_header_length or 0
+        if not 0 < json_bytes <= limit or not head.target.endswith("/infer") or "content-encoding" in head.headers:
+            raise too_large(length, limit)
+        if length > max(limit, self.budget.max_bytes):
+            raise HttpError(
+                413,
+                f"request body of {length} bytes exceeds the {self.budget.max_bytes} bytes that unanswered requests "
+                "may hold together; raise --max-in-flight-bytes to allow it",
+            )
+
+    def check_arrival(self, path: str, size: int) -> None:
+        """Check that a large body of ``size`` bytes, of a request to ``path``, may begin to arrive.
+
+        Raises:
+            QueueFullError: it would have to be refused in the end, or too many arrive.
+        """
+        if path.endswith(_INFERENCE):
+            self.budget.check(size)
+        if self.arriving_bytes and self.arriving_bytes + size > self.limits.max_arriving_bytes:
+            raise self.budget.refuse(
+                "body",
+                f"the request bodies that are arriving hold {self.arriving_bytes} bytes, and one of {size} bytes more "
+                f"would be beyond {self.limits.max_arriving_bytes}; try again later, or raise --max-in-flight-bytes",
+            )
+
+    def _bound_waiting(self) -> None:
+        waiting = [(c.kept_bytes(), c) for c in self.connections if not c.lost]
+        together = sum(size for size, _ in waiting)
+        if together <= self.limits.max_waiting_bytes:
+            return
+        for size, connection in sorted(waiting, key=lambda found: found[0], reverse=True):
+            if together <= self.limits.max_waiting_bytes:
+                break
+            together -= size
+            log.warning("dropped a connection: the server kept %d bytes of answers that it did not take", size)
+            connection.abort()
+
+    def forget(self, connection: HttpConnection) -> None:
+        """Called by a connection that was lost."""
+        self.connections.discard(connection)
+        if not self.connections and self.on_empty is not None:
+            self.on_empty()
+
+
+def _call_soon(callback: Callable[[], object]) -> None:
+    asyncio.get_running_loop().call_soon(callback)

@@ -1,0 +1,106 @@
+"""``StreamingResponse``: an answer whose body is written piece by piece, as it comes into being.
+
+HTTP/1.1 peers get it in chunks. For HTTP/1.0, which has none, the end of the body is the end of the connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from naiad.wire.http1.head import encode_stream_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from naiad.frontends.http.server.exchange import Exchange
+    from naiad.wire.http1.head import Part
+
+BEHIND_BYTES: Final = 1 << 20
+"""When more waits for a peer, no more should be made for it."""
+MAX_WAITING_BYTES: Final = 1 << 24
+"""How much may wait for a peer that does not take it. One piece more is kept: a single one may have any size."""
+
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+class StreamingResponse:
+    """The answer to ``exchange``, which must not have another one; its head is written with the first piece.
+
+    ``extra`` are further header fields, which hold no line breaks.
+
+    Nothing happens any more once the peer is gone.
+    """
+
+    __slots__ = ("_chunked", "_ended", "_exchange", "_on_taken", "_parts", "_waiting_bytes")
+
+    def __init__(
+        self, exchange: Exchange, status: int, content_type: str, extra: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        head = exchange.head
+        lines = head.answered_with + "".join(f"\r\n{name}: {value}" for name, value in extra).encode("latin-1")
+        self._exchange = exchange
+        self._ended = False
+        self._on_taken: Callable[[], object] | None = None
+        self._chunked = head.version != (1, 0)
+        self._parts: list[Part] = [encode_stream_head(status, content_type, self._chunked, head.keep_alive, lines)]
+        self._waiting_bytes = 0
+        if exchange.closed():
+            return
+        exchange.answer = self
+        if not self._chunked:
+            exchange.connection.drain()
+
+    @property
+    def is_full(self) -> bool:
+        """The peer, or the answer to an earlier request, holds so much up that nothing should be added."""
+        return self._waiting_bytes + self._exchange.connection.unsent_bytes() > MAX_WAITING_BYTES
+
+    @property
+    def is_behind(self) -> bool:
+        """So much waits that no more should be made for now."""
+        return self._waiting_bytes + self._exchange.connection.unsent_bytes() > BEHIND_BYTES
+
+    def when_taken(self, callback: Callable[[], object]) -> None:
+        """Call back once, when the peer has taken most of what waits. For an answer that is behind."""
+        self._on_taken = callback
+
+    def look(self) -> None:
+        """Called by the connection when its peer takes data: call back if this answer is no longer behind."""
+        if self._on_taken is not None and not self.is_behind:
+            callback, self._on_taken = self._on_taken, None
+            callback()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait for earlier answers, or for the peer."""
+        return self._waiting_bytes
+
+    def send(self, data: bytes) -> None:
+        """Add a piece, which must not be empty."""
+        self._add(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    def send_large(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Add a piece that is made of ``parts``, which are not copied."""
+        size = sum(map(len, parts))
+        self._add(*((b"%x\r\n" % size, *parts, b"\r\n") if self._chunked else parts))
+
+    def end(self) -> None:
+        """The answer is complete."""
+        self._ended = True
+        self._exchange.owner = None
+        self._add(_LAST_CHUNK if self._chunked else b"")
+
+    def _add(self, *parts: bytes | memoryview) -> None:
+        if not self._exchange.closed():
+            self._parts += parts
+            self._waiting_bytes += sum(map(len, parts))
+            self._exchange.connection.answer_next()
+
+    def write_on(self) -> bool:
+        """Called by the connection when this answer is due: write what there is, and say whether that was all."""
+        parts, self._parts = self._parts, []
+        self._waiting_bytes = 0
+        if parts:
+            self._exchange.connection.write_piece(parts)
+            self.look()
+        return self._ended

@@ -1,0 +1,456 @@
+"""``POST /v2/models/{model}[/versions/{version}]/infer``: a body becomes a request, outputs become an answer.
+
+The hot path of the server. A request whose inputs are all binary and whose JSON part was seen before costs a look-up,
+the views and a queue push. One with its data in JSON costs the parsing of the data where the text around them was seen
+before; everything else is read and checked in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from time import monotonic_ns
+from typing import cast
+
+import orjson
+
+from naiad.engine.engine import Engine
+from naiad.errors import CancelledError, NaiadError
+from naiad.execution.model.interface import ServingModel
+from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json, weight_in_json
+from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
+from naiad.frontends.http.v2.infer_reader import Body, DecoupledModelError, HeaderSizeError, RequestReader
+from naiad.frontends.http.v2.model_wait import refuse_or_wait
+from naiad.frontends.inference import shared_memory_io as in_regions
+from naiad.frontends.inference.classification import classify_off_loop
+from naiad.frontends.inference.deferred_inputs import late_strings, submit_when_read
+from naiad.frontends.inference.header_forwarding import AddedParameters
+from naiad.request import Array, InferRequest, Outputs, Parameters, Recipient, memory_of
+from naiad.shared_memory.registry import RegionRegistry
+from naiad.shared_memory.tensor_ref import RegionUse
+from naiad.tensor.bytes_codec import Raw
+from naiad.wire.http1.head import encode_head
+from naiad.wire.v2.binary import BinaryPlan, split_id
+from naiad.wire.v2.classification import Classes, Classified, LargeClassesError, UnclassifiableError
+from naiad.wire.v2.json_template import Recalled
+from naiad.wire.v2.parameters import parameters_of
+from naiad.wire.v2.plan import MAX_PLAN_KEY, PlanMemo
+from naiad.wire.v2.response import OutputPart, datatype_of, encode_answer, tensor_bytes
+from naiad.wire.v2.sequence_plan import SequencePlans, cut_json
+
+MAX_LOOKED_UP = 65536
+"""Longer descriptions are not looked up: no plan is kept for them, whatever their ids."""
+_IN_ONE_WRITE = 65536
+_AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
+"""Errors that the reference finds outside of its check of the request, and so sends as text."""
+
+
+class HttpInferRequest(InferRequest):
+    """A request that answers on its HTTP exchange, and that the caller can give up."""
+
+    __slots__ = ("exchange", "model", "plan")
+    carrier = "HTTP"
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        model: ServingModel,
+        plan: BinaryPlan,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        received_ns: int,
+    ) -> None:
+        # Not through super(): one call less for every request.
+        self.exchange = exchange
+        self.model = model
+        self.plan = self.options = plan
+        self.inputs = inputs
+        self.held_bytes = plan.size
+        self.id = request_id
+        self.received_ns = received_ns
+        self.queued_ns = received_ns
+
+    def headers(self) -> Mapping[str, str]:
+        return self.exchange.head.headers
+
+    def aim(self, recipient: Recipient) -> None:
+        """Another version answers, which the answer says."""
+        self.model = cast(ServingModel, recipient)
+        self.plan = self.options = self.plan.of_version(recipient.version)
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None:
+            send_error(self.exchange, error, TEXT)
+            return
+        plan = self.plan
+        if not plan.plain or type(outputs) is Outputs:
+            if not (plan.in_json and type(outputs) is dict and self._send_numbers(outputs)):
+                self._send_any(outputs)
+            return
+        try:
+            self.exchange.send(plan.answer(self.id, outputs))
+        except (BufferError, KeyError, TypeError, ValueError):
+            # An output may be missing, or not one row-major block of memory that can be sent as it lies.
+            self._send_any(outputs)
+
+    def cancel(self) -> None:
+        """The caller is gone: leave the queue."""
+        self.model.cancel(self)
+
+    def _send_numbers(self, outputs: Mapping[str, Array]) -> bool:
+        """Answer with JSON alone; False where that is not for the fast way."""
+        answer = self.plan.json_answer(self.id, outputs, LARGE_OUTPUT_BYTES)
+        if answer is None:
+            return False
+        self.exchange.send(answer)
+        return True
+
+    def _send_any(self, outputs: Mapping[str, Array]) -> None:
+        plan = self.plan
+        if plan.classes is not None and not isinstance(outputs, Classified):
+            self._send_classes(plan.classes, outputs)
+            return
+        parts = [
+            OutputPart(
+                name,
+                datatype_of(outputs[name], plan.dtypes[name]),
+                outputs[name],
+                plan.binary[name] and name not in plan.placed,
+                name in plan.placed,
+            )
+            for name in plan.outputs
+            if name in outputs
+        ]
+        if sum(weight_in_json(part.array, part.dtype) for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
+            self._send_later(parts, parameters_of(outputs))
+            return
+        try:
+            json, tensors, _ = encode_answer(plan.model, plan.version, self.id, parts, parameters_of(outputs))
+        except NaiadError as error:
+            send_error(self.exchange, error, TEXT)
+            return
+        self._send(json, tensors, any(part.binary for part in parts))
+
+    def _send_later(self, parts: list[OutputPart], parameters: Parameters) -> None:
+        """Have large JSON written elsewhere."""
+
+        def done(json: memoryview, _: int, error: NaiadError | None) -> None:
+            if error is not None:
+                send_error(self.exchange, error, TEXT)
+            else:
+                tensors = [tensor_bytes(part.array, part.dtype) for part in parts if part.binary]
+                self._send(json, tensors, bool(tensors))
+
+        self.exchange.json_work.write(self.plan.model, self.plan.version, self.id, parts, parameters, done)
+
+    def _send(self, json: bytes | memoryview, tensors: list[Raw], is_binary: bool) -> None:
+        if not is_binary:
+            head = encode_head(200, JSON, len(json), ())
+            self.exchange.send(head + json if len(json) < _IN_ONE_WRITE else [head, json])
+            return
+        extra = (("Inference-Header-Content-Length", str(len(json))),)
+        length = len(json) + sum(len(t) for t in tensors)
+        head = encode_head(200, "application/octet-stream", length, extra)
+        if length < _IN_ONE_WRITE:
+            self.exchange.send(b"".join([head, json, *tensors]))
+        else:
+            self.exchange.send([head, json, *tensors])
+
+    def _send_classes(self, classes: Classes, outputs: Mapping[str, Array]) -> None:
+        try:
+            self._send_any(classes.apply(outputs))
+        except LargeClassesError as large:
+            classify_off_loop(self, self.model.budget, large)
+        except NaiadError as error:
+            send_error(self.exchange, error, TEXT)
+
+
+class EscapedIdRequest(HttpInferRequest):
+    """A request whose id needs escapes in JSON; the fast way would put it into the answer as it is."""
+
+    __slots__ = ()
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None:
+            send_error(self.exchange, error, TEXT)
+        else:
+            self._send_any(outputs)
+
+
+class HttpRegionRequest(HttpInferRequest):
+    """A request with tensors in regions of the client."""
+
+    __slots__ = ("_late", "use")
+    use: RegionUse
+
+    def open(self, registry: RegionRegistry) -> None:
+        """Look up its regions; errors as ``open_regions``."""
+        self.use, self._late = in_regions.open_regions(self, registry, self.model)
+
+    def submit(self) -> None:
+        """Hand it to its model, once all is read that the model does not read itself."""
+        late, self._late = self._late, None
+        if late is None:
+            self.model.submit(self)
+        else:
+            submit_when_read(self, self.model, late, lambda: not self.exchange.closed())
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None or in_regions.is_placed(self.use, outputs):
+            self._answer(outputs, error)
+            return
+
+        def done(problem: NaiadError | None) -> None:
+            # Classes may be found later, and then the answer is given once more.
+            self.use.is_placed = True
+            self._answer(outputs, problem)
+
+        in_regions.place(self.use, outputs, done, self.model.budget)
+
+    def _answer(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is not None:
+            send_error(self.exchange, error, TEXT)
+        elif type(outputs) is dict and (answer := self.plan.placed_answer(self.id, outputs)) is not None:
+            self.exchange.send(answer)
+        else:
+            self._send_any(outputs)
+
+
+class HttpInferHandler:
+    """Handles the inference requests for one model name and version.
+
+    Besides the memo of plans it remembers the last JSON part as it came, id included: callers that send no id, or
+    always the same, need neither the id cut out nor the look-up.
+    """
+
+    __slots__ = (
+        "__weakref__", "_engine", "_knows_regions", "_last_header", "_last_id", "_last_plan", "_memo", "_model",
+        "_name", "_reader", "_sequences", "_version",
+    )  # fmt: skip
+
+    def __init__(self, engine: Engine, name: str, version: str | None) -> None:
+        self._engine = engine
+        self._name = name
+        self._version = version
+        self._model: ServingModel | None = None
+        engine.follow(self)
+
+    def forwarding(self, headers: Mapping[str, str]) -> Handler:
+        """The same for requests that get ``headers`` as parameters. All of them share what is remembered."""
+        return partial(self, added=AddedParameters(headers))
+
+    def forget(self, model: ServingModel) -> None:
+        """Let go of a model that is being unloaded."""
+        if model is self._model:
+            self._model = None
+            del self._reader, self._memo, self._sequences, self._last_plan
+
+    def _begin(self, reader: RequestReader) -> None:
+        """Start anew: what was noted holds for one loaded model only."""
+        self._reader = reader
+        self._memo = PlanMemo[BinaryPlan]()
+        # None until there is a request of a sequence.
+        self._sequences: SequencePlans[BinaryPlan] | None = None
+        self._knows_regions = False
+        self._last_header = b""
+        self._last_id = ""
+        self._last_plan: BinaryPlan | None = None
+
+    def __call__(self, exchange: Exchange, body: Body, added: AddedParameters | None = None) -> None:
+        received_ns = monotonic_ns()
+        try:
+            model = self._engine.find(self._name, self._version)
+        except NaiadError as error:
+            again = self if added is None else partial(self, added=added)
+            refuse_or_wait(self._engine, exchange, body, error, again, TEXT)
+            return
+        if model is not self._model:
+            self._model = model
+            self._begin(RequestReader(model))
+        size = exchange.head.inference_header_length
+        try:
+            if size is None or not 0 < size < len(body):
+                model.check_room(len(body))
+                is_json_alone = size is None or size == len(body)
+                if is_json_alone and is_large_json(body):
+                    self._read_later(exchange, model, body, size, received_ns, added)
+                    return
+                known: HttpInferRequest | None = None
+                if self._knows_regions:
+                    known = self._recall(exchange, model, body, received_ns)
+                if known is None and is_json_alone and (found := self._reader.recall(body)) is not None:
+                    known = _recalled(exchange, model, found, received_ns)
+                _submit(known or self._read(exchange, model, body, None, received_ns, size), added)
+                return
+            else:
+                if body[:size] == self._last_header:
+                    plan = self._last_plan
+                else:
+                    plan = self._look_up(bytes(body[:size])) if size <= MAX_LOOKED_UP else None
+                    if plan is None:
+                        model.check_room(len(body))
+                if plan is not None and plan.size == len(body) - size:
+                    inputs = plan.views(body, size)
+                    request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns)
+                elif plan is not None and plan.regions is not None and plan.data_bytes == len(body) - size:
+                    inputs = plan.views(body, size)
+                    _submit(self._with_regions(exchange, model, plan, inputs, self._last_id, received_ns), added)
+                    return
+                elif size >= MANY_VALUES_BYTES and is_large_json(memoryview(body)[:size]):
+                    self._read_later(exchange, model, body, size, received_ns, added)
+                    return
+                else:
+                    _submit(self._read(exchange, model, body, size, received_ns, size), added)
+                    return
+            if added is not None:
+                request.plan = request.options = added.added_to(request.plan)
+            exchange.owner = request
+            model.submit(request)
+        except NaiadError as error:
+            _refuse(exchange, error)
+
+    def _read_later(
+        self,
+        exchange: Exchange,
+        model: ServingModel,
+        body: Body,
+        size: int | None,
+        received_ns: int,
+        added: AddedParameters | None,
+    ) -> None:
+        """Have large JSON read elsewhere, and go on with the same request as binary data."""
+        _check(model)
+
+        def done(body: memoryview, json_bytes: int, error: NaiadError | None) -> None:
+            try:
+                if exchange.closed():
+                    # Nobody reads this, but who counts the exchange has to know.
+                    raise CancelledError("the request was cancelled by its caller")
+                if error is not None:
+                    raise error
+                model = self._engine.find(self._name, self._version)
+                if model is not self._model:
+                    self._model = model
+                    self._begin(RequestReader(model))
+                _submit(self._read(exchange, model, body, None, received_ns, json_bytes), added)
+            except NaiadError as wrong:
+                _refuse(exchange, wrong)
+            except Exception:
+                handler_failed(exchange)
+
+        exchange.json_work.read(body, size, done)
+
+    def _look_up(self, header: bytes) -> BinaryPlan | None:
+        self._last_id, key = split_id(header)
+        self._last_header = header if len(header) <= MAX_PLAN_KEY else b""
+        plan = self._memo.get(key)
+        if plan is None and self._sequences is not None and (found := self._sequences.find(key)) is not None:
+            plan = found[0].in_sequence(found[1])
+            self._memo.keep(key, plan)
+        self._last_plan = plan
+        return plan
+
+    def _read(
+        self,
+        exchange: Exchange,
+        model: ServingModel,
+        body: Body,
+        size: int | None,
+        received_ns: int,
+        header_length: int | None,
+    ) -> HttpInferRequest:
+        """Read and check a request in full; keep its plan when its inputs are all binary and ``size`` is not None."""
+        _check(model)
+        request_id, plan, inputs = self._reader.read(body, header_length)
+        regions = plan.regions
+        if regions is not None and header_length in (None, len(body)) and len(body) <= MAX_PLAN_KEY:
+            # All of it is the description.
+            size = len(body)
+        if size is not None and len(plan.inputs) == len(inputs):
+            key = split_id(bytes(body[:size]))[1]
+            # A second id in what is left would win over the first; with escapes its key can take many forms.
+            if b'"id"' not in key and b"\\" not in key:
+                self._memo.keep(key, plan)
+                self._last_header = b""
+                if plan.correlation_id:
+                    self._sequences = self._sequences or SequencePlans(cut_json)
+                    self._sequences.keep(key, plan, plan.correlation_id)
+                self._knows_regions = self._knows_regions or regions is not None
+        if regions is not None:
+            return self._with_regions(exchange, model, plan, inputs, request_id, received_ns)
+        plain_id = not request_id or _is_plain(request_id)
+        kind = HttpInferRequest if plain_id else EscapedIdRequest
+        request = kind(exchange, model, plan, inputs, request_id, received_ns)
+        # The JSON part stays with the tensors behind it, and may be most of the body.
+        request.held_bytes = max(len(body), memory_of(inputs))
+        # Reading took a while, and was no wait in a queue.
+        request.queued_ns = monotonic_ns()
+        return request
+
+    def _recall(
+        self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int
+    ) -> HttpRegionRequest | None:
+        """A request that is its description alone and like one that was read before; None when it is not."""
+        if len(body) > MAX_PLAN_KEY:
+            return None
+        raw = bytes(body)
+        if raw == self._last_header:
+            request_id, plan = self._last_id, self._last_plan
+        else:
+            plan = self._look_up(raw)
+            request_id = self._last_id
+        if plan is None or plan.regions is None or plan.data_bytes:
+            return None
+        return self._with_regions(exchange, model, plan, {}, request_id, received_ns)
+
+    def _with_regions(
+        self,
+        exchange: Exchange,
+        model: ServingModel,
+        plan: BinaryPlan,
+        inputs: dict[str, Array],
+        request_id: str,
+        received_ns: int,
+    ) -> HttpRegionRequest:
+        request = HttpRegionRequest(exchange, model, plan, inputs, request_id, received_ns)
+        request.open(self._engine.regions)
+        request.held_bytes = memory_of(request.inputs)
+        # Reading took a while, and was no wait in a queue.
+        request.queued_ns = monotonic_ns()
+        return request
+
+
+def _recalled(exchange: Exchange, model: ServingModel, found: Recalled, received_ns: int) -> HttpInferRequest:
+    request = HttpInferRequest(exchange, model, found.plan, found.inputs, found.id, received_ns)
+    request.held_bytes = found.held_bytes
+    # Reading took a while, and was no wait in a queue.
+    request.queued_ns = monotonic_ns()
+    return request
+
+
+def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
+    if added is not None:
+        request.plan = request.options = added.added_to(request.plan)
+    request.exchange.owner = request
+    if isinstance(request, HttpRegionRequest):
+        request.submit()
+    elif request.plan.is_special and (late := late_strings(request, request.model.spec)) is not None:
+        submit_when_read(request, request.model, late, lambda: not request.exchange.closed())
+    else:
+        request.model.submit(request)
+
+
+def _is_plain(request_id: str) -> bool:
+    """Whether an id is the same in JSON, without escapes; a long one is not looked at."""
+    return len(request_id) <= MAX_PLAN_KEY and orjson.dumps(request_id)[1:-1] == request_id.encode()
+
+
+def _check(model: ServingModel) -> None:
+    """Refuse what is not served."""
+    if model.spec.decoupled:
+        raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
+
+
+def _refuse(exchange: Exchange, error: NaiadError) -> None:
+    send_error(exchange, error, TEXT if isinstance(error, _AS_TEXT) else JSON)

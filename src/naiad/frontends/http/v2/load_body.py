@@ -1,0 +1,95 @@
+"""Reading the body of a request to load a model without holding the event loop up.
+
+Files come as base64 inside the JSON. A JSON parser takes a tenth of a second for a large one, and nobody else is served
+meanwhile. So the content of large files is cut out first; it has no escapes, which makes its end easy to find.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from naiad.errors import MalformedRequestError
+from naiad.frontends.http.v2.infer_reader import Body
+
+LARGE: Final = 1 << 16
+MAX_KEYS: Final = 4096
+"""How many keys are looked at; files behind these are left to the parser."""
+MAX_SPACE: Final = 64
+"""How much white space may stand around a colon; where there is more, the parser reads what follows."""
+MAX_COMMAS: Final = 100_000
+"""How many commas the rest may have: as many values the parser would make, one by one."""
+_KEY: Final = b'"file:'
+_WHITE: Final = frozenset((b" ", b"\t", b"\r", b"\n"))
+
+
+def read_object(body: Body) -> tuple[dict[str, Any], list[memoryview]]:
+    """The JSON object of a body, empty for none, and the contents that were cut out of it.
+
+    In their places are the texts that ``place`` gives for their numbers.
+
+    Raises:
+        MalformedRequestError: it is no JSON object, or has far too many values.
+    """
+    if not body:
+        return {}, []
+    cut: list[memoryview] = []
+    raw: Body = body
+    if len(body) > LARGE:
+        raw, cut = _cut(bytes(body))
+        if (commas := raw.count(b",")) > MAX_COMMAS:
+            raise MalformedRequestError(
+                f"the body has {commas} commas outside of large files, at most {MAX_COMMAS} are allowed: send fewer "
+                "values"
+            )
+    try:
+        root = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise MalformedRequestError(f"failed to parse the request JSON buffer: {error.msg} at {error.pos}") from None
+    if not isinstance(root, dict):
+        raise MalformedRequestError("Unable to parse the body: expected a JSON object, such as {}")
+    return root, cut
+
+
+def place(number: int) -> str:
+    """What stands in the place of the content ``number``."""
+    return f"\0{number}"
+
+
+def _cut(raw: bytes) -> tuple[bytes, list[memoryview]]:
+    """The JSON without the contents of large files, and those."""
+    whole = memoryview(raw)
+    kept: list[bytes | memoryview] = []
+    cut: list[memoryview] = []
+    done = at = looked_at = 0
+    while looked_at < MAX_KEYS and (key := raw.find(_KEY, at)) >= 0:
+        looked_at += 1
+        begin, end = _content(raw, key)
+        at = max(end, key + 1)
+        if end - begin > LARGE:
+            kept += (whole[done:begin], orjson.dumps(place(len(cut)))[1:-1])
+            cut.append(whole[begin:end])
+            done = end
+    return b"".join((*kept, whole[done:])), cut
+
+
+def _content(raw: bytes, key: int) -> tuple[int, int]:
+    """Where the text begins and ends that belongs to the key at ``key``; nowhere when it is not plain to see."""
+    nowhere = 0, 0
+    key_end = raw.find(b'"', key + 1)
+    colon = _after_space(raw, key_end + 1)
+    opening = _after_space(raw, colon + 1)
+    if key_end < 0 or raw[colon : colon + 1] != b":" or raw[opening : opening + 1] != b'"':
+        return nowhere
+    end = raw.find(b'"', opening + 1)
+    # Behind a backslash a quotation mark is no end; and whoever escapes base64 gets it read by the parser.
+    is_plain = end >= 0 and raw.find(b"\\", max(0, key - 1), end) < 0
+    return (opening + 1, end) if is_plain else nowhere
+
+
+def _after_space(raw: bytes, at: int) -> int:
+    limit = at + MAX_SPACE
+    while at < limit and raw[at : at + 1] in _WHITE:
+        at += 1
+    return at

@@ -1,0 +1,70 @@
+"""How loaded a model is, in a header of its answers, for callers that ask for it (ORCA).
+
+A request with ``endpoint-load-metrics-format: text`` or ``json`` gets ``endpoint-load-metrics``.
+
+Source: ORCA ("Open Request Cost Aggregation", gRFC A51), and of the figures about caches ``orca_http.cc`` of the
+reference: they come from the metrics that the model keeps itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import orjson
+
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.telemetry.metrics.custom import CustomMetrics
+
+ASKED: Final = "endpoint-load-metrics-format"
+GIVEN: Final = "endpoint-load-metrics"
+CACHE_FAMILY: Final = "nv_trt_llm_kv_cache_block_metrics"
+_BLOCKS: Final = "kv_cache_block_type"
+
+Figures = Mapping[str, float]
+
+
+def load_fields(headers: Mapping[str, str], model: LoadedModel) -> tuple[tuple[str, str], ...]:
+    """The header fields for the answer to a request with ``headers``; none when it does not ask for a known format."""
+    wanted = headers.get(ASKED)
+    if wanted is None:
+        return ()
+    if wanted.lower() == "json":
+        return ((GIVEN, "JSON " + orjson.dumps({"named_metrics": _figures(model)}).decode()),)
+    if wanted.lower() == "text":
+        shown = (f"named_metrics.{name}={_shown(value)}" for name, value in _figures(model).items())
+        return ((GIVEN, "TEXT " + ", ".join(shown)),)
+    return ()
+
+
+def _shown(value: float) -> str:
+    return f"{value:f}" if isinstance(value, float) else str(value)
+
+
+def _figures(model: LoadedModel) -> dict[str, float]:
+    return {
+        **_cache_figures(model.metrics, model.name),
+        "pending_requests": model.statistics.pending,
+        "running_requests": max(0, model.in_flight - model.statistics.pending),
+    }
+
+
+def _cache_figures(metrics: CustomMetrics, model: str) -> Figures:
+    """Of the cache for keys and values that the model keeps; nothing when it does not say all that is needed."""
+    blocks = dict(_blocks(metrics, model))
+    if not {"used", "max", "tokens_per"} <= blocks.keys():
+        return {}
+    most = blocks["max"]
+    utilization = blocks["used"] / most if most else 0.0
+    return {"kv_cache_utilization": utilization, "max_token_capacity": int(most * blocks["tokens_per"])}
+
+
+def _blocks(metrics: CustomMetrics, model: str) -> Iterator[tuple[str, float]]:
+    """The figures by their kind; those of other models are left out."""
+    family = metrics.families.get(CACHE_FAMILY)
+    for metric in family.metrics.values() if family is not None else ():
+        labels = dict(metric.key)
+        value = metric.read() if _BLOCKS in labels and labels.get("model", model) == model else math.nan
+        if math.isfinite(value) and value >= 0:
+            yield labels[_BLOCKS], value

@@ -1,0 +1,133 @@
+"""``POST /v2/repository/index`` and ``POST /v2/repository/models/{model}/load`` and ``.../unload``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from naiad.engine.engine import Engine
+from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
+from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.replies import JSON, send_error, send_json
+from naiad.frontends.http.v2.infer_reader import Body
+from naiad.frontends.http.v2.load_body import place, read_object
+from naiad.frontends.http.v2.settings_body import check_size, read_settings
+from naiad.lifecycle.state.model_requests import Done
+from naiad.repository.local.overrides import FILE, Content, Overrides
+
+NAMED: Final = "'repository_name' specification is not supported"
+
+
+class _Parameters(NamedTuple):
+    """The parameters of a request; ``cut`` are the contents in whose places are others, see ``read_object``."""
+
+    values: Mapping[str, Any]
+    cut: Sequence[memoryview]
+
+
+def index(engine: Engine, model: str, version: str | None) -> Handler:
+    """Handler of the repository index; the optional body is ``{"ready": bool}``."""
+
+    def handle(exchange: Exchange, body: Body) -> None:
+        try:
+            ready_only = _flag(read_settings(body) if body else {}, "ready")
+        except NaiadError as error:
+            send_error(exchange, error)
+            return
+        if ready_only:
+            send_json(exchange, engine.index(ready_only))
+        else:
+            engine.refresh_index(partial(_send_index, engine, exchange))
+
+    return handle
+
+
+def load(engine: Engine, model: str, version: str | None) -> Handler:
+    """Handler of loading; the optional body is ``{"parameters": {"config": JSON, "file:<path>": base64, ...}}``."""
+
+    def start(parameters: _Parameters, done: Done) -> None:
+        engine.load(model, _overrides(parameters), done)
+
+    return partial(_operate, start)
+
+
+def unload(engine: Engine, model: str, version: str | None) -> Handler:
+    """Handler of unloading; the optional body is ``{"parameters": {"unload_dependents": bool}}``."""
+
+    def start(parameters: _Parameters, done: Done) -> None:
+        engine.unload(model, _flag(parameters.values, "unload_dependents"), done)
+
+    def handle(exchange: Exchange, body: Body) -> None:
+        try:
+            check_size(body)
+        except NaiadError as error:
+            send_error(exchange, error)
+        else:
+            _operate(start, exchange, body)
+
+    return handle
+
+
+def named(engine: Engine, model: str, version: str | None) -> Handler:
+    """Handler of both when a repository is named, which the reference does not take either."""
+
+    def handle(exchange: Exchange, body: Body) -> None:
+        send_error(exchange, UnsupportedError(NAMED))
+
+    return handle
+
+
+def _operate(start: Callable[[_Parameters, Done], None], exchange: Exchange, body: Body) -> None:
+    try:
+        root, cut = read_object(body)
+        parameters = root.get("parameters", {})
+        if not isinstance(parameters, dict):
+            raise MalformedRequestError("Unable to parse 'parameters': expected an object of names and values")
+        start(_Parameters(parameters, cut), partial(_send_done, exchange))
+    except NaiadError as error:
+        send_error(exchange, error)
+
+
+def _send_done(exchange: Exchange, error: NaiadError | None) -> None:
+    if error is not None:
+        send_error(exchange, error)
+    else:
+        exchange.send_status(200, JSON, b"")
+
+
+def _send_index(engine: Engine, exchange: Exchange, error: NaiadError | None) -> None:
+    if error is not None:
+        send_error(exchange, error)
+    else:
+        send_json(exchange, engine.index(ready_only=False))
+
+
+def _overrides(parameters: _Parameters) -> Overrides:
+    config: str | None = None
+    files: dict[str, Content] = {}
+    cut = {place(number): content for number, content in enumerate(parameters.cut)}
+    for name, value in parameters.values.items():
+        if name != "config" and not name.startswith(FILE):
+            raise InvalidArgumentError(f"Unrecognized load parameter '{name}' with type '{_type_name(value)}'")
+        if not isinstance(value, str):
+            wanted = "a model configuration as JSON in a string" if name == "config" else "base64 in a string"
+            raise MalformedRequestError(f"Unable to parse '{name}': expected {wanted}, found {_type_name(value)}")
+        if name == "config":
+            config = value
+        else:
+            files[name] = cut.get(value, value)
+    return Overrides(config, files)
+
+
+def _type_name(value: Any) -> str:
+    """How the reference calls the type of a parameter."""
+    names = {bool: "BOOL", int: "INT", float: "DOUBLE", str: "STRING"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _flag(values: Mapping[str, Any], name: str) -> bool:
+    found = values.get(name, False)
+    if not isinstance(found, bool):
+        raise MalformedRequestError(f"Unable to parse '{name}': expected true or false, found {_type_name(found)}")
+    return found

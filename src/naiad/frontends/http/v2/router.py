@@ -1,0 +1,176 @@
+"""Which handler answers which path and method: one table, read when a request head is seen for the first time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from naiad.config.routes import ALIAS_PATTERN
+from naiad.engine.engine import Engine
+from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.content_coding import ContentCoding
+from naiad.frontends.http.server.replies import JSON, TEXT, send_json, send_message
+from naiad.frontends.http.server.state import MAX_BODY_BYTES
+from naiad.frontends.http.v2 import (
+    health,
+    log_settings,
+    metadata,
+    openapi,
+    repository,
+    shared_memory,
+    statistics,
+    trace_settings,
+)
+from naiad.frontends.http.v2 import traffic as model_routes
+from naiad.frontends.http.v2.generate import GenerateHandler, GenerateStreamHandler
+from naiad.frontends.http.v2.header_forwarding import forwarding
+from naiad.frontends.http.v2.infer import HttpInferHandler
+from naiad.frontends.http.v2.infer_reader import Body
+from naiad.frontends.inference.header_forwarding import HeaderForwarding
+from naiad.wire.http1.head import RequestHead
+
+MAX_HANDLERS = 1024
+_MODEL = rf"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+|{ALIAS_PATTERN}))?"
+_NAME_ONLY = r"/v2/models/(?P<model>[^/]+)"
+_SYSTEM = "/v2/systemsharedmemory"
+_CUDA = "/v2/cudasharedmemory"
+_REGION = "/region/(?P<region>[^/]+)"
+_ANY_REGION = f"(?:{_REGION})?"
+_ZEROS = re.compile(r"^(/v2/models/[^/]+/versions/)0+(?=[0-9])")
+"""A version can be written in any number of ways, and is the same one."""
+_ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]+)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
+
+
+class Route(NamedTuple):
+    """``make`` gives the handler for a path that matches ``pattern`` in full: of an engine, of the name of the model or
+    the region in the path ("" for none), and of the version.
+
+    ``wrong_method_type`` is the content type of the 405 that other methods get.
+    """
+
+    method: str
+    pattern: re.Pattern[str]
+    make: Callable[[Engine, str, str | None], Handler]
+    wrong_method_type: str = JSON
+
+
+def _route(method: str, pattern: str, make: Callable[[Engine, str, str | None], Handler], type_: str = JSON) -> Route:
+    return Route(method, re.compile(pattern), make, type_)
+
+
+def describe(engine: Engine, model: str, version: str | None) -> Handler:
+    """Handler of this document."""
+
+    def handle(exchange: Exchange, body: Body) -> None:
+        send_json(exchange, openapi.document(ROUTES))
+
+    return handle
+
+
+ROUTES: tuple[Route, ...] = (
+    _route("POST", _MODEL + "/infer", HttpInferHandler, TEXT),
+    _route("GET", "/v2/health/live", health.live, TEXT),
+    _route("GET", "/v2/health/ready", health.ready, TEXT),
+    _route("GET", _MODEL + "/ready", health.model_ready, TEXT),
+    _route("GET", "/v2", metadata.server),
+    _route("GET", "/v2/models/stats", statistics.all_models),
+    _route("GET", _MODEL + "/stats", statistics.one_model),
+    _route("GET", _MODEL + "/config", metadata.config),
+    _route("GET", _MODEL, metadata.model),
+    _route("POST", r"/v2/repository(?:/[^/]+)?/index", repository.index),
+    _route("POST", r"/v2/repository/models/(?P<model>[^/]+)/load", repository.load),
+    _route("POST", r"/v2/repository/models/(?P<model>[^/]+)/unload", repository.unload),
+    _route("POST", r"/v2/repository/[^/]+/models/[^/]+/(?:load|unload)", repository.named),
+    _route("POST", _MODEL + "/generate", GenerateHandler),
+    _route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
+    _route("GET", _NAME_ONLY + "/routes", model_routes.show),
+    _route("POST", _NAME_ONLY + "/routes", model_routes.change),
+    _route("POST", _NAME_ONLY + "/routes/promote", model_routes.promote),
+    _route("POST", _NAME_ONLY + "/routes/rollback", model_routes.roll_back),
+    _route("GET", _SYSTEM + _ANY_REGION + "/status", shared_memory.system_status),
+    _route("GET", _CUDA + _ANY_REGION + "/status", shared_memory.cuda_status),
+    _route("POST", _SYSTEM + _REGION + "/register", shared_memory.register_system_region),
+    _route("POST", _CUDA + _REGION + "/register", shared_memory.register_cuda_region),
+    _route("POST", _SYSTEM + _ANY_REGION + "/unregister", shared_memory.unregister_system_region),
+    _route("POST", _CUDA + _ANY_REGION + "/unregister", shared_memory.unregister_cuda_region),
+    _route("GET", "/v2/logging", log_settings.show),
+    _route("POST", "/v2/logging", log_settings.change),
+    _route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.show),
+    _route("POST", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.change),
+    _route("GET", r"/openapi\.json", describe),
+)
+
+
+class Router:
+    """Finds the handler for a request head. Handlers are kept by method and path, so that they can keep state.
+
+    ``max_body_bytes`` is what the body of an inference request may have once decompressed, ``forward``
+    chooses the headers that become parameters.
+    """
+
+    def __init__(
+        self, engine: Engine, max_body_bytes: int = MAX_BODY_BYTES, forward: HeaderForwarding | None = None
+    ) -> None:
+        self._engine = engine
+        self._forwarding = forward
+        self._coding = ContentCoding(max_body_bytes, engine.budget)
+        self._handlers: dict[tuple[str, str], Handler] = {}
+        # Those that remembered heads hold as well: there is never a second one, which would keep as much once more.
+        self._living: WeakValueDictionary[tuple[str, str], Handler] = WeakValueDictionary()
+
+    def __call__(self, head: RequestHead) -> Handler:
+        key = (head.method, _ZEROS.sub(r"\1", head.target))
+        handler = self._handlers.get(key) or self._living.get(key)
+        if handler is None:
+            handler = self._living[key] = self._find(*key)
+        if key not in self._handlers:
+            if len(self._handlers) >= MAX_HANDLERS:
+                self._handlers.clear()
+            self._handlers[key] = handler
+        found = self._around_inference(handler, head) if isinstance(handler, HttpInferHandler) else handler
+        named = _ALIASED.match(head.target)
+        return found if named is None else partial(self._answer_alias, named["model"], named["alias"], found)
+
+    def _answer_alias(
+        self, model: str, alias: str, handler: Handler, exchange: Exchange, body: bytearray | memoryview
+    ) -> None:
+        """A version that is no number is no path of the protocol, unless it is an alias."""
+        (handler if self._engine.has_alias(model, alias) else _not_found)(exchange, body)
+
+    def _around_inference(self, handler: HttpInferHandler, head: RequestHead) -> Handler:
+        """What only some heads ask for, so that the others do not pay for it."""
+        found: Handler = handler if self._forwarding is None else forwarding(handler, head, self._forwarding)
+        return self._coding.around(found, head)
+
+    def _find(self, method: str, path: str) -> Handler:
+        wrong_method: Route | None = None
+        for route in ROUTES:
+            match = route.pattern.fullmatch(path)
+            if match is None:
+                continue
+            if route.method == method:
+                groups = match.groupdict()
+                return route.make(self._engine, _named(groups), groups.get("version"))
+            wrong_method = wrong_method or route
+        if wrong_method is None:
+            return _not_found
+        return _method_not_allowed_text if wrong_method.wrong_method_type == TEXT else _method_not_allowed
+
+
+def _not_found(exchange: Exchange, body: Body) -> None:
+    send_message(exchange, 404, "Not Found", TEXT)
+
+
+def _method_not_allowed(exchange: Exchange, body: Body) -> None:
+    send_message(exchange, 405, "Method Not Allowed")
+
+
+def _method_not_allowed_text(exchange: Exchange, body: Body) -> None:
+    send_message(exchange, 405, "Method Not Allowed", TEXT)
+
+
+def _named(groups: Mapping[str, str | None]) -> str:
+    return groups.get("model") or groups.get("region") or ""

@@ -1,0 +1,37 @@
+"""The body of a request that changes settings, or asks for one thing: a small JSON object."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from naiad.errors import InvalidArgumentError, MalformedRequestError
+from naiad.frontends.http.v2.infer_reader import Body
+from naiad.frontends.http.v2.load_body import read_object
+
+MAX_BYTES: Final = 1 << 16
+"""More than any settings need, and so little that reading it holds nobody up."""
+
+
+def check_size(body: Body) -> None:
+    """Refuse what would take long to read.
+
+    Raises:
+        InvalidArgumentError: the body is larger than ``MAX_BYTES``.
+    """
+    if len(body) > MAX_BYTES:
+        raise InvalidArgumentError(f"the body has {len(body)} bytes, expected a JSON object of up to {MAX_BYTES} bytes")
+
+
+def read_settings(body: Body) -> dict[str, Any]:
+    """The settings by name.
+
+    Raises:
+        InvalidArgumentError: as ``check_size``.
+        MalformedRequestError: it is no JSON object.
+    """
+    check_size(body)
+    if not body:
+        raise MalformedRequestError(
+            "failed to parse the request JSON buffer: the body is empty, expected a JSON object"
+        )
+    return read_object(body)[0]

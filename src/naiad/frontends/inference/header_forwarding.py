@@ -1,0 +1,58 @@
+"""Headers of a caller that become parameters of its requests (``--http-header-forward-pattern`` and that of gRPC)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+from naiad.errors import InvalidArgumentError
+from naiad.options.header_pattern import HeaderPattern
+from naiad.request import Parameters
+from naiad.wire.v2.plan import InferPlan
+
+Plan = TypeVar("Plan", bound=InferPlan[Any])
+
+RESERVED: Final = frozenset(
+    ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
+)
+"""Parameters that mean something to the server."""
+RESERVED_PREFIX: Final = "triton_"
+
+
+class AddedParameters:
+    """The parameters that all requests with one head get, and the plan that was last made for such a request."""
+
+    __slots__ = ("_given", "_made", "_parameters")
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._given: InferPlan[Any] | None = None
+        self._made: Any = None
+
+    def added_to(self, plan: Plan) -> Plan:
+        """``plan`` with these parameters beside its own."""
+        if plan is not self._given:
+            self._given, self._made = plan, plan.with_parameters(self._parameters)
+        made: Plan = self._made
+        return made
+
+
+class HeaderForwarding:
+    """Chooses the headers whose names match a pattern."""
+
+    __slots__ = ("_pattern",)
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = HeaderPattern(pattern)
+
+    def choose(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """Those of ``headers`` that are forwarded, by name; of repeated ones the last.
+
+        Raises:
+            InvalidArgumentError: one of them has a name that is reserved.
+        """
+        chosen = {name: value for name, value in headers if self._pattern.matches(name)}
+        for name in chosen:
+            if name.lower().startswith(RESERVED_PREFIX) or name.lower() in RESERVED:
+                raise InvalidArgumentError(f"Header '{name}' is reserved for Triton usage and cannot be forwarded.")
+        return chosen

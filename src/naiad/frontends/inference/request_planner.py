@@ -1,0 +1,164 @@
+"""From the description of an inference request to a plan: the checks against the model, the same for every protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from naiad.config.spec import ModelSpec
+from naiad.engine.request_validation import check_request, check_size
+from naiad.errors import InvalidArgumentError
+from naiad.execution.model.interface import ServingModel
+from naiad.request import Array, request_label
+from naiad.shared_memory.registry import LONGEST_NAME
+from naiad.shared_memory.spec import RegionInput, RegionOptions
+from naiad.tensor.bytes_codec import decode_bytes
+from naiad.tensor.packed_bytes import AT_ONCE_STRINGS, PACKED_BYTES, PACKED_STRINGS, PackedStrings, as_strings
+from naiad.wire.v2.classification import Classes, check_classifiable
+from naiad.wire.v2.header import InferHeader, InputHeader
+from naiad.wire.v2.plan import MAX_PLANS, BinaryInput, InferPlan
+
+AT_ONCE: Final = 1 << 12
+"""How many classes the event loop finds at once, which takes some 2 ms; more are found in a thread."""
+
+AT_ONCE_DECOUPLED: Final = 1 << 16
+"""The same for the responses of decoupled models, which must not overtake each other; more are refused."""
+
+_Plan = TypeVar("_Plan", bound=InferPlan[Any])
+
+
+class Planner(Generic[_Plan]):
+    """Makes plans of the class ``kind`` for one loaded model, which stands in ``model``.
+
+    Requests that carry their data in the description never have the same bytes twice, but mostly the same form: what
+    was checked once is kept by form.
+    """
+
+    def __init__(self, model: ServingModel, kind: type[_Plan]) -> None:
+        self.model = model
+        self._kind = kind
+        self._forms: dict[object, _Plan] = {}
+
+    def plan(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:
+        """The plan for a request, a kept one if there is one; arguments and errors as ``make``."""
+        form = header.form()
+        plan = self._forms.get(form)
+        if plan is None:
+            plan = self._of_another_sequence(header) or self.make(header, offsets)
+            self._keep(form, plan, header)
+        return plan
+
+    def _of_another_sequence(self, header: InferHeader) -> _Plan | None:
+        """The plan for a request if there is one for a request that differs in its sequence alone."""
+        if not header.sequence_id:
+            return None
+        found = self._forms.get(header.form(of_any_sequence=True))
+        return None if found is None else found.in_sequence(header.sequence_id)
+
+    def _keep(self, form: object, plan: _Plan, header: InferHeader) -> None:
+        # Inputs were found to be the model's; outputs may be named any number of times.
+        if form is None or len(header.outputs or ()) > len(plan.outputs) or _has_long_names(plan.regions):
+            return
+        if len(self._forms) >= MAX_PLANS:
+            self._forms.clear()
+        self._forms[form] = plan
+        if header.sequence_id:
+            self._forms[header.form(of_any_sequence=True)] = plan
+
+    def make(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:
+        """Check a request against its model and note all that the next one with the same description needs.
+
+        Args:
+            header: the description.
+            offsets: of each binary input, where it lies behind the description.
+
+        Raises:
+            InvalidArgumentError: the request does not fit the model.
+        """
+        spec = self.model.spec
+        wanted = header.outputs or []
+        fit, names = check_request(spec, header.inputs, [o.name for o in wanted], header.id)
+        asked = {o.name: o.binary for o in wanted}
+        inputs: list[BinaryInput] = []
+        size = 0
+        # As in ``check_request``, the reference meets the inputs in the reverse of the order sent.
+        for given in header.inputs[::-1]:
+            if given.binary_size is not None and not given.dtype.is_bytes:
+                check_size(spec, given.name, given.elements * given.dtype.itemsize, given.binary_size, header.id)
+        for given in header.inputs:
+            if given.binary_size is None:
+                continue
+            size += given.binary_size
+            if not given.dtype.is_bytes:
+                inputs.append(BinaryInput(given.name, given.dtype.numpy, offsets[given.name], given.shape))
+        regions = _regions(spec, header)
+        plan = self._kind(
+            spec.name,
+            self.model.version,
+            inputs,
+            size,
+            names,
+            {n: spec.outputs[n].dtype for n in names},
+            {n: asked.get(n, header.binary_default) if asked else header.binary_default for n in names},
+            fit.rows,
+            fit.shape_key if regions is None else ("regions", fit.shape_key),
+            header.parameters,
+            header.priority,
+            header.timeout_us,
+            header.flags,
+            header.sequence_id,
+            header.empty_final,
+            _classes(spec, {o.name: o.classification for o in wanted if o.classification}),
+            regions,
+        )
+        plan.is_special = plan.is_special or any(given.dtype.is_bytes for given in header.inputs)
+        return plan
+
+
+def _regions(spec: ModelSpec, header: InferHeader) -> RegionOptions | None:
+    """What a request says about regions; None for nothing."""
+    inputs = []
+    for given in header.inputs:
+        if given.region is None:
+            continue
+        if not given.dtype.is_bytes:
+            size = given.elements * given.dtype.itemsize
+            check_size(spec, given.name, size, given.region.byte_size, header.id)
+        inputs.append(RegionInput(given.name, given.dtype, given.shape, given.elements, given.region))
+    outputs = {o.name: o.region for o in header.outputs or () if o.region is not None}
+    return RegionOptions(tuple(inputs), tuple(outputs.items())) if inputs or outputs else None
+
+
+def _has_long_names(regions: RegionOptions | None) -> bool:
+    if regions is None:
+        return False
+    named = [i.ref for i in regions.inputs] + [ref for _, ref in regions.outputs]
+    return any(len(ref.region) > LONGEST_NAME for ref in named)
+
+
+def _classes(spec: ModelSpec, counts: Mapping[str, int]) -> Classes | None:
+    if not counts:
+        return None
+    for name in counts:
+        check_classifiable(spec.outputs[name].dtype)
+    labels = {name: spec.outputs[name].labels for name in counts}
+    at_once = AT_ONCE_DECOUPLED if spec.decoupled else AT_ONCE
+    return Classes(counts, labels, spec.max_batch_size > 0, at_once)
+
+
+def read_bytes(given: InputHeader | RegionInput, spec: ModelSpec, raw: bytes | memoryview, request_id: str) -> Array:
+    """A BYTES input from its serialised form. A large one stays packed, and is checked by whoever hands the request on.
+
+    Raises:
+        InvalidArgumentError: a length runs past the end, or the number of elements is not that of the shape.
+    """
+    place = f"inference input '{given.name}' for model '{spec.name}'"
+    try:
+        if given.elements < PACKED_STRINGS and len(raw) < PACKED_BYTES:
+            return decode_bytes(raw, given.elements, place).reshape(given.shape)
+        packed = PackedStrings(raw, given.shape, place, is_checked=False)
+        if given.elements <= AT_ONCE_STRINGS:
+            packed.check()
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(request_label(request_id) + str(error)) from None
+    return as_strings(packed)

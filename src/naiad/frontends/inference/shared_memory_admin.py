@@ -1,0 +1,34 @@
+"""Registering the clients' shared memory, whichever protocol asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from naiad.engine.engine import Engine
+from naiad.errors import NaiadError
+from naiad.frontends.inference.offload import run_off_loop
+from naiad.shared_memory.cuda import CudaRegion, check_handle
+
+Done = Callable[[NaiadError | None], None]
+
+
+def register_cuda(engine: Engine, name: str, handle: bytes, device_id: int, byte_size: int, done: Done) -> None:
+    """Register memory of a device; ``done`` is told later, with the error if that is not possible.
+
+    Raises:
+        NaiadError: it is not even tried.
+    """
+    registry = engine.regions
+    registry.check_new(name)
+    check_handle(handle)
+
+    def add(region: CudaRegion) -> None:
+        try:
+            registry.add_cuda(region)
+        except NaiadError as error:
+            done(error)
+        else:
+            done(None)
+
+    run_off_loop(partial(CudaRegion, name, handle, device_id, byte_size), add, done, engine.budget, 0)

@@ -1,0 +1,69 @@
+"""The metrics port: Prometheus text at ``/metrics``, an empty 200 for any other path, as the reference does."""
+
+from __future__ import annotations
+
+from naiad.engine.engine import Engine
+from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.replies import TEXT, send_message
+from naiad.frontends.http.v2.infer_reader import Body
+from naiad.frontends.metrics.extra_families import own_families
+from naiad.telemetry.metrics.cache import CacheFigures
+from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.telemetry.metrics.page import CONTENT_TYPE, InFlight, ModelSeries, render
+from naiad.wire.http1.head import RequestHead
+
+
+class MetricsApplication:
+    """Answers the requests of the metrics port from the engine's own counters, read when asked for.
+
+    ``custom`` holds what models count themselves, ``cache`` what the response cache does.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        cpu: bool,
+        latencies: bool,
+        interval_ms: int,
+        custom: CustomMetrics | None = None,
+        cache: CacheFigures | None = None,
+    ) -> None:
+        self._engine = engine
+        self._custom = custom
+        self._cache = cache
+        self._cpu = cpu
+        self._latencies = latencies
+        self._interval_ms = interval_ms
+
+    def __call__(self, head: RequestHead) -> Handler:
+        if head.method != "GET":
+            return _method_not_allowed
+        return self._scrape if head.target in ("/metrics", "/metrics/") else _nothing_here
+
+    def _scrape(self, exchange: Exchange, body: Body) -> None:
+        cached = self._cache is not None
+        series = [
+            ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics, cached and m.spec.is_cached, m.namespace)
+            for m in self._engine.loaded_models()
+        ]
+        budget = self._engine.budget
+        page = render(
+            series,
+            cpu=self._cpu,
+            latencies=self._latencies,
+            interval_ms=self._interval_ms,
+            custom=self._custom,
+            cache=self._cache,
+            in_flight=InFlight(budget.requests, budget.bytes, budget.refused, budget.cancelled.by_reason),
+            more=own_families(self._engine),
+        )
+        exchange.send_status(200, CONTENT_TYPE, page)
+
+
+def _nothing_here(exchange: Exchange, body: Body) -> None:
+    exchange.send_status(200, CONTENT_TYPE, b"")
+
+
+def _method_not_allowed(exchange: Exchange, body: Body) -> None:
+    send_message(exchange, 405, "Method Not Allowed", TEXT)

@@ -1,0 +1,133 @@
+"""Files that are read again while the server runs, once they have changed or somebody asks for it: keys, certificates.
+
+A thread looks at them and reads them. What was read takes effect on the loop in one step; files that cannot be used
+leave everything as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from naiad.errors import NaiadError
+
+logger = logging.getLogger("naiad")
+
+LOOK_S: Final = 5.0
+"""How often the files are looked at."""
+
+Mark = tuple[object, ...]
+Apply = Callable[[], object]
+
+
+@dataclass(slots=True)
+class _Files:
+    """Files that are used together, and how they looked when they were read."""
+
+    what: str
+    paths: tuple[str, ...]
+    read: Callable[[], Apply]
+    mark: Mark
+
+
+class FileReloader:
+    """Watches files for as long as the server runs. To be used on the loop.
+
+    Args:
+        paths: the files that ``add`` may name, before they are read for the first time.
+        look_s: how often they are looked at, in seconds.
+    """
+
+    def __init__(self, paths: Iterable[str], look_s: float = LOOK_S) -> None:
+        self._marks = {path: _look(path) for path in paths}
+        self._look_s = look_s
+        self._files: list[_Files] = []
+        self._thread: threading.Thread | None = None
+        self._wakes = threading.Event()
+        self._is_asked = False
+        self._is_closed = False
+
+    def add(self, what: str, paths: Iterable[str], read: Callable[[], Apply]) -> None:
+        """Watch these files, too; before ``start``.
+
+        Args:
+            what: what they hold, for the log.
+            paths: where they lie; "" for none.
+            read: read and check them, in a thread; gives back what makes them take effect, which the loop does. It
+                raises a ``NaiadError`` when they cannot be used.
+        """
+        named = tuple(filter(None, paths))
+        self._files.append(_Files(what, named, read, tuple(self._marks[path] for path in named)))
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there is anything to watch."""
+        return bool(self._marks)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        if self._files:
+            loop = asyncio.get_running_loop()
+            self._thread = threading.Thread(target=self._run, args=[loop], name="naiad-files", daemon=True)
+            self._thread.start()
+
+    def ask(self) -> None:
+        """Read all of them again, whether they have changed or not."""
+        self._is_asked = True
+        self._wakes.set()
+
+    def close(self) -> None:
+        """Stop; what is being read takes no effect any more."""
+        self._is_closed = True
+        self._wakes.set()
+
+    # In the thread
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            self._wakes.wait(self._look_s)
+            if self._is_closed:
+                return
+            self._wakes.clear()
+            is_asked, self._is_asked = self._is_asked, False
+            for files in self._files:
+                mark = tuple(map(_look, files.paths))
+                if is_asked or mark != files.mark:
+                    files.mark = mark
+                    self._read(files, loop)
+
+    def _read(self, files: _Files, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            apply = files.read()
+        except NaiadError as error:
+            logger.error("%s: those from before stay in use: %s", files.what, error)
+        except Exception:
+            logger.exception("%s: those from before stay in use", files.what)
+        else:
+            try:
+                loop.call_soon_threadsafe(partial(self._apply, files.what, apply))
+            except RuntimeError:
+                # The loop is closed, and with it the server.
+                return
+
+    # On the loop
+
+    def _apply(self, what: str, apply: Apply) -> None:
+        if not self._is_closed:
+            apply()
+            logger.info("%s were read again", what)
+
+
+def _look(path: str) -> object:
+    """How a file looks, without reading it; one that is not there looks like nothing."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,431 @@
+"""Ensembles among the models: their members are loaded with them, and they come and go with their members.
+
+An ensemble that loses a member is unloaded with it, and loaded again once all members are there. Used on the event loop
+only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary, WeakSet
+
+from naiad.cache.local import LocalCache
+from naiad.config.ensemble import EnsembleSpec
+from naiad.config.labels import with_labels
+from naiad.config.resolve import finish, prepare
+from naiad.errors import InternalError, InvalidArgumentError, NaiadError, UnavailableError
+from naiad.execution.ensemble.model import EnsembleModel
+from naiad.lifecycle.ensembles.member_lease import MemberLeases
+from naiad.lifecycle.naming.namespaces import resolve
+from naiad.lifecycle.state.load_threads import in_thread
+from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
+from naiad.lifecycle.state.operations import WaitsForItselfError
+from naiad.lifecycle.state.states import ModelState
+from naiad.repository.local.namespaces import namespace_of
+from naiad.scheduling.ensemble.graph import EnsembleError, build
+
+if TYPE_CHECKING:
+    from naiad.config.read import ReadConfig
+    from naiad.config.source import ModelSource
+    from naiad.config.spec import ModelSpec
+    from naiad.execution.model.interface import ServingModel
+    from naiad.execution.worker.bls import ModelDirectory
+    from naiad.lifecycle.loading.candidate import Candidate
+    from naiad.lifecycle.loading.load_version import LoadSettings
+    from naiad.lifecycle.naming.keys import ModelKeys
+    from naiad.lifecycle.state.model_requests import RequestingVersion
+    from naiad.telemetry.metrics.custom import CustomMetrics
+
+logger = logging.getLogger("naiad")
+
+
+class MissingMemberError(EnsembleError):
+    """A model that an ensemble is made of is not there; the ensemble is tried again when it comes."""
+
+
+class CircularEnsembleError(EnsembleError):
+    """An ensemble is made of itself."""
+
+
+class EnsembleManager(Protocol):
+    """The manager, as ensembles need it."""
+
+    entries: dict[str, ModelEntry]
+
+    def is_under_way(self, name: str) -> bool:
+        """An operation on a model runs or waits."""
+
+    async def key_within(self, name: str, namespace: str) -> str:
+        """What a model is known by that an ensemble of a namespace names: one of its own comes before others."""
+
+    async def load_member(self, name: str, asker: RequestingVersion) -> bool:
+        """Have a model loaded, if it may be and does not serve; whether that was so.
+
+        Raises:
+            InvalidArgumentError: it waits for the asker.
+            NaiadError: it could not be loaded.
+        """
+
+    def retire_ensemble(self, entry: ModelEntry, version: VersionEntry, problem: NaiadError) -> None:
+        """Let a version go that lost a member."""
+
+    def begin_again(self, name: str) -> asyncio.Task[None]:
+        """Load a model once more."""
+
+    async def unload_member(self, name: str) -> None:
+        """Unload a model that only an ensemble needed."""
+
+
+class Ensembles:
+    """Looks after the ensembles of ``owner``.
+
+    Args:
+        owner: the manager.
+        keys: what the models are known by that ensembles name.
+        settings: how models are loaded.
+        in_turn: one is loaded after the other.
+
+    Attributes:
+        together: what stays while they are loaded.
+    """
+
+    def __init__(self, owner: EnsembleManager, keys: ModelKeys, settings: LoadSettings, in_turn: bool = False) -> None:
+        self.together = MemberLeases(in_turn, self.members_within)
+        self._owner = owner
+        self._keys = keys
+        self._settings = settings
+        # All that have requests, also those on their way out.
+        self._all: WeakSet[EnsembleModel] = WeakSet()
+        # What could not be loaded, or had to go, for the models that it needs: tried again when these have changed.
+        self._lacking: dict[str, ModelSpec] = {}
+        # As their configurations name the members, without namespaces.
+        self._written: WeakKeyDictionary[EnsembleModel, ModelSpec] = WeakKeyDictionary()
+        # Models that were loaded for an ensemble, and that nobody asked for otherwise.
+        self._brought: set[str] = set()
+        self._is_looking = False
+        self._loads: dict[asyncio.Task[None], str] = {}
+
+    # Loading
+
+    async def load(
+        self,
+        name: str,
+        version: int,
+        found: Candidate,
+        asker: RequestingVersion,
+        models: ModelDirectory | None,
+        metrics: CustomMetrics,
+    ) -> tuple[EnsembleModel, Any]:
+        """Load an ensemble, its members first; the model and its completed configuration message.
+
+        Raises:
+            NaiadError: it cannot be loaded.
+        """
+        spec, config = await in_thread(read_ensemble, found.source, version, found.read)
+        written, spec = spec, await self._in_namespace(spec, found.source.namespace)
+        if models is None or spec.ensemble is None:
+            raise InternalError(f"there are no models that ensemble '{spec.name}' could be made of")
+        members = spec.ensemble.models
+        if self._are_there(name, members):
+            model = self._make(name, version, spec, written, models, metrics, {})
+        else:
+            if asker.permit is not None:
+                # What it waits for may need the permit.
+                asker.permit.give_back()
+            async with self.together.holding(name, map(self._keys.one_seen, members)):
+                failures = await self._bring_all(name, members, asker)
+                model = self._make(name, version, spec, written, models, metrics, failures)
+        config.model_transaction_policy.decoupled = model.spec.decoupled
+        self._all.add(model)
+        self._lacking.pop(name, None)
+        return model, config
+
+    def _make(
+        self,
+        name: str,
+        version: int,
+        spec: ModelSpec,
+        written: ModelSpec,
+        models: ModelDirectory,
+        metrics: CustomMetrics,
+        failures: dict[str, NaiadError],
+    ) -> EnsembleModel:
+        cache = self._cache_of(spec)
+        try:
+            self._check(spec, failures)
+            model = EnsembleModel(spec, version, models, cache, self._settings.budget, metrics=metrics)
+        except (EnsembleError, UnavailableError):
+            # The routes of a member may lead nowhere for now.
+            self._note_lacking(name, written)
+            raise
+        self._written[model] = written
+        return model
+
+    def _are_there(self, name: str, members: Iterable[str]) -> bool:
+        """All members serve, and no operation is under way that would change one."""
+        for member in members:
+            entry = self._entry(member)
+            if member == name or entry is None or entry.serving is None or self._owner.is_under_way(entry.name):
+                return False
+        return True
+
+    def _cache_of(self, spec: ModelSpec) -> LocalCache | None:
+        cache = self._settings.cache if spec.is_cached else None
+        if cache is None or isinstance(cache, LocalCache):
+            return cache
+        logger.warning("the answers of ensemble '%s' are not kept: Redis keeps those of its members only", spec.name)
+        return None
+
+    async def _bring_all(self, name: str, members: Iterable[str], asker: RequestingVersion) -> dict[str, NaiadError]:
+        """Have all members of an ensemble loaded; gives back why some are not."""
+        failures: dict[str, NaiadError] = {}
+        for member in members:
+            try:
+                await self._bring(name, member, asker)
+            except CircularEnsembleError:
+                raise
+            except NaiadError as error:
+                failures[member] = error
+        return failures
+
+    async def _bring(self, name: str, member: str, asker: RequestingVersion) -> None:
+        try:
+            if member == name:
+                raise WaitsForItselfError(member)
+            if await self._owner.load_member(member, asker):
+                self._brought.add(member)
+        except WaitsForItselfError:
+            raise CircularEnsembleError(
+                f"circular dependency between ensembles: {member} -> ... -> {name} -> {member}"
+            ) from None
+        except NaiadError as error:
+            entry = self._entry(member)
+            if entry is not None and isinstance(entry.problem, CircularEnsembleError):
+                raise CircularEnsembleError(str(entry.problem)) from error
+            raise
+
+    async def _in_namespace(self, spec: ModelSpec, namespace: str) -> ModelSpec:
+        """Members of an ensemble's own namespace come before those of others."""
+        if not namespace or spec.ensemble is None:
+            return spec
+        found = {model: await self._owner.key_within(model, namespace) for model in spec.ensemble.models}
+        return _with_members(spec, found)
+
+    def _with_own(self, name: str, spec: ModelSpec) -> ModelSpec:
+        """An ensemble as it is written, with those members of its own namespace that serve now."""
+        namespace = namespace_of(name)
+        if not namespace or spec.ensemble is None:
+            return spec
+        entries = self._owner.entries
+        own = {model: f"{namespace}/{model}" for model in spec.ensemble.models}
+        return _with_members(spec, {m: key for m, key in own.items() if key in entries and entries[key].serving})
+
+    def _check(self, spec: ModelSpec, failures: dict[str, NaiadError]) -> None:
+        """Check that all members are there. The texts are the reference's own."""
+        if spec.ensemble is None:
+            return
+        unknown = [member for member in spec.ensemble.models if self._entry(member) is None]
+        if unknown:
+            raise MissingMemberError(
+                f"ensemble {spec.name} contains models that are not available or ambiguous: {', '.join(unknown)}"
+            )
+        for step in spec.ensemble.steps:
+            entry = self._entry(step.model)
+            if entry is None or entry.serving is None:
+                problem = _why(entry) or str(failures.get(step.model, ""))
+                why = f" Model '{step.model}' loading failed with error: {problem}" if problem else ""
+                raise MissingMemberError(
+                    f"ensemble '{spec.name}' depends on '{step.model}' which has no loaded version.{why}"
+                )
+            ready = {version.version for version in entry.ready()}
+            if step.version is not None and step.version not in ready:
+                raise MissingMemberError(
+                    f"ensemble '{spec.name}' depends on '{step.model}' whose required version {step.version} is not "
+                    "loaded."
+                )
+
+    def _entry(self, name: str) -> ModelEntry | None:
+        try:
+            return resolve(self._owner.entries, name)
+        except InvalidArgumentError:
+            return None
+
+    # Changes
+
+    def wanted(self, name: str) -> None:
+        """Somebody asks for a model to be loaded: it stays when an ensemble goes that it is part of."""
+        self._brought.discard(name)
+
+    def not_wanted(self, name: str) -> None:
+        """Somebody unloads a model: it is not loaded again by itself."""
+        self._lacking.pop(name, None)
+        self._brought.discard(name)
+
+    def came(self) -> None:
+        """A model serves, or answers otherwise: look at the ensembles soon."""
+        if not self._is_looking and (self._all or self._lacking):
+            self._is_looking = True
+            asyncio.get_running_loop().call_soon(self.look)
+
+    def went(self, model: ServingModel) -> None:
+        """A model is being unloaded, or replaced: requests of ensembles that began with it still find it."""
+        for ensemble in self._all:
+            ensemble.forget(model)
+        self.came()
+
+    def look(self, but: Collection[str] = ()) -> None:
+        """Unload ensembles that lost a member, and have those loaded again that lack none any more, ``but`` some."""
+        self._is_looking = False
+        while self._renew_all():
+            # Ensembles may be members of others.
+            continue
+        for name in self._with_others().difference(but):
+            self._load_again(name)
+        for name, spec in list(self._lacking.items()):
+            if name not in but and self._fits(self._with_own(name, spec)):
+                del self._lacking[name]
+                self._load_again(name)
+
+    def _note_lacking(self, name: str, written: ModelSpec) -> None:
+        # Callers make names up, which the server forgets again.
+        for gone in self._lacking.keys() - self._owner.entries.keys():
+            del self._lacking[gone]
+        self._lacking[name] = written
+
+    def _load_again(self, name: str) -> None:
+        task = self._owner.begin_again(name)
+        self._loads[task] = name
+        task.add_done_callback(self._loads.pop)
+
+    def _with_others(self) -> set[str]:
+        """Ensembles with members of other namespaces that serve in their own by now, unless they are loaded anyway."""
+        return {
+            entry.name
+            for entry, _, model in self._serving()
+            if namespace_of(entry.name)
+            and not self._owner.is_under_way(entry.name)
+            and set(members_of(self._with_own(entry.name, self._written[model]))) - set(members_of(model.spec))
+            & self._owner.entries.keys()
+        }
+
+    async def settled(self) -> None:
+        """Wait until the ensembles that lack no model any more are loaded, or could not be; each is tried once."""
+        tried: set[str] = set()
+        self.look()
+        while self._loads:
+            tried.update(self._loads.values())
+            await asyncio.wait(set(self._loads))
+            self.look(tried)
+
+    def _fits(self, spec: ModelSpec) -> bool:
+        """Whether an ensemble could be loaded with the models that are there."""
+        try:
+            self._check(spec, {})
+            build(spec, self._specs(spec))
+        except (EnsembleError, UnavailableError):
+            return False
+        return True
+
+    def _specs(self, spec: ModelSpec) -> list[ModelSpec]:
+        """Those of the models of each step, which all serve.
+
+        Raises:
+            UnavailableError: the routes of one lead to no version.
+        """
+        found: list[ModelSpec] = []
+        for step in () if spec.ensemble is None else spec.ensemble.steps:
+            entry = self._entry(step.model)
+            if entry is not None and entry.routing is not None and entry.answering is None and step.version is None:
+                raise entry.routing.no_default()
+            serving = {} if entry is None else {model.version: model for model in entry.loaded()}
+            found.append(serving[max(serving) if step.version is None else step.version].spec)
+        return found
+
+    def _renew_all(self) -> bool:
+        """Show ensembles the models that are there now, and let those go that cannot run; whether one has changed."""
+        for entry, version, model in list(self._serving()):
+            try:
+                self._check(model.spec, {})
+                if model.renew():
+                    # Those that it is a member of have to know.
+                    return True
+            except NaiadError as error:
+                if isinstance(error, UnavailableError):
+                    # Its routes lead to no version for now.
+                    continue
+                self._owner.retire_ensemble(entry, version, error)
+                self._note_lacking(entry.name, self._written[model])
+                return True
+        return False
+
+    def _serving(self) -> Iterator[tuple[ModelEntry, VersionEntry, EnsembleModel]]:
+        for entry in self._owner.entries.values():
+            for version in entry.versions.values():
+                if version.state is ModelState.READY and isinstance(version.model, EnsembleModel):
+                    yield entry, version, version.model
+
+    async def unload_members(self, names: Iterable[str]) -> None:
+        """Unload those of the models that were loaded for an ensemble, and that no other ensemble needs."""
+        for name in sorted(names):
+            needed = {member for _, _, model in self._serving() for member in members_of(model.spec)}
+            if name in self._brought and name not in needed:
+                inner = self.members_of_entry(name)
+                await self._owner.unload_member(name)
+                await self.unload_members(inner)
+
+    def borrows(self, name: str) -> bool:
+        """A model is an ensemble with members of other namespaces: its own may have come."""
+        own = namespace_of(name)
+        return bool(own) and any(namespace_of(key) != own for key in map(self._key, self.members_of_entry(name)))
+
+    def _key(self, member: str) -> str:
+        entry = self._entry(member)
+        return member if entry is None else entry.name
+
+    def members_within(self, name: str) -> set[str]:
+        """All models that the versions of a model that serve are made of, those of members included."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            for member in map(self._keys.one_seen, self.members_of_entry(waiting.pop())):
+                if member not in found:
+                    found.add(member)
+                    waiting.append(member)
+        return found
+
+    def members_of_entry(self, name: str) -> set[str]:
+        """The models that the versions of a model are made of; none where it is no ensemble."""
+        entry = self._entry(name)
+        found = () if entry is None else entry.loaded()
+        return {member for model in found for member in members_of(model.spec)}
+
+
+def members_of(spec: ModelSpec) -> tuple[str, ...]:
+    """The models that an ensemble is made of."""
+    return () if spec.ensemble is None else spec.ensemble.models
+
+
+def _with_members(spec: ModelSpec, keys: Mapping[str, str]) -> ModelSpec:
+    if spec.ensemble is None:
+        return spec
+    steps = tuple(replace(step, model=keys.get(step.model, step.model)) for step in spec.ensemble.steps)
+    return replace(spec, ensemble=EnsembleSpec(steps, spec.ensemble.max_inflight))
+
+
+def _why(entry: ModelEntry | None) -> str:
+    """Why a model has no version that serves; "" where that is not known."""
+    if entry is None:
+        return ""
+    failed = (v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE and not v.was_unloaded)
+    lines = " ".join(f"version {v.version} is at UNAVAILABLE state: {v.reason};" for v in failed)
+    return lines or str(entry.problem or "")
+
+
+def read_ensemble(source: ModelSource, version: int, read: ReadConfig) -> tuple[ModelSpec, Any]:
+    """The specification of an ensemble and its configuration message; errors as ``finish``."""
+    prepared = prepare(source, version, read=read)
+    return with_labels(finish(prepared), source.folder(version), prepared.origin), prepared.config

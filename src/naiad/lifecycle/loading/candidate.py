@@ -1,0 +1,190 @@
+"""What a load begins with: where the model lies now, how it is configured and which versions are wanted.
+
+All of this reads files: it is called in a thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from naiad.config.read import ConfigFormat, ReadConfig, parse_config, read_config
+from naiad.errors import ConfigError, InvalidArgumentError, ModelLoadError
+from naiad.repository.agents.agents import AgentDirectory
+from naiad.repository.agents.managed_folder import tend
+from naiad.repository.catalog import Obtained, fetched
+from naiad.repository.changes.fingerprint import Fingerprint, fingerprint
+from naiad.repository.local.layout import choose_versions, model_directory
+from naiad.repository.local.namespaces import namespace_of, short_name
+from naiad.repository.local.overrides import NO_OVERRIDES, Overrides, write_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from naiad.config.source import ModelSource
+    from naiad.repository.catalog import Catalog
+    from naiad.repository.local.temporary_folder import ModelFolder
+    from naiad.repository.remote.repository import RemoteModel
+
+
+class NoVersionError(ModelLoadError):
+    """The version policy of a model asks for versions that are not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model that can be tried.
+
+    Attributes:
+        source: where it lies, or where its agents have put it.
+        read: its configuration as written.
+        versions: those to be loaded.
+        files: the repository's files that it comes from; None when it comes from the files of a request.
+        folder: what has to be given back, held by whoever has the candidate.
+    """
+
+    source: ModelSource
+    read: ReadConfig
+    versions: tuple[int, ...]
+    files: Fingerprint | None
+    folder: ModelFolder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """How candidates are made.
+
+    Attributes:
+        model_config_name: ``--model-config-name``.
+        agents: where repository agents are found.
+    """
+
+    model_config_name: str = ""
+    agents: AgentDirectory = field(default_factory=AgentDirectory)
+
+    def candidate(
+        self,
+        source: ModelSource,
+        overrides: Overrides = NO_OVERRIDES,
+        known: Fingerprint | None = None,
+        folder: ModelFolder | None = None,
+        files: Fingerprint | None = None,
+    ) -> Candidate:
+        """The candidate that lies in ``source``, with the configuration of ``overrides`` where there is one.
+
+        Agents are asked unless the files are those that are ``known``. ``folder`` is what the model came in, and stays
+        with the caller when an error is raised; ``files`` tells its files from others where they do not do so
+        themselves.
+
+        Raises:
+            ConfigError: the configuration cannot be read.
+            NoVersionError: no wanted version is there.
+            ModelLoadError: an agent refuses the model.
+        """
+        files = files or fingerprint(source)
+        read = self._read(source, overrides)
+        tended = tend(source, read.config, self.agents, folder) if files != known else None
+        try:
+            if tended is not None and tended.path != source.directory:
+                source = _moved(source, tended.path)
+                read = self._read(source, overrides)
+            versions = _chosen(read, source)
+        except BaseException:
+            if tended is not None:
+                tended.comes_in(None)
+                tended.tried(False)
+            raise
+        return Candidate(source, read, versions, files, tended or folder)
+
+    def fetched(self, model: RemoteModel, known: Fingerprint | None = None) -> Candidate:
+        """The candidate of a model that lies elsewhere, fetched first; ``known`` as in ``candidate``.
+
+        Raises:
+            StoreError: it cannot be fetched.
+            NaiadError: as ``candidate``.
+        """
+        return self.obtained(fetched(model), known=known)
+
+    def obtained(
+        self, found: Obtained, overrides: Overrides = NO_OVERRIDES, known: Fingerprint | None = None
+    ) -> Candidate:
+        """The candidate of what a catalog has obtained, which is given back when an error is raised.
+
+        Raises:
+            NaiadError: as ``candidate``.
+        """
+        # Other files make another folder, so its path tells them apart; what a model writes there does not count.
+        files = None if found.folder is None else frozenset([(str(found.source.directory), 0, 0)])
+        try:
+            return self.candidate(found.source, overrides, known, found.folder, files)
+        except BaseException:
+            if found.folder is not None:
+                found.folder.release()
+            raise
+
+    def find(
+        self,
+        catalog: Catalog,
+        name: str,
+        overrides: Overrides,
+        known: Fingerprint | None = None,
+        may_be_old: bool = True,
+    ) -> Candidate:
+        """The candidate for the model ``name``: that of the catalog, or the files of ``overrides``.
+
+        ``may_be_old`` allows for the mirror's copy when the store of the model does not answer.
+
+        Raises:
+            InvalidArgumentError: the files come without a configuration, or are not usable.
+            ModelLoadError: there is no such model.
+            OptionError: a repository is gone.
+            StoreError: a remote repository cannot be read.
+            NaiadError: as ``candidate``.
+        """
+        if not overrides.files:
+            return self.obtained(catalog.obtain(name, may_be_old), overrides, known)
+        if overrides.config is None:
+            raise InvalidArgumentError("Load parameter 'config' must be specified for model file override")
+        short = short_name(name) if catalog.has_namespaces else name
+        folder = write_files(short, overrides.files)
+        try:
+            source = model_directory(folder.path).models[short]
+            source = replace(source, namespace=namespace_of(name) if catalog.has_namespaces else "")
+            found = self.candidate(source, overrides, folder=folder)
+        except BaseException:
+            folder.release()
+            raise
+        return replace(found, files=None)
+
+    def _read(self, source: ModelSource, overrides: Overrides) -> ReadConfig:
+        if overrides.config is not None:
+            return _parsed(source, overrides.config)
+        return read_config(source, self.model_config_name)
+
+
+def _chosen(read: ReadConfig, source: ModelSource) -> tuple[int, ...]:
+    try:
+        return choose_versions(read.config, source.versions)
+    except ModelLoadError as error:
+        raise NoVersionError(str(error)) from error
+
+
+def _moved(source: ModelSource, path: Path) -> ModelSource:
+    """The model where an agent has put it, under its own name."""
+    listing = model_directory(path)
+    if not listing.models:
+        raise ModelLoadError(next(iter(listing.unavailable.values()), f"'{path}' holds no model"))
+    (found,) = listing.models.values()
+    return replace(found, name=source.name, namespace=source.namespace)
+
+
+def _parsed(source: ModelSource, text: str) -> ReadConfig:
+    if not text.strip():
+        raise ConfigError("the parameter 'config' is empty, expected a model configuration as JSON")
+    try:
+        read = parse_config(text, ConfigFormat.JSON)
+    except ConfigError as error:
+        place = f" at line {error.line} of it" if error.line is not None else ""
+        raise ConfigError(f"the parameter 'config' is no model configuration as JSON: {error}{place}") from error
+    read.config.name = read.config.name or source.name
+    return read

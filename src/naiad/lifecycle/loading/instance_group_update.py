@@ -1,0 +1,230 @@
+"""Other instance groups for versions that serve, without loading them again.
+
+Source: the reference's rules for loading a model again. A change of ``instance_group`` alone adds and ends instances;
+requests in flight, statistics and all other instances are not touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from naiad.config.resolve import finish, prepare
+from naiad.config.spec import ModelSpec
+from naiad.errors import InternalError, NaiadError, UnavailableError
+from naiad.execution.instances.warmup import Warmup
+from naiad.execution.model.group_change import GroupChange
+from naiad.execution.model.instance_set import AnyInstance, end
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.lifecycle.loading.load_version import LoadSettings, make_warmup
+from naiad.lifecycle.state.load_errors import as_load_error, load_failed, located, not_reloaded
+from naiad.lifecycle.state.load_threads import LoadPermits, in_thread
+from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
+from naiad.lifecycle.state.states import ModelState
+
+if TYPE_CHECKING:
+    from naiad.lifecycle.loading.candidate import Candidate
+    from naiad.lifecycle.state.operations import Operation
+    from naiad.repository.changes.fingerprint import Fingerprint
+
+logger = logging.getLogger("naiad")
+
+LOOK_S: Final = 0.05
+"""How soon an instance that leaves is ended when nothing is open in it any more."""
+END_S: Final = 5.0
+"""The longest that the answer to a load waits for the end of instances that leave."""
+MAX_LEAVING: Final = 64
+"""How many instances of a version may still finish their requests when others are to come or go."""
+
+
+def only_groups_differ(entry: ModelEntry, found: Candidate) -> bool:
+    """Whether nothing but ``instance_group`` tells ``found`` from what serves, or not even that.
+
+    A configuration that callers were shown, completed, is the same as the one it was made from.
+    """
+    read, files = entry.read, entry.files
+    if read is None or files is None or found.files is None or found.folder is not None:
+        return False
+    if read.config.HasField("sequence_batching"):
+        # Sequences stay with their instances: those of another load take the new ones.
+        return False
+    if read.config.HasField("ensemble_scheduling"):
+        # Ensembles have no instances, and cost nothing to load.
+        return False
+    if {v.version for v in entry.ready()} != set(found.versions):
+        return False
+    configs = {str(read.origin.file), str(found.read.origin.file)}
+    if _without(files, configs) != _without(found.files, configs):
+        return False
+    wanted = _without_groups(found.read.config)
+    if wanted == _without_groups(read.config):
+        return True
+    return all(wanted == _without_groups(version.config) for version in entry.ready())
+
+
+def _without(files: Fingerprint, left_out: set[str]) -> Fingerprint:
+    return frozenset(row for row in files if row[0] not in left_out)
+
+
+def _without_groups(config: Any) -> Any:
+    rest = type(config)()
+    rest.CopyFrom(config)
+    rest.ClearField("instance_group")
+    return rest
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One version on its way to other groups; ``before`` and ``config`` are completed configuration messages."""
+
+    version: VersionEntry
+    model: LoadedModel
+    spec: ModelSpec
+    before: Any
+    config: Any
+    regrouping: GroupChange[AnyInstance]
+
+
+class InstanceGroupUpdate:
+    """Changes the instance groups of models that serve. Used on the event loop only; ends what leaves in threads."""
+
+    def __init__(self, settings: LoadSettings, permits: LoadPermits) -> None:
+        self._settings = settings
+        self._permits = permits
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def growth(self, entry: ModelEntry, found: Candidate) -> float:
+        """How many instances a model has with the groups of ``found`` for each that it has now; 1 if they are wrong."""
+
+        def counted() -> float:
+            loaded = [(v, v.model) for v in versions if isinstance(v.model, LoadedModel)]
+            pairs = [(model.spec, _regrouped(v, model, found)[1]) for v, model in loaded]
+            before = sum(spec.instance_count for spec, _ in pairs)
+            return sum(spec.instance_count for _, spec in pairs) / before if before else 1.0
+
+        versions = entry.ready()
+        try:
+            return await in_thread(counted)
+        except NaiadError:
+            # ``update`` says so.
+            return 1.0
+
+    async def update(self, entry: ModelEntry, found: Candidate, operation: Operation) -> None:
+        """Give all versions of a model the groups of ``found``, or none of them when that fails for one.
+
+        Raises:
+            UnavailableError: too many instances that left before still finish their requests.
+            NaiadError: the groups are wrong, or a new instance cannot be started; what serves goes on as it was.
+        """
+        changes: list[_Change] = []
+        try:
+            for version in entry.ready():
+                await self._prepare(version, found, operation, changes)
+            operation.check_wanted()
+        except Exception as error:
+            for change in changes:
+                await self._undo(change)
+            problem = as_load_error(error)
+            logger.error("'%s' keeps its instances: %s", entry.name, located(problem))
+            for version in entry.ready():
+                version.reason = not_reloaded(problem)
+            raise (problem if isinstance(problem, UnavailableError) else _failed(entry, problem)) from error
+        ending = [task for change in changes for task in self._switch(entry, change)]
+        entry.files, entry.read = found.files, found.read
+        if ending:
+            # Who asked for fewer instances may count on their memory; one that still works is not waited for.
+            await asyncio.wait(ending, timeout=END_S)
+
+    async def _prepare(
+        self, version: VersionEntry, found: Candidate, operation: Operation, changes: list[_Change]
+    ) -> None:
+        """Start what a version needs beyond what it has."""
+        model = version.model
+        if not isinstance(model, LoadedModel):
+            raise InternalError(f"version {version.version} serves without instances")
+        if model.leaving >= MAX_LEAVING:
+            raise UnavailableError(
+                f"{model.leaving} earlier instances of model '{model.name}' still finish their requests: load it again "
+                "when they have ended"
+            )
+        permit = await self._permits.take()
+        if version.asker is not None:
+            # Its new processes may ask for models while they start, which this operation then waits for.
+            version.asker.operation, version.asker.permit = operation, permit
+        try:
+            config, spec, warmup = await in_thread(_read, version, model, found, self._settings, operation)
+            operation.check_wanted()
+            change = _Change(version, model, spec, version.config, config, model.regroup(spec, config, warmup))
+            changes.append(change)
+            await in_thread(model.start_more, change.regrouping, warmup)
+        finally:
+            if version.asker is not None:
+                version.asker.is_loaded()
+            permit.give_back()
+
+    async def _undo(self, change: _Change) -> None:
+        coming = change.regrouping.coming
+        await in_thread(end, coming)
+        change.model.let_go(coming)
+        change.model.stay_with(change.before)
+
+    def _switch(self, entry: ModelEntry, change: _Change) -> list[asyncio.Task[None]]:
+        """Let a version serve by its new groups; gives the tasks that end what leaves."""
+        regrouping = change.regrouping
+        change.model.serve_by(change.spec, regrouping)
+        change.version.config = change.config
+        change.version.reason = ""
+        loop = asyncio.get_running_loop()
+        ending = [loop.create_task(self._end(change.model, instance)) for instance in regrouping.leaving]
+        for task in ending:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        counts = change.spec.instance_count, len(regrouping.coming), len(regrouping.leaving)
+        logger.info("updated '%s' version %d in place: %d instance(s), %d new, %d leaving",
+                    entry.name, change.version.version, *counts)  # fmt: skip
+        return ending
+
+    async def _end(self, model: LoadedModel, instance: AnyInstance) -> None:
+        """End an instance when it is done. One of a model that is unloaded meanwhile ends with that."""
+        while not model.may_end(instance):
+            await asyncio.sleep(LOOK_S)
+        await in_thread(end, [instance])
+        model.let_go([instance])
+
+    def close(self) -> None:
+        """Leave the instances that have not ended to the end of their models."""
+        for task in self._tasks:
+            task.cancel()
+
+
+def _read(
+    version: VersionEntry, model: LoadedModel, found: Candidate, settings: LoadSettings, operation: Operation
+) -> tuple[Any, ModelSpec, Warmup]:
+    """The completed configuration of a version with the groups of ``found``, and what its new instances begin with.
+
+    Raises:
+        NaiadError: the groups are wrong.
+    """
+    config, spec = _regrouped(version, model, found)
+    folder = found.source.folder(version.version)
+    return config, spec, make_warmup(spec, folder, settings, None, lambda: operation.not_wanted)
+
+
+def _regrouped(version: VersionEntry, model: LoadedModel, found: Candidate) -> tuple[Any, ModelSpec]:
+    """The completed configuration of a version with the groups of ``found``; errors as ``_read``."""
+    config = type(version.config)()
+    config.CopyFrom(version.config)
+    config.ClearField("instance_group")
+    config.instance_group.extend(found.read.config.instance_group)
+    prepared = replace(prepare(found.source, version.version, read=found.read), config=config)
+    return config, replace(model.spec, instance_groups=finish(prepared).instance_groups)
+
+
+def _failed(entry: ModelEntry, problem: NaiadError) -> NaiadError:
+    tried: Sequence[VersionEntry] = [
+        VersionEntry(v.version, ModelState.UNAVAILABLE, str(problem)) for v in entry.ready()
+    ]
+    return load_failed(entry.name, tried, problem)

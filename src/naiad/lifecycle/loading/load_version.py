@@ -1,0 +1,209 @@
+"""Loading one version of a model: the work of a loading thread, from the files to instances that are ready."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from naiad.backend_api.backend import Backend, BackendContext
+from naiad.backends import placement as choice
+from naiad.backends import registry
+from naiad.cache.local import LocalCache
+from naiad.cache.redis import RedisCache
+from naiad.config.backend_view import as_backend_sees
+from naiad.config.labels import with_labels
+from naiad.config.read import ReadConfig
+from naiad.config.resolve import PreparedConfig, finish, prepare
+from naiad.config.sequence import run_spec, with_initial_states
+from naiad.config.source import ModelSource
+from naiad.config.spec import ModelSpec
+from naiad.errors import ModelLoadError, NaiadError
+from naiad.execution.instances.warmup import Warmup
+from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.model.rate_limited import RateLimits
+from naiad.execution.model.remote_cache import SharedCache
+from naiad.execution.sequence.model import SequenceModel
+from naiad.execution.worker.bls import ModelDirectory
+from naiad.execution.worker.shared_process import SharedProcesses
+from naiad.lifecycle.loading.candidate import Finder
+from naiad.lifecycle.loading.custom_batching_file import load_strategy
+from naiad.lifecycle.loading.warmup_samples import samples_of
+from naiad.lifecycle.memory.measure import LoadMeter, files_bytes, process_bytes
+from naiad.repository.agents.agents import AgentDirectory
+from naiad.repository.changes.identity import identity_of
+from naiad.scheduling.admission import RequestBudget
+from naiad.telemetry.metrics.custom import CustomMetrics
+
+logger = logging.getLogger("naiad")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
+
+    ``retries`` says how often a failed load is tried again, ``shared`` has the processes that models share, ``cache``
+    the answers of those with a response cache, ``budget`` bounds the requests to all of them, ``limits`` has the
+    resources that their instances share, None where they share none, ``agents`` finds repository agents. With
+    ``auto_warmup`` models are warmed up that do not say how.
+    """
+
+    backend_settings: Callable[[str], Mapping[str, str]]
+    auto_complete: bool = True
+    model_config_name: str = ""
+    cores: int = 0
+    retries: int = 0
+    shared: SharedProcesses = field(default_factory=SharedProcesses)
+    cache: LocalCache | RedisCache | None = None
+    budget: RequestBudget = field(default_factory=RequestBudget)
+    limits: RateLimits | None = None
+    auto_warmup: bool = False
+    agents: AgentDirectory = field(default_factory=AgentDirectory)
+
+    @property
+    def finder(self) -> Finder:
+        """Who finds what is to be loaded."""
+        return Finder(self.model_config_name, self.agents)
+
+    @property
+    def usable_cores(self) -> int:
+        """``cores``, or as many as this process may run on."""
+        if self.cores:
+            return self.cores
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def load_version(
+    source: ModelSource,
+    version: int,
+    read: ReadConfig,
+    settings: LoadSettings,
+    loop: asyncio.AbstractEventLoop,
+    models: ModelDirectory | None = None,
+    metrics: CustomMetrics | None = None,
+    not_wanted: Callable[[], str] = lambda: "",
+    meter: LoadMeter | None = None,
+) -> tuple[LoadedModel, Any]:
+    """Load one version, create its instances and warm them up.
+
+    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown, ``meter`` measures it.
+    ``not_wanted`` says why a warm-up is to end before its time.
+
+    Returns:
+        The loaded model and its completed configuration message.
+
+    Raises:
+        NaiadError: the version cannot be loaded; nothing of it stays behind.
+    """
+    created = (lambda backend: None) if meter is None else meter.begin
+    prepared, backend, spec = start_backend(source, version, read, settings, created)
+    try:
+        warmup = make_warmup(spec, source.folder(version), settings, models, not_wanted)
+        strategy = load_strategy(
+            spec,
+            version,
+            prepared.config,
+            source.folder(version),
+            prepared.version_directory,
+            backend.context.backend_config.get(registry.BACKEND_DIRECTORY, ""),
+        )
+        kind = LoadedModel if spec.sequence is None else SequenceModel
+        model = kind(
+            spec,
+            version,
+            backend,
+            loop,
+            models=models,
+            metrics=metrics,
+            cache=_cache_of(spec, settings.cache, lambda: identity_of(source, version, prepared.config)),
+            budget=settings.budget,
+            strategy=strategy,
+            limits=settings.limits,
+        )
+    except BaseException:
+        backend.close()
+        raise
+    model.start(warmup)
+    if meter is not None:
+        meter.end()
+        folder = prepared.version_directory
+        files = files_bytes(prepared.model_path if folder is None else folder)
+        model.statistics.memory_bytes = meter.held(process_bytes(model.process_ids), files)
+    return model, prepared.config
+
+
+def _cache_of(
+    spec: ModelSpec, cache: LocalCache | RedisCache | None, identity: Callable[[], str]
+) -> LocalCache | SharedCache | None:
+    if spec.is_cached and cache is None:
+        logger.warning(
+            "model '%s' asks for a response cache, and the server has none: give it one with --cache-config, or remove "
+            "'response_cache'",
+            spec.name,
+        )
+    if not spec.is_cached:
+        return None
+    return SharedCache(cache, identity()) if isinstance(cache, RedisCache) else cache
+
+
+def make_warmup(
+    spec: ModelSpec, folder: Path, settings: LoadSettings, models: ModelDirectory | None, not_wanted: Callable[[], str]
+) -> Warmup:
+    """What new instances of a version run before they get requests; ``folder`` is the model's own.
+
+    Raises:
+        NaiadError: a sample of the configuration cannot be made.
+    """
+    check = None if models is None else models.check
+    again = partial(samples_of, spec, folder, check, settings.auto_warmup)
+    samples = again()
+    if samples:
+        runs, instances = sum(sample.count for sample in samples), spec.instance_count
+        logger.info("warming up '%s': %d run(s) on each of %d instance(s)", spec.name, runs, instances)
+    return Warmup(samples, not_wanted, again)
+
+
+def start_backend(
+    source: ModelSource,
+    version: int,
+    read: ReadConfig,
+    settings: LoadSettings,
+    created: Callable[[Backend], None] = lambda backend: None,
+) -> tuple[PreparedConfig, Backend, ModelSpec]:
+    """One version inside its framework, checked, without instances. The caller closes the backend.
+
+    ``created`` is shown the backend before it has loaded anything.
+
+    Raises:
+        NaiadError: the configuration is wrong or does not fit the model, or the model cannot be loaded.
+    """
+    prepared = prepare(source, version, read=read)
+    context = BackendContext(
+        model=source.name,
+        version=version,
+        model_path=prepared.model_path,
+        version_directory=prepared.version_directory,
+        backend_config=settings.backend_settings(registry.settings_name(prepared.backend)),
+        cores=settings.usable_cores,
+    )
+    backend = choice.create(prepared.backend, context, prepared.config, settings.shared)
+    try:
+        created(backend)
+        if settings.auto_complete:
+            backend.complete(prepared.config)
+        spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
+        spec = with_initial_states(spec, source.folder(version), prepared.origin)
+        backend.config = prepared.config
+        backend.start(as_backend_sees(run_spec(spec)))
+    except BaseException as error:
+        backend.close()
+        if isinstance(error, NaiadError):
+            raise
+        # A framework that calls for the end of the process, with SystemExit say, ends this load and nothing else.
+        raise ModelLoadError(f"{type(error).__name__}: {error}") from error
+    return prepared, backend, spec

@@ -1,0 +1,134 @@
+"""The load of one version from its turn on: permits, tries, measuring, and what is shown of it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from naiad.config.complete import is_ensemble
+from naiad.errors import NaiadError
+from naiad.lifecycle.loading.load_version import load_version
+from naiad.lifecycle.loading.retry import with_retries
+from naiad.lifecycle.memory.measure import LoadMeter
+from naiad.lifecycle.state.load_errors import as_load_error, located, reason_of
+from naiad.lifecycle.state.load_threads import in_thread
+from naiad.lifecycle.state.model_requests import AskingModels, RequestingVersion
+from naiad.lifecycle.state.states import ModelState
+
+if TYPE_CHECKING:
+    from naiad.execution.model.interface import LoadedVersion
+    from naiad.lifecycle.ensembles.dependencies import Ensembles
+    from naiad.lifecycle.loading.candidate import Candidate
+    from naiad.lifecycle.loading.load_version import LoadSettings
+    from naiad.lifecycle.state.load_threads import LoadPermits
+    from naiad.lifecycle.state.model_requests import CallableModels, ModelLoader
+    from naiad.lifecycle.state.model_table import VersionEntry
+    from naiad.lifecycle.state.operations import Operation, Operations
+    from naiad.telemetry.metrics.custom import CustomMetrics
+
+logger = logging.getLogger("naiad")
+
+
+class VersionLoader:
+    """Loads versions. Used on the event loop only.
+
+    Args:
+        control: who loads what models ask for.
+        settings: how versions are loaded.
+        permits: how many load at the same time.
+        operations: those that the loads are part of.
+        ensembles: loads those that are ensembles.
+        metrics: where what models count themselves is shown.
+    """
+
+    def __init__(
+        self,
+        control: ModelLoader,
+        settings: LoadSettings,
+        permits: LoadPermits,
+        operations: Operations,
+        ensembles: Ensembles,
+        metrics: CustomMetrics,
+    ) -> None:
+        self._control = control
+        self._settings = settings
+        self._permits = permits
+        self._operations = operations
+        self._ensembles = ensembles
+        self._metrics = metrics
+        self._meters: set[LoadMeter] = set()
+
+    async def load(
+        self,
+        name: str,
+        version: VersionEntry,
+        found: Candidate,
+        operation: Operation,
+        callable_models: CallableModels | None,
+    ) -> NaiadError | None:
+        """Load a version of the model ``name``, which is then ready; the error that it cannot be loaded for.
+
+        ``callable_models`` are those that it can call.
+        """
+        version.become(ModelState.LOADING)
+        asker = version.asker = RequestingVersion(operation)
+        permit = asker.permit = await self._permits.take()
+        logger.info("loading: %s:%d", name, version.version)
+        begun = monotonic()
+        models = None if callable_models is None else AskingModels(callable_models, self._control, asker, name)
+        loop = asyncio.get_running_loop()
+        meter = LoadMeter(self._meters)
+
+        async def load() -> tuple[LoadedVersion, Any]:
+            self._operations.check_open(name)
+            if is_ensemble(found.read.config):
+                return await self._ensembles.load(name, version.version, found, asker, models, self._metrics)
+            return await in_thread(
+                load_version,
+                found.source,
+                version.version,
+                found.read,
+                self._settings,
+                loop,
+                models,
+                self._metrics,
+                lambda: operation.not_wanted,
+                meter,
+            )
+
+        try:
+            model, config = await with_retries(
+                f"'{name}' version {version.version}", self._settings.retries, load, lambda: not operation.not_wanted
+            )
+        except Exception as error:
+            problem = as_load_error(error)
+            version.become(ModelState.UNAVAILABLE, reason_of(problem))
+            logger.error("failed to load '%s' version %d: %s", name, version.version, located(problem))
+            return problem
+        finally:
+            meter.close()
+            asker.is_loaded()
+            permit.give_back()
+        _serve(name, version, found, model, config, monotonic() - begun)
+        return None
+
+
+def _serve(
+    name: str, version: VersionEntry, found: Candidate, model: LoadedVersion, config: Any, seconds: float
+) -> None:
+    model.statistics.load_seconds = seconds
+    model.namespace = found.source.namespace
+    version.model, version.config, version.folder = model, config, found.folder
+    if found.folder is not None:
+        found.folder.hold()
+    version.become(ModelState.READY)
+    logger.info(
+        "successfully loaded '%s' version %d: %s, %d instance(s), %.2f s",
+        name,
+        version.version,
+        model.spec.backend,
+        model.spec.instance_count,
+        seconds,
+    )

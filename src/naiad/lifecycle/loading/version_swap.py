@@ -1,0 +1,153 @@
+"""The versions of models: how they come when nothing serves, take the place of others, and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from naiad.lifecycle.loading.sequence_handover import hand_over
+from naiad.lifecycle.loading.unchanged_versions import take_policy
+from naiad.lifecycle.state.load_errors import is_of_the_model, load_failed, not_reloaded
+from naiad.lifecycle.state.model_table import UNLOADED, ModelEntry, VersionEntry, note
+from naiad.lifecycle.state.states import ModelState
+from naiad.lifecycle.traffic.routes import Routing, configured_routes
+
+if TYPE_CHECKING:
+    from naiad.errors import NaiadError
+    from naiad.execution.model.interface import LoadedVersion, ServingModel
+    from naiad.lifecycle.ensembles.dependencies import Ensembles
+    from naiad.lifecycle.loading.candidate import Candidate
+    from naiad.lifecycle.loading.version_loader import VersionLoader
+    from naiad.lifecycle.state.draining import Draining
+    from naiad.lifecycle.state.model_requests import CallableModels
+    from naiad.lifecycle.state.operations import Operation
+
+
+class VersionSwap:
+    """Changes which versions of a model serve. Used on the event loop only, inside an operation on the model.
+
+    Args:
+        loads: loads each of them.
+        retirements: those on their way out.
+        ensembles: told of what comes and goes.
+
+    Attributes:
+        models: what models find others with, set by who serves them.
+        on_serving: told of each loaded model, before it gets its first request.
+        on_unloading: told of each loaded model that goes, so that what was remembered of it can go too.
+    """
+
+    def __init__(self, loads: VersionLoader, retirements: Draining, ensembles: Ensembles) -> None:
+        self.models: CallableModels | None = None
+        self.on_serving: Callable[[LoadedVersion], None] = lambda model: None
+        self.on_unloading: Callable[[ServingModel], None] = lambda model: None
+        self._loads = loads
+        self._retirements = retirements
+        self._ensembles = ensembles
+
+    async def load_first(self, entry: ModelEntry, found: Candidate, operation: Operation) -> NaiadError | None:
+        """Load a model of which nothing serves: each version that can be loaded serves at once.
+
+        Returns:
+            The error of a version that cannot be loaded, if there is one.
+        """
+        fresh = [VersionEntry(version, follows_failure=entry.has_failed) for version in found.versions]
+        entry.problem = None
+        self._configure_routes(entry, found)
+        _show(entry, fresh)
+
+        async def load(version: VersionEntry) -> NaiadError | None:
+            problem = await self._load(entry.name, version, found, operation)
+            entry.choose_serving()
+            return problem
+
+        problems = await asyncio.gather(*(load(version) for version in fresh))
+        problem = next(filter(None, problems), None)
+        entry.files, entry.read = None if problem else found.files, found.read
+        if problem and is_of_the_model(problem):
+            # The reference does not come to know the versions of such a model.
+            entry.problem = problem
+            for version in fresh:
+                if version.state is ModelState.UNAVAILABLE:
+                    entry.versions.pop(version.version, None)
+        return problem
+
+    async def replace(
+        self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int]
+    ) -> None:
+        """Load a model beside its copy that serves, and put it in its place once all of it is there.
+
+        Raises:
+            NaiadError: a version cannot be loaded; what serves goes on.
+        """
+        kept = {v.version for v in entry.ready()} & unchanged & set(found.versions)
+        fresh = [VersionEntry(version) for version in found.versions if version not in kept]
+        failures = await asyncio.gather(*(self._load(entry.name, v, found, operation) for v in fresh))
+        if problem := next(filter(None, failures), None):
+            for version in fresh:
+                if version.state is ModelState.READY:
+                    self.retire(entry, version)
+            note(entry.ready(), not_reloaded(problem))
+            entry.note_again(fresh)
+            raise load_failed(entry.name, fresh, problem)
+        # The server may have begun to stop meanwhile: then none of them serves.
+        staying = [v for v in entry.ready() if v.version in kept]
+        before = [v for v in entry.ready() if v.version not in kept]
+        note(staying, "")
+        take_policy(staying, found)
+        self._configure_routes(entry, found)
+        _show(entry, fresh)
+        hand_over(before, entry.ready())
+        for version in before:
+            self.retire(entry, version)
+        entry.choose_serving()
+        entry.files, entry.read = found.files, found.read
+
+    async def _load(
+        self, name: str, version: VersionEntry, found: Candidate, operation: Operation
+    ) -> NaiadError | None:
+        problem = await self._loads.load(name, version, found, operation, self.models)
+        if version.model is not None:
+            self.on_serving(version.model)
+            self._ensembles.came()
+        return problem
+
+    def retire(self, entry: ModelEntry, version: VersionEntry) -> None:
+        """Let a version that serves go. The caller has ``entry`` choose again what serves."""
+        model = version.model
+        self._retirements.begin(entry, version)
+        if model is not None:
+            self._forget(model)
+
+    def retire_all(self, entry: ModelEntry) -> None:
+        """Let a model go with all that serves of it."""
+        for version in entry.ready():
+            self.retire(entry, version)
+        entry.choose_serving()
+
+    def _forget(self, model: ServingModel) -> None:
+        """A model goes, or what stood for several versions of one."""
+        self._ensembles.went(model)
+        self.on_unloading(model)
+
+    def _configure_routes(self, entry: ModelEntry, found: Candidate) -> None:
+        """Take the routes that a configuration has, unless it had the same at the load before."""
+        routes = configured_routes(found.read.config)
+        if routes or entry.routing is not None:
+            self.routing(entry).configure(routes)
+
+    def routing(self, entry: ModelEntry) -> Routing:
+        """The routes of a model, from the first time on that somebody asks for them."""
+        if entry.routing is None:
+            entry.routing = Routing(entry.name, self._forget, changed=self._ensembles.came)
+            entry.choose_serving()
+        return entry.routing
+
+
+def _show(entry: ModelEntry, fresh: Iterable[VersionEntry]) -> None:
+    """Put versions into the index, in place of older ones of the same number."""
+    entry.versions.update({version.version: version for version in fresh})
+    # Those that failed earlier are not wanted any more.
+    note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
+    entry.forget_gone()

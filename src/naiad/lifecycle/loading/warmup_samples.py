@@ -1,0 +1,215 @@
+"""The samples that a version is warmed up with: those of its configuration, or with ``--auto-warmup`` those made up
+from its signature.
+
+All of this may read files: it is called in a loading thread. Source of the rules and texts: the reference's
+``GenerateWarmupData``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final
+from zlib import crc32
+
+import numpy as np
+
+from naiad.config.sequence import run_spec
+from naiad.config.spec import ModelSpec, TensorSpec
+from naiad.config.warmup import DataSource, WarmupInput, WarmupSample
+from naiad.errors import InternalError, ModelLoadError
+from naiad.execution.instances.warmup import Sample
+from naiad.execution.worker.bls import CalledInput, Checked
+from naiad.request import Array, RequestOptions, request_label
+from naiad.tensor.bytes_codec import decode_bytes
+from naiad.tensor.dtypes import DataType
+
+FOLDER: Final = "warmup"
+MAX_BYTES: Final = 1 << 31
+"""Bytes of one input of a sample, which is also what a request over gRPC may have at most."""
+MAX_REQUESTS: Final = 1 << 16
+"""Requests of one sample."""
+_POINTER: Final = 8
+_LABEL: Final = request_label("")
+
+Check = Callable[[ModelSpec, Sequence[CalledInput], Sequence[str], str], Checked]
+"""The rules for requests: ``Models.check``."""
+
+
+def samples_of(spec: ModelSpec, folder: Path, check: Check | None, is_automatic: bool) -> list[Sample]:
+    """The samples that the configuration asks for or, where it asks for none and ``is_automatic``, made up ones.
+
+    Errors as ``configured_samples``.
+    """
+    if not spec.warmup and is_automatic:
+        return automatic_samples(run_spec(spec))
+    return configured_samples(spec, folder, check)
+
+
+def configured_samples(spec: ModelSpec, folder: Path, check: Check | None) -> list[Sample]:
+    """The samples of ``model_warmup``; ``folder`` is the model's own.
+
+    Raises:
+        ModelLoadError: one cannot be made.
+        NaiadError: one is no request that the model takes.
+    """
+    return [_configured(spec, sample, folder / FOLDER, check) for sample in spec.warmup]
+
+
+def _configured(spec: ModelSpec, sample: WarmupSample, folder: Path, check: Check | None) -> Sample:
+    lead = (1,) if spec.max_batch_size else ()
+    inputs: dict[str, Array] = {}
+    for given in sample.inputs:
+        _check_input(spec, given)
+        dtype = given.dtype
+        if dtype is None:
+            raise ModelLoadError(_no_datatype(spec, given.name))
+        inputs[given.name] = _data(spec, given, dtype, folder).reshape((*lead, *given.dims))
+    _check_size(spec, sample)
+    for tensor in run_spec(spec).inputs.values():
+        if tensor.name not in spec.inputs and tensor.name not in inputs:
+            # A control or a state.
+            inputs[tensor.name] = _zeros(tensor.dtype, math.prod(_fixed(tensor))).reshape((*lead, *_fixed(tensor)))
+    named = [CalledInput(i.name, i.dtype, inputs[i.name].shape) for i in sample.inputs if i.dtype and not i.is_control]
+    outputs = tuple(spec.outputs)
+    if check is not None:
+        outputs = check(spec, named, (), "").outputs
+    options = RequestOptions(outputs, 1, _shape_key(spec, inputs))
+    return Sample(sample.name, sample.count, sample.batch_size, options, inputs)
+
+
+def _check_input(spec: ModelSpec, given: WarmupInput) -> None:
+    if -1 in given.dims:
+        raise ModelLoadError(
+            f"warmup setting expects all variable-size dimensions are specified for input '{given.name}'"
+        )
+    if min(given.dims, default=0) < 0:
+        raise ModelLoadError(f"warmup setting has negative dims {list(given.dims)} for input '{given.name}'")
+    if given.source is None:
+        raise ModelLoadError(f"{_LABEL}warmup setting expects input '{given.name}' to have input_data_type set")
+    if not given.is_control and given.name not in spec.inputs:
+        known = ", ".join(f"'{name}'" for name in spec.inputs)
+        raise ModelLoadError(
+            f"{_LABEL}warmup setting has data for input '{given.name}', which is not in model '{spec.name}'. Its "
+            f"inputs are {known}"
+        )
+
+
+def _no_datatype(spec: ModelSpec, name: str) -> str:
+    tensor = spec.inputs.get(name)
+    expected = f", but model '{spec.name}' expects '{tensor.dtype.wire}'" if tensor else ""
+    return f"{_LABEL}inference input '{name}' data-type is '<invalid>'{expected}"
+
+
+def _check_size(spec: ModelSpec, sample: WarmupSample) -> None:
+    """Check how many requests run together, with the text that a backend of the reference has for it."""
+    most = max(1, spec.max_batch_size)
+    if sample.batch_size > most:
+        instance = f"{spec.instance_groups[0].name}_0" if spec.instance_groups else spec.name
+        raise ModelLoadError(
+            f"failed to run warmup sample '{sample.name}': batch size {sample.batch_size} for '{instance}', max "
+            f"allowed is {spec.max_batch_size}"
+        )
+    if sample.batch_size > MAX_REQUESTS:
+        raise ModelLoadError(
+            f"failed to run warmup sample '{sample.name}': batch size {sample.batch_size}, and a sample has at most "
+            f"{MAX_REQUESTS} requests"
+        )
+
+
+def _data(spec: ModelSpec, given: WarmupInput, dtype: DataType, folder: Path) -> Array:
+    """The elements of one input, flat."""
+    elements = math.prod(given.dims)
+    size = elements * (dtype.itemsize or _POINTER)
+    if size > MAX_BYTES:
+        raise ModelLoadError(
+            f"warmup setting asks for {size} bytes for input '{given.name}', and a sample has at most {MAX_BYTES}"
+        )
+    try:
+        if given.source is DataSource.FILE:
+            return _from_file(spec, given, dtype, elements, folder)
+        if given.source is DataSource.RANDOM and not dtype.is_bytes:
+            return _random(dtype, elements, given.name)
+        return _zeros(dtype, elements)
+    except MemoryError as error:
+        raise ModelLoadError(f"there is no memory for the {size} bytes of warmup input '{given.name}'") from error
+
+
+def _zeros(dtype: DataType, elements: int) -> Array:
+    """Zeros; for BYTES elements without a byte."""
+    return np.full(elements, b"", np.object_) if dtype.is_bytes else np.zeros(elements, dtype.numpy)
+
+
+def _random(dtype: DataType, elements: int, name: str) -> Array:
+    """Numbers of the whole range of an integer type, from 0 to 1 for other numbers. The same at each load."""
+    generator = np.random.default_rng(crc32(name.encode()))
+    kind = dtype.numpy.kind
+    if kind in "iu":
+        return np.frombuffer(generator.bytes(elements * dtype.itemsize), dtype.numpy)
+    if kind == "b":
+        return generator.integers(0, 2, elements).astype(dtype.numpy)
+    return generator.random(elements, np.float32).astype(dtype.numpy)
+
+
+def _from_file(spec: ModelSpec, given: WarmupInput, dtype: DataType, elements: int, folder: Path) -> Array:
+    """The first bytes of a file as a tensor; a file of BYTES has exactly the elements, each behind its length."""
+    inside = PurePosixPath(given.file)
+    if inside.is_absolute() or ".." in inside.parts or not inside.parts or "\0" in given.file:
+        raise ModelLoadError(
+            f"warmup setting names the file '{given.file}' for input '{given.name}': it has to be one in the model's "
+            f"folder '{FOLDER}'"
+        )
+    path = folder / inside
+    wanted = -1 if dtype.is_bytes else elements * dtype.itemsize
+    try:
+        if not path.is_file():
+            raise FileNotFoundError("No such file or directory")
+        if dtype.is_bytes and (size := path.stat().st_size) > MAX_BYTES:
+            raise ModelLoadError(f"warmup setting names the file '{given.file}' of {size} bytes, at most {MAX_BYTES}")
+        with path.open("rb") as file:
+            raw = file.read(wanted)
+    except OSError as error:
+        place = f"{spec.name}/{FOLDER}/{given.file}"
+        raise InternalError(f"failed to open text file for read {place}: {error.strerror or error}") from error
+    if dtype.is_bytes:
+        return decode_bytes(raw, elements, f"inference input '{given.name}' for model '{spec.name}'")
+    if len(raw) < wanted:
+        raise ModelLoadError(
+            f"{_LABEL}warmup setting expects {wanted} bytes, but the data provided from {given.file} only has "
+            f"{len(raw)} bytes"
+        )
+    return np.frombuffer(raw, dtype.numpy)
+
+
+# From the signature
+
+
+def automatic_samples(spec: ModelSpec) -> list[Sample]:
+    """A sample of zeros for one row, for each preferred batch size and for the largest batch; none has to succeed.
+
+    Dimensions of any size are 1, and inputs that may be left out are left out. Batches of too many bytes are too.
+    """
+    return list(_automatic(spec))
+
+
+def _automatic(spec: ModelSpec) -> Iterator[Sample]:
+    tensors = [t for t in spec.inputs.values() if not t.optional] or list(spec.inputs.values())
+    preferred = spec.batching.preferred_batch_sizes if spec.batching else ()
+    for rows in sorted({1, *preferred, spec.max_batch_size} - {0}) if spec.max_batch_size else (1,):
+        lead = (rows,) if spec.max_batch_size else ()
+        shapes = {t.name: (*(() if t.is_shape_tensor else lead), *_fixed(t)) for t in tensors}
+        if any(math.prod(shapes[t.name]) * (t.dtype.itemsize or _POINTER) > MAX_BYTES for t in tensors):
+            continue
+        inputs = {t.name: _zeros(t.dtype, math.prod(shapes[t.name])).reshape(shapes[t.name]) for t in tensors}
+        options = RequestOptions(tuple(spec.outputs), rows, _shape_key(spec, inputs))
+        yield Sample(f"auto_{rows}", 1, 1, options, inputs, is_needed=False)
+
+
+def _fixed(tensor: TensorSpec) -> tuple[int, ...]:
+    return tuple(1 if dim < 0 else dim for dim in tensor.dims)
+
+
+def _shape_key(spec: ModelSpec, inputs: Mapping[str, Array]) -> object:
+    lead = 1 if spec.max_batch_size else 0
+    return tuple(sorted((name, array.shape[lead:]) for name, array in inputs.items()))

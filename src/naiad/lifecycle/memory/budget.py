@@ -1,0 +1,444 @@
+"""The memory of models: a budget for all of them, and who goes when it is used up or when nobody asks.
+
+A load first gets room: an estimate of what it will take is held for it, and models are evicted for it where they have
+to be. Once it is there, what it took is measured and counts. An evicted model refuses new requests and answers those
+that it has; its memory counts until it is closed. Used on the event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from naiad.clock import Clock, SystemClock
+from naiad.config.freeze import parameters
+from naiad.config.memory import BYTES, PINNED, is_true, stated_bytes
+from naiad.errors import ModelLoadError, NaiadError, UnavailableError
+from naiad.lifecycle.memory.measure import files_bytes, process_bytes, shared_out
+from naiad.lifecycle.memory.waiting_line import LOOK_S, WaitingLine
+from naiad.lifecycle.state.load_threads import in_thread
+from naiad.scheduling.eviction import Resident, idle, to_make_room
+
+if TYPE_CHECKING:
+    from naiad.execution.model.interface import LoadedVersion
+    from naiad.lifecycle.loading.candidate import Candidate
+    from naiad.lifecycle.state.model_table import ModelEntry
+    from naiad.lifecycle.state.operations import Operation
+
+logger = logging.getLogger("naiad")
+
+TICK_S: Final = 10.0
+"""How often memory is measured again and idle models are looked for, at least."""
+WAIT_S: Final = 60.0
+"""How long a load waits for memory that others give back."""
+MAX_NAMED: Final = 8
+"""How many models an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """The server's options about memory; 0 stands for no limit, never, and not at all.
+
+    Attributes:
+        budget_bytes: for all models together.
+        idle_s: when a model goes that nobody asks.
+        demand_s: how long a request waits for a model that is loaded for it.
+    """
+
+    budget_bytes: int = 0
+    idle_s: int = 0
+    demand_s: int = 0
+
+
+class TooLargeError(ModelLoadError):
+    """A model takes more memory than all models together may hold, or than the others leave."""
+
+
+class Stays(Protocol):
+    """Who knows which models must stay: the manager. All by name."""
+
+    def is_needed(self, name: str) -> bool:
+        """Something that is not there yet would be lost with a model."""
+
+    def is_under_way(self, name: str) -> bool:
+        """An operation on a model runs or waits."""
+
+    def is_awaited(self, name: str) -> bool:
+        """The load of another model waits for the one of this, or will."""
+
+    def members_within(self, name: str) -> Iterable[str]:
+        """All models that an ensemble is made of, which are used whenever it is; none for other models."""
+
+    def called_by(self, name: str) -> Collection[str]:
+        """The models that are not there yet and that calls of a model wait for: it stays until they are."""
+
+    def waits_for(self, name: str, other: str) -> bool:
+        """A model stays, or its load lasts, until ``other`` is loaded."""
+
+
+class ModelMemory:
+    """Gives loads their room, and evicts models.
+
+    Args:
+        entries: all models.
+        settings: the limits.
+        stays: which models must stay now, whatever they are used for, and what waits for what.
+        retire: lets a model go, told why.
+        retiring: those that are on their way out.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, ModelEntry],
+        settings: MemorySettings,
+        stays: Stays,
+        retire: Callable[[ModelEntry, str], None],
+        retiring: Collection[LoadedVersion],
+        clock: Clock | None = None,
+    ) -> None:
+        self.evictions: Counter[str] = Counter()
+        self.budget_bytes = settings.budget_bytes
+        self._entries = entries
+        self._idle_ms = settings.idle_s * 1000
+        self._stays = stays
+        self._retire = retire
+        self._retiring = retiring
+        self._is_starting = False
+        self._started_ms = 0
+        self._clock = clock or SystemClock()
+        # Of each load under way, what its model will hold in the end.
+        self._targets: dict[str, tuple[ModelEntry, int]] = {}
+        self._line = WaitingLine()
+        # Those whose loads wait for room themselves.
+        self._asking: set[str] = set()
+        self._is_closed = False
+        self._keeping: asyncio.Task[None] | None = None
+
+    @property
+    def evicts(self) -> bool:
+        """There is a limit that models may have to go for."""
+        return bool(self.budget_bytes or self._idle_ms)
+
+    # Figures
+
+    def loaded_bytes(self) -> int:
+        """What the models that serve hold."""
+        return sum(entry_bytes(entry) for entry in self._entries.values())
+
+    def used_bytes(self) -> int:
+        """That, what models hold that are on their way out, and what loads under way will take."""
+        return self.loaded_bytes() + self._leaving_bytes() + self._reserved_bytes()
+
+    def _reserved_bytes(self) -> int:
+        """What loads under way will still take. A version that is there counts as loaded, and not here as well."""
+        return sum(max(0, target - entry_bytes(entry)) for entry, target in self._targets.values())
+
+    def _leaving_bytes(self) -> int:
+        names = {(model.namespace, model.name) for model in self._retiring}
+        return sum(held_bytes(m for m in self._retiring if (m.namespace, m.name) == name) for name in names)
+
+    def _residents(self) -> list[Resident]:
+        found = {
+            name: _resident(entry, self._has_to_stay(name)) for name, entry in self._entries.items() if entry.serving
+        }
+        # A step may run seldom, or answers may be kept: when a member goes, so does the ensemble.
+        for name, ensemble in list(found.items()):
+            for member in self._stays.members_within(name):
+                if member in found and found[member].last_used_ms < ensemble.last_used_ms:
+                    found[member] = found[member]._replace(last_used_ms=ensemble.last_used_ms)
+        return list(found.values())
+
+    # Loads
+
+    @asynccontextmanager
+    async def room(
+        self, entry: ModelEntry, found: Candidate, operation: Operation, evicts: bool = True
+    ) -> AsyncIterator[None]:
+        """Hold room for a load of a model while it lasts; others are evicted for it unless ``evicts`` is False.
+
+        ``operation`` is the load: one that is not wanted any more does not wait. The copy of the model that serves
+        counts towards it: during a reload both are there.
+
+        Raises:
+            UnavailableError: there is none now.
+            ModelLoadError: the load was given up meanwhile.
+            TooLargeError: there will never be, or what was loaded took more than there is: it is let go again.
+        """
+        if not self.budget_bytes:
+            yield
+            await self._share(entry)
+            self._note_load(entry)
+            return
+        estimate = await self._estimate(entry, found)
+        if estimate > self.budget_bytes:
+            raise TooLargeError(
+                f"model '{entry.name}' takes {estimate} bytes of memory ({self._source(entry, found)}), and "
+                f"--model-memory-budget is {self.budget_bytes}"
+            )
+        async with self._holding(entry, estimate, operation, evicts):
+            yield
+        await self._share(entry)
+        self._note_load(entry)
+        self._settle(entry)
+
+    @asynccontextmanager
+    async def room_in_place(self, entry: ModelEntry, growth: float, operation: Operation) -> AsyncIterator[None]:
+        """Hold room while a model that serves gets ``growth`` times as many instances; then measure it again.
+
+        Only instances in processes of their own take more. Errors as ``room``, but for that the model is not let go:
+        when it takes more than was known, others are.
+        """
+        extra = round(sum(m.statistics.memory_bytes for m in entry.loaded() if m.process_ids) * max(0.0, growth - 1))
+        size = entry_bytes(entry) + extra
+        if self.budget_bytes and size > self.budget_bytes:
+            raise TooLargeError(
+                f"model '{entry.name}' takes {size} bytes of memory with its new instances, and --model-memory-budget "
+                f"is {self.budget_bytes}"
+            )
+        async with self._holding(entry, size, operation) if self.budget_bytes else nullcontext():
+            yield
+        await self._measure([entry])
+        if self.budget_bytes:
+            self._keep_to_budget([resident for resident in self._residents() if resident.name != entry.name])
+
+    @asynccontextmanager
+    async def _holding(
+        self, entry: ModelEntry, size: int, operation: Operation, evicts: bool = True
+    ) -> AsyncIterator[None]:
+        """Hold room for a model of ``size`` bytes, its copy that serves included; errors as ``room``."""
+
+        def may_pass() -> bool:
+            operation.check_wanted()
+            return self._stays.is_awaited(entry.name)
+
+        self._asking.add(entry.name)
+        try:
+            async with self._line.turn(entry.name, may_pass):
+                self._targets[entry.name] = entry, await self._make_room(entry, size, operation, evicts)
+        finally:
+            self._asking.discard(entry.name)
+        try:
+            yield
+        finally:
+            del self._targets[entry.name]
+
+    async def _estimate(self, entry: ModelEntry, found: Candidate) -> int:
+        stated = stated_bytes(parameters(found.read.config))
+        if stated is not None:
+            return stated
+        source = found.source
+        single = source.single_file
+        paths = [single] if single is not None else [source.folder(version) for version in found.versions]
+        sizes = await in_thread(lambda: sum(files_bytes(path) for path in paths if path is not None))
+        return max(sizes, entry.measured_bytes)
+
+    @staticmethod
+    def _source(entry: ModelEntry, found: Candidate) -> str:
+        if BYTES in parameters(found.read.config):
+            return f"by its parameter '{BYTES}'"
+        return "measured when it was loaded last" if entry.measured_bytes else "the size of its files"
+
+    async def _make_room(self, entry: ModelEntry, estimate: int, operation: Operation, evicts: bool) -> int:
+        """Wait until there is room; what the model will hold then, its present copy included."""
+        deadline = asyncio.get_running_loop().time() + WAIT_S
+        while True:
+            operation.check_wanted()
+            # Its present copy may go meanwhile.
+            need = max(0, estimate - entry_bytes(entry))
+            free = self.budget_bytes - self.used_bytes()
+            if need <= free:
+                return entry_bytes(entry) + need
+            others = [resident for resident in self._residents() if resident.name != entry.name]
+            victims = to_make_room(others, need - free - self._leaving_bytes()) if evicts else None
+            if victims:
+                for victim in victims:
+                    self._evict(victim.name, "memory", f"to make room for '{entry.name}'")
+                continue
+            waits = evicts and (victims is not None or self._may_change(entry))
+            if self._is_closed or not waits or asyncio.get_running_loop().time() > deadline:
+                raise self._no_room(entry, need, free, evicts)
+            await asyncio.sleep(LOOK_S)
+
+    def _may_change(self, entry: ModelEntry) -> bool:
+        """Others load, or are held by something that passes, and that does not wait for this load itself."""
+        return any(not self._waits_for_load(name, entry) for name in self._targets) or any(
+            not self._waits_for_load(name, entry) for name in self._held_beside(entry)
+        )
+
+    def _held_beside(self, entry: ModelEntry) -> list[str]:
+        """Other models that must not go now, for something that passes."""
+        return [
+            name
+            for name, other in self._entries.items()
+            if other.serving and other is not entry and self._has_to_stay(name) and not is_pinned(other)
+        ]
+
+    def _waits_for_load(self, name: str, entry: ModelEntry) -> bool:
+        """A model stays, or its load lasts, until the load of ``entry`` is over, or one that is behind it in line."""
+        if self._stays.waits_for(name, entry.name):
+            return True
+        called = self._stays.called_by(name)
+        return any(other in called and not self._stays.is_awaited(other) for other in self._line.behind(entry.name))
+
+    def _has_to_stay(self, name: str) -> bool:
+        """A model must not go now. A load of it that waits for room itself does not mind."""
+        return self._stays.is_needed(name) or (self._stays.is_under_way(name) and name not in self._asking)
+
+    def _no_room(self, entry: ModelEntry, need: int, free: int, evicts: bool) -> NaiadError:
+        pinned = sum(entry_bytes(other) for other in self._entries.values() if is_pinned(other))
+        held = self._held_beside(entry) if evicts else []
+        waiting = [f"'{name}'" for name in held if self._waits_for_load(name, entry)]
+        circle = f". What would have to go waits for this load, or for one behind it: {', '.join(waiting[:MAX_NAMED])}"
+        return UnavailableError(
+            f"there is no room for model '{entry.name}': it takes {need} bytes, {max(0, free)} of the "
+            f"{self.budget_bytes} of --model-memory-budget are free; loaded models hold {self.loaded_bytes()} "
+            f"({pinned} of them pinned), loads under way {self._reserved_bytes()}{circle if waiting else ''}. Unload "
+            "models, or raise the budget"
+        )
+
+    def _note_load(self, entry: ModelEntry) -> None:
+        entry.loaded_ms = self._clock.wall_ms()
+        entry.measured_bytes = measured_bytes(entry.loaded())
+
+    def _settle(self, entry: ModelEntry) -> None:
+        """A load is over, and took what it took.
+
+        Raises:
+            TooLargeError: more than there is without it; it was let go.
+        """
+        over = self.loaded_bytes() + self._reserved_bytes() - self.budget_bytes
+        if over <= 0:
+            return
+        victims = to_make_room([r for r in self._residents() if r.name != entry.name], over)
+        if victims is not None:
+            for victim in victims:
+                self._evict(victim.name, "memory", f"'{entry.name}' took more than was known")
+            return
+        size = entry_bytes(entry)
+        self._evict(entry.name, "memory", "it took more than there is")
+        raise TooLargeError(
+            f"model '{entry.name}' took {size} bytes of memory once it was loaded, {over} more than "
+            f"--model-memory-budget ({self.budget_bytes}) leaves it: it was unloaded again"
+        )
+
+    # Evictions
+
+    def _evict(self, name: str, reason: str, why: str) -> None:
+        entry = self._entries[name]
+        logger.info("unloading '%s', which holds %d bytes: %s", name, entry_bytes(entry), why)
+        self.evictions[reason] += 1
+        self._retire(entry, why)
+
+    def start(self) -> None:
+        """Measure again and look for idle models from now on, where there is a limit."""
+        if self._keeping is None and self.evicts:
+            self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
+    def close(self) -> None:
+        """Evict no more, and let no load wait for memory."""
+        self._is_closed = True
+        if self._keeping is not None:
+            self._keeping.cancel()
+            self._keeping = None
+
+    async def _keep(self) -> None:
+        tick_s = min(TICK_S, self._idle_ms / 4000) if self._idle_ms else TICK_S
+        while True:
+            await asyncio.sleep(tick_s)
+            try:
+                if self.budget_bytes:
+                    await self._measure(self._entries.values())
+                    self._keep_to_budget(self._residents())
+                if self._idle_ms:
+                    self.evict_idle()
+            except Exception:
+                logger.exception("the memory of models could not be looked at")
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """While the server starts no model is idle: others may be about to need it. It counts from the end on."""
+        self._is_starting = True
+        try:
+            yield
+        finally:
+            self._is_starting = False
+            self._started_ms = self._clock.wall_ms()
+
+    def evict_idle(self) -> None:
+        """Let those go that nobody used for too long."""
+        now_ms = self._clock.wall_ms()
+        if self._is_starting or now_ms - self._started_ms < self._idle_ms:
+            return
+        for resident in idle(self._residents(), now_ms, self._idle_ms):
+            self._evict(resident.name, "idle", f"no request for {self._idle_ms // 1000} s")
+
+    async def _share(self, entry: ModelEntry) -> None:
+        """A model may have come into a process that others are in: each holds a part of it from now on."""
+        mine = {pid for model in entry.loaded() for pid in model.process_ids}
+        if not mine:
+            # Looking at thousands of other models holds the loop up.
+            return
+        others = [
+            other
+            for other in self._entries.values()
+            if other is not entry and any(mine.intersection(model.process_ids) for model in other.loaded())
+        ]
+        if others or sum(len(model.process_ids) for model in entry.loaded()) > len(mine):
+            await self._measure([entry, *others])
+
+    async def _measure(self, entries: Iterable[ModelEntry]) -> None:
+        found = list(entries)
+        pids = {model: model.process_ids for entry in self._entries.values() for model in entry.loaded()}
+        measured = {model for entry in found for model in entry.loaded()}
+        memory = await in_thread(process_bytes, {pid for model in measured for pid in pids[model]})
+        for model, size in shared_out(pids, memory).items():
+            if size and model in measured:
+                model.statistics.memory_bytes = size
+        for entry in found:
+            if entry.serving:
+                entry.measured_bytes = measured_bytes(entry.loaded())
+
+    def _keep_to_budget(self, residents: Iterable[Resident]) -> None:
+        """Models may have grown: some of ``residents`` go for it."""
+        over = self.loaded_bytes() + self._reserved_bytes() - self.budget_bytes
+        if over <= 0:
+            return
+        for victim in to_make_room(residents, over) or ():
+            self._evict(victim.name, "memory", "models hold more than --model-memory-budget")
+
+
+def entry_bytes(entry: ModelEntry) -> int:
+    """What the versions of a model that serve hold."""
+    return held_bytes(entry.loaded())
+
+
+def measured_bytes(models: Iterable[LoadedVersion]) -> int:
+    """What was measured of some versions of a model."""
+    return sum(model.statistics.memory_bytes for model in models)
+
+
+def held_bytes(models: Iterable[LoadedVersion]) -> int:
+    """What some versions of a model hold; as much as the model says that it takes, where it says so."""
+    found = list(models)
+    return max([measured_bytes(found), *(stated_bytes(model.spec.parameters) or 0 for model in found)])
+
+
+def is_pinned(entry: ModelEntry) -> bool:
+    """Its configuration says that it stays (``memory.pinned``)."""
+    return entry.serving is not None and is_true(entry.serving.spec.parameters.get(PINNED, ""))
+
+
+def _resident(entry: ModelEntry, is_held: bool) -> Resident:
+    models = entry.loaded()
+    return Resident(
+        entry.name,
+        entry_bytes(entry),
+        max([entry.loaded_ms, *(m.statistics.last_inference_ms for m in models)]),
+        any(m.is_busy for m in models),
+        is_held or is_pinned(entry),
+    )

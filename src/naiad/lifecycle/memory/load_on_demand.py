@@ -1,0 +1,205 @@
+"""Models that are loaded because a request asks for them, and the requests that wait meanwhile. On the loop only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, Protocol
+
+from naiad.errors import NaiadError, UnavailableError
+from naiad.lifecycle.state.model_requests import Done
+
+logger = logging.getLogger("naiad")
+
+MAX_WAITING: Final = 1024
+"""How many requests may wait for models."""
+MAX_WAITING_BYTES: Final = 1 << 28
+"""How many bytes they may hold together, but for a single one."""
+RETRY_S: Final = 10.0
+"""After a load that failed, requests are refused for so long; the load is not tried again for each of them."""
+RETRY_SOON_S: Final = 1.0
+"""The same where the load was refused for now, for want of memory say."""
+
+
+class ModelNotLoadedError(UnavailableError):
+    """A model could be loaded, and an inference request would have it loaded. ``name`` is the model's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Request for unknown model: '{name}' is not loaded; an inference request loads it")
+        self.name = name
+
+
+class Loader(Protocol):
+    """Who loads: the manager."""
+
+    def is_loadable(self, name: str) -> bool:
+        """The model lies in a repository, and no version of it serves."""
+
+    def begin_demanded(self, name: str, done: Done) -> None:
+        """Load a model unless it serves by then; ``done`` is told later."""
+
+
+class Waiting:
+    """A request that waits. ``leave`` is called when its caller is gone.
+
+    Attributes:
+        caller: the model that made it, as a call while it works on a request of its own; "" for clients.
+    """
+
+    __slots__ = ("_demand", "_go_on", "_name", "_size", "_timer", "caller")
+
+    def __init__(
+        self, demand: LoadOnDemand, name: str, size: int, go_on: Done, timer: asyncio.TimerHandle, caller: str
+    ) -> None:
+        self.caller = caller
+        self._demand = demand
+        self._name = name
+        self._size = size
+        self._go_on = go_on
+        self._timer = timer
+
+    @property
+    def size(self) -> int:
+        """The bytes that it holds."""
+        return self._size
+
+    def leave(self) -> None:
+        """Wait no longer; nobody is told."""
+        self._timer.cancel()
+        self._demand.remove(self._name, self)
+
+    def finish(self, error: NaiadError | None) -> None:
+        """The model is there, or will not be; the request is not among those that wait any more."""
+        self._timer.cancel()
+        try:
+            self._go_on(error)
+        except Exception:
+            # Each for itself: one that fails must not take the others' answers.
+            logger.exception("a request that waited for model '%s' failed", self._name)
+
+
+class LoadOnDemand:
+    """Loads models for requests.
+
+    Args:
+        loader: who loads.
+        wait_s: how long a request waits at most.
+    """
+
+    def __init__(self, loader: Loader, wait_s: float) -> None:
+        self.loads = 0
+        self._loader = loader
+        self._wait_s = wait_s
+        self._waiting: dict[str, dict[Waiting, None]] = {}
+        self._loading: set[str] = set()
+        self._bytes = 0
+        self._callers: Counter[str] = Counter()
+        self._withheld: set[str] = set()
+        self._failed: dict[str, tuple[float, NaiadError]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def asked_for(self) -> Iterable[str]:
+        """The models that requests wait for."""
+        return self._waiting.keys()
+
+    def holds(self, name: str) -> bool:
+        """Requests wait for a model, or a call that it made waits: it must not go before these are over."""
+        return name in self._waiting or name in self._callers
+
+    def called_by(self, name: str) -> list[str]:
+        """The models that calls of a model wait for."""
+        if name not in self._callers:
+            return []
+        return [called for called, found in self._waiting.items() if any(w.caller == name for w in found)]
+
+    def withhold(self, name: str) -> None:
+        """Somebody unloaded a model of a repository: it stays away until somebody loads it."""
+        self._withheld.add(name)
+
+    def allow(self, name: str) -> None:
+        """Somebody loads a model."""
+        self._withheld.discard(name)
+        self._failed.pop(name, None)
+
+    def can_load(self, name: str) -> bool:
+        """Whether ``wait`` would have the model loaded."""
+        return name not in self._withheld and self._loader.is_loadable(name)
+
+    def wait(self, name: str, size: int, go_on: Callable[[NaiadError | None], None], caller: str = "") -> Waiting:
+        """Have a model loaded; ``go_on`` is called once, later: with None when it serves, or with an error.
+
+        ``size`` is how many bytes the request holds, ``caller`` the model that calls, if one does.
+
+        Raises:
+            UnavailableError: too many wait, or a load has just failed.
+        """
+        loop = asyncio.get_running_loop()
+        until, error = self._failed.get(name, (0.0, None))
+        if error is not None and loop.time() < until:
+            raise _not_loaded(name, error)
+        if self.waiting >= MAX_WAITING or (self._bytes and self._bytes + size > MAX_WAITING_BYTES):
+            raise UnavailableError(
+                f"model '{name}' is not loaded, and {self.waiting} requests with {self._bytes} bytes wait for models "
+                "already: try again later"
+            )
+        timer = loop.call_later(self._wait_s, self._expire, name)
+        waiting = Waiting(self, name, size, go_on, timer, caller)
+        self._waiting.setdefault(name, {})[waiting] = None
+        self._bytes += size
+        if caller:
+            self._callers[caller] += 1
+        self._load(name)
+        return waiting
+
+    def remove(self, name: str, waiting: Waiting) -> None:
+        """A request waits no longer."""
+        found = self._waiting.get(name)
+        if found is None or waiting not in found:
+            return
+        del found[waiting]
+        self._bytes -= waiting.size
+        if waiting.caller:
+            self._callers -= Counter((waiting.caller,))
+        if not found:
+            del self._waiting[name]
+
+    def _load(self, name: str) -> None:
+        if name in self._loading:
+            return
+        self._loading.add(name)
+        self.loads += 1
+        self._loader.begin_demanded(name, partial(self._loaded, name))
+
+    def _loaded(self, name: str, error: NaiadError | None) -> None:
+        self._loading.discard(name)
+        if error is None or not self._loader.is_loadable(name):
+            # One of its versions may have failed; others serve.
+            error = None
+            self._failed.pop(name, None)
+        else:
+            pause_s = RETRY_SOON_S if isinstance(error, UnavailableError) else RETRY_S
+            self._failed[name] = (asyncio.get_running_loop().time() + pause_s, error)
+        # All at once: the model has their requests before anybody can think that it is idle.
+        for waiting in list(self._waiting.get(name, ())):
+            self.remove(name, waiting)
+            waiting.finish(None if error is None else _not_loaded(name, error))
+
+    def _expire(self, name: str) -> None:
+        """Those that came first have waited long enough: the first in the order, as their timers are."""
+        found = self._waiting.get(name)
+        if found:
+            first = next(iter(found))
+            self.remove(name, first)
+            first.finish(UnavailableError(f"model '{name}' was not loaded within {self._wait_s:g} s: try again later"))
+
+
+def _not_loaded(name: str, error: NaiadError) -> UnavailableError:
+    return UnavailableError(f"model '{name}' could not be loaded: {error}")

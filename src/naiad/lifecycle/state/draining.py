@@ -1,0 +1,107 @@
+"""The end of versions: each answers what it accepted, is closed in a thread, and gives all back that it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from naiad.lifecycle.state.load_threads import in_thread
+from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
+from naiad.lifecycle.state.states import ModelState
+
+if TYPE_CHECKING:
+    from naiad.execution.model.interface import LoadedVersion
+    from naiad.repository.local.temporary_folder import ModelFolder
+
+logger = logging.getLogger("naiad")
+
+CLOSING_S: Final = 1.0
+"""What a model gets at least to finish something of its own once the server has to end."""
+
+
+class Draining:
+    """Versions on their way out: ``models``. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self.models: set[LoadedVersion] = set()
+        self._tasks: set[asyncio.Task[bool]] = set()
+        self._hurry = asyncio.Event()
+        self._deadline: float | None = None
+
+    def begin(self, entry: ModelEntry, version: VersionEntry) -> None:
+        """Let a version that is ready refuse new requests from now on, and go once its last one is answered."""
+        model = version.model
+        version.become(ModelState.UNLOADING)
+        version.model = version.config = None
+        if model is None:
+            version.become(ModelState.UNAVAILABLE, version.reason_gone)
+            return
+        model.stop_accepting()
+        self.models.add(model)
+        entry.unloading += 1
+        task = asyncio.get_running_loop().create_task(self._retire(entry, version, model))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self, timeout: float) -> bool:
+        """Wait for all; after ``timeout`` seconds those with open requests are closed all the same, and it is False."""
+        self._deadline = monotonic() + timeout
+        tasks = set(self._tasks)
+        timer = asyncio.get_running_loop().call_later(timeout, self._hurry.set)
+        if not tasks:
+            timer.cancel()
+            return True
+        done, late = await asyncio.wait(tasks, timeout=timeout + CLOSING_S)
+        timer.cancel()
+        return not late and all(task.result() for task in done)
+
+    async def _retire(self, entry: ModelEntry, version: VersionEntry, model: LoadedVersion) -> bool:
+        is_drained = await self._drain(model)
+        if version.asker is not None:
+            version.asker.is_closing = True
+        folder, version.folder = version.folder, None
+        is_closed = await self._close(model, folder)
+        model.detach()
+        self.models.discard(model)
+        entry.unloading -= 1
+        # A load that was tried meanwhile may have left a reason why there is no other.
+        version.become(ModelState.UNAVAILABLE, str(entry.problem) if entry.problem is not None else version.reason_gone)
+        logger.info("successfully unloaded '%s' version %d", entry.name, version.version)
+        return is_drained and is_closed
+
+    async def _drain(self, model: LoadedVersion) -> bool:
+        """Wait until a model has answered all it accepted; False when the time of the server is over before."""
+        # Looked at again: the wait ends in a later turn of the loop than the one in which it was drained.
+        while not model.is_drained:
+            drained = asyncio.Event()
+            model.when_drained(drained.set)
+            waits = [asyncio.ensure_future(event.wait()) for event in (drained, self._hurry)]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+            if not drained.is_set():
+                return False
+        return True
+
+    async def _close(self, model: LoadedVersion, folder: ModelFolder | None) -> bool:
+        left_s = None if self._deadline is None else max(CLOSING_S, self._deadline - monotonic())
+        try:
+            return await in_thread(_end, model, folder, left_s)
+        except Exception:
+            logger.exception("model '%s' version %d could not be closed", model.name, model.version)
+            return False
+
+
+def _end(model: LoadedVersion, folder: ModelFolder | None, left_s: float | None) -> bool:
+    """Close a model and give back the files that it came from; False when it did not end in ``left_s`` seconds."""
+    if folder is not None:
+        folder.leave()
+    try:
+        return model.close(left_s)
+    finally:
+        if folder is not None:
+            folder.release()

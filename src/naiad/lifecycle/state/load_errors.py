@@ -1,0 +1,80 @@
+"""How a load that failed is told: to whoever asked, in the index, and in the log.
+
+Source of the texts: recorded answers of the reference server, which leaves the reason out of some.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from naiad.config.problems import ConfigProblemsError
+from naiad.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    InternalError,
+    InvalidArgumentError,
+    ModelLoadError,
+    NaiadError,
+)
+from naiad.lifecycle.loading.candidate import NoVersionError
+from naiad.lifecycle.state.model_table import VersionEntry
+from naiad.lifecycle.state.states import ModelState
+from naiad.repository.local.overrides import UnusableFilesError
+from naiad.scheduling.ensemble.graph import EnsembleError
+
+logger = logging.getLogger("naiad")
+
+
+def as_load_error(error: Exception) -> NaiadError:
+    """What a load ended with; anything but an error of ours goes to the log with its place in the code."""
+    if isinstance(error, NaiadError):
+        return error
+    logger.error("unexpected error while loading", exc_info=error)
+    return ModelLoadError(f"{type(error).__name__}: {error}")
+
+
+def located(problem: NaiadError) -> str:
+    """The text for the log, which may name the server's files."""
+    return problem.located() if isinstance(problem, ConfigError) else str(problem)
+
+
+def not_reloaded(problem: NaiadError) -> str:
+    """The reason beside a version that goes on serving."""
+    return f"serves as before, it could not be loaded again: {problem}"
+
+
+def is_of_the_model(problem: NaiadError) -> bool:
+    """Whether the reference finds what is wrong before it tries a version: in a configuration, or between models."""
+    return isinstance(problem, EnsembleError) or (
+        isinstance(problem, ConfigProblemsError) and not problem.is_of_loading
+    )
+
+
+def reason_of(problem: NaiadError) -> str:
+    """Why a version cannot be loaded, as the protocol shows it: with the name of the error's kind before its text."""
+    if is_of_the_model(problem):
+        return str(problem)
+    is_internal = isinstance(problem, ModelLoadError) and not isinstance(problem, BackendUnavailableError)
+    kind = "Internal" if is_internal or not isinstance(problem, InvalidArgumentError) else "Invalid argument"
+    return f"{kind}: {problem}"
+
+
+def not_found(name: str, problem: NaiadError) -> NaiadError:
+    """The answer to a load for which ``problem`` leaves nothing to be tried."""
+    if isinstance(problem, UnusableFilesError):
+        return problem
+    if isinstance(problem, NoVersionError):
+        return ModelLoadError(f"load failed for model '{name}': {problem}\n")
+    return InternalError(f"failed to load '{name}', failed to poll from model repository: {problem}")
+
+
+def load_failed(name: str, versions: Iterable[VersionEntry], problem: NaiadError) -> NaiadError:
+    """The answer to a load of which a version failed with ``problem``."""
+    if isinstance(problem, EnsembleError):
+        return ModelLoadError(f"load failed for model '{name}': {problem}\n")
+    if is_of_the_model(problem):
+        return not_found(name, problem)
+    failed = (v for v in versions if v.state is ModelState.UNAVAILABLE and not v.was_unloaded)
+    lines = "".join(f"version {v.version} is at UNAVAILABLE state: {v.reason};\n" for v in failed)
+    return ModelLoadError(f"load failed for model '{name}': {lines}")

@@ -1,0 +1,90 @@
+"""Models that ask for other models to be loaded and unloaded (``pb_utils.load_model``, ``pb_utils.unload_model``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from naiad.errors import NaiadError, UnsupportedError
+from naiad.execution.worker.bls import ModelDirectory
+from naiad.repository.local.overrides import Overrides
+
+if TYPE_CHECKING:
+    from naiad.execution.worker.bls_waits import ModelWait
+    from naiad.lifecycle.state.load_threads import LoadPermit
+    from naiad.lifecycle.state.operations import Operation
+
+Done = Callable[[NaiadError | None], None]
+"""Told once that an operation is over, with the error that it ended with."""
+
+
+class ModelLoader(Protocol):
+    """Who loads and unloads: the manager."""
+
+    def begin_load(
+        self, name: str, overrides: Overrides, done: Done, asker: RequestingVersion | None = None
+    ) -> None: ...
+
+    def begin_unload(
+        self, name: str, unload_dependents: bool, done: Done, asker: RequestingVersion | None = None
+    ) -> None: ...
+
+
+class CallableModels(ModelDirectory, Protocol):
+    """The models, told who calls: the engine."""
+
+    def wait_for_model(self, error: NaiadError, size: int, go_on: Done, caller: str = "") -> ModelWait | None: ...
+
+
+class RequestingVersion:
+    """A version that may ask. While it loads, its load waits for what it asks for.
+
+    Attributes:
+        operation, permit: those of its load; None when that is over.
+    """
+
+    __slots__ = ("is_closing", "operation", "permit")
+
+    def __init__(self, operation: Operation | None) -> None:
+        self.operation = operation
+        self.permit: LoadPermit | None = None
+        self.is_closing = False
+
+    def is_loaded(self) -> None:
+        """Nothing waits for what it asks for any more."""
+        self.operation = self.permit = None
+
+
+class AskingModels:
+    """The models as one version sees them: ``ModelDirectory`` that knows who asks."""
+
+    __slots__ = ("_asker", "_control", "check", "find", "is_model_ready", "wait_for_model")
+
+    def __init__(self, models: CallableModels, control: ModelLoader, asker: RequestingVersion, name: str) -> None:
+        """``name`` is what the model is known by that asks."""
+        # Bound here: the way of a call through these costs nothing more.
+        self.find = models.find
+        self.check = models.check
+        self.is_model_ready = models.is_model_ready
+        self.wait_for_model = partial(models.wait_for_model, caller=name)
+        self._control = control
+        self._asker = asker
+
+    def load_model(self, name: str, config: str | None, files: Mapping[str, str], done: Done) -> None:
+        """Load a model; ``files`` has the content in base64 by name, such as ``file:1/model.py``.
+
+        Raises:
+            UnsupportedError: whoever asks is being closed.
+        """
+        self._check()
+        self._control.begin_load(name, Overrides(config, files), done, self._asker)
+
+    def unload_model(self, name: str, unload_dependents: bool, done: Done) -> None:
+        """Unload a model; errors as ``load_model``."""
+        self._check()
+        self._control.begin_unload(name, unload_dependents, done, self._asker)
+
+    def _check(self) -> None:
+        if self._asker.is_closing:
+            raise UnsupportedError("models cannot be loaded or unloaded while the model that asks is being closed")

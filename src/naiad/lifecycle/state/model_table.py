@@ -1,0 +1,145 @@
+"""What the server knows about each model and each of its versions. Changed by the event loop alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from naiad.errors import InternalError, NaiadError
+from naiad.execution.model.interface import LoadedVersion
+from naiad.lifecycle.state.states import NEXT, ModelState
+
+if TYPE_CHECKING:
+    from naiad.config.read import ReadConfig
+    from naiad.execution.model.interface import ServingModel
+    from naiad.lifecycle.state.model_requests import RequestingVersion
+    from naiad.lifecycle.traffic.routes import Routing
+    from naiad.repository.changes.fingerprint import Fingerprint
+    from naiad.repository.local.temporary_folder import ModelFolder
+
+UNLOADED = "unloaded"
+"""The reason of a version that was unloaded because somebody wanted so."""
+MAX_GONE: Final = 64
+"""How many versions of a model are remembered of which nothing is left; requests may bring ever new numbers."""
+
+
+@dataclass(slots=True)
+class VersionEntry:
+    """One version of a model.
+
+    Attributes:
+        config: its completed configuration message once there is one.
+        asker: who it is when it asks for models to be loaded.
+        folder: what it was loaded from and has to be given back, if anything.
+        reason_gone: its reason once it is unloaded; another one when the server did so by itself.
+    """
+
+    version: int
+    state: ModelState = ModelState.UNKNOWN
+    reason: str = ""
+    model: LoadedVersion | None = None
+    config: Any = None
+    asker: RequestingVersion | None = None
+    folder: ModelFolder | None = None
+    follows_failure: bool = False
+    reason_gone: str = UNLOADED
+
+    @property
+    def was_unloaded(self) -> bool:
+        """It is not there, or soon will not be, because somebody wanted so, or the server made room."""
+        if self.state is ModelState.UNLOADING:
+            return True
+        return self.state is ModelState.UNAVAILABLE and self.reason in (UNLOADED, self.reason_gone)
+
+    def become(self, state: ModelState, reason: str = "") -> None:
+        """Move on to ``state``.
+
+        Raises:
+            InternalError: that state may not follow the present one.
+        """
+        if state not in NEXT[self.state]:
+            raise InternalError(f"version {self.version} cannot go from {self.state!r} to {state!r}")
+        self.state = state
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class ModelEntry:
+    """One model by name.
+
+    Attributes:
+        problem: why it has no versions.
+        serving: the highest version that is ready.
+        answering: answers requests that name no version: ``serving``, or what the routes say.
+        routing: its routes, once it has had any.
+        files: those of the repository that it was loaded from; None when they do not tell whether it is up to date.
+        read: the configuration as written that it was loaded with.
+        measured_bytes: the memory that it held when it was measured last, also before it was unloaded.
+        loaded_ms: when it was loaded last, by the clock on the wall.
+        unloading: how many earlier copies still finish their requests.
+    """
+
+    name: str
+    versions: dict[int, VersionEntry] = field(default_factory=dict)
+    problem: NaiadError | None = None
+    serving: LoadedVersion | None = None
+    answering: ServingModel | None = None
+    routing: Routing | None = None
+    files: Fingerprint | None = None
+    read: ReadConfig | None = None
+    unloading: int = 0
+    measured_bytes: int = 0
+    loaded_ms: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing of it is loaded, or about to be loaded or unloaded."""
+        return not self.unloading and all(v.state is ModelState.UNAVAILABLE for v in self.versions.values())
+
+    @property
+    def has_failed(self) -> bool:
+        """It, or a version of it, could not be loaded."""
+        failed = (v.state is ModelState.UNAVAILABLE and not v.was_unloaded for v in self.versions.values())
+        return self.problem is not None or any(failed)
+
+    def ready(self) -> list[VersionEntry]:
+        """The versions that serve, ascending."""
+        return sorted((v for v in self.versions.values() if v.state is ModelState.READY), key=lambda v: v.version)
+
+    def loaded(self) -> list[LoadedVersion]:
+        """The same as models."""
+        return [version.model for version in self.ready() if version.model is not None]
+
+    def note_again(self, fresh: Iterable[VersionEntry]) -> None:
+        """Say of versions that had failed before why they have failed now."""
+        for version in fresh:
+            shown = self.versions.get(version.version)
+            if shown is not None and shown.state is version.state is ModelState.UNAVAILABLE and not shown.was_unloaded:
+                shown.reason = version.reason
+
+    def forget_gone(self) -> None:
+        """Forget the lowest of too many versions that were unloaded."""
+        gone = sorted(v.version for v in self.versions.values() if v.state is ModelState.UNAVAILABLE and v.was_unloaded)
+        for version in gone[:-MAX_GONE]:
+            del self.versions[version]
+
+    def choose_serving(self) -> None:
+        """Serve the highest version that is ready, or those that the routes name."""
+        ready = self.loaded()
+        self.answering = self.serving = ready[-1] if ready else None
+        if self.routing is not None:
+            self.routing.follow(ready)
+            self.take_routes()
+
+    def take_routes(self) -> None:
+        """The routes have changed."""
+        if self.routing is not None:
+            routes = self.routing.routes
+            self.answering = self.routing.default() if routes.split or routes.shadow else self.serving
+
+
+def note(versions: Iterable[VersionEntry], reason: str) -> None:
+    """Change the reason of versions whose state stays as it is."""
+    for version in versions:
+        version.reason = reason

@@ -1,0 +1,37 @@
+"""What loads have brought with them: configurations and files that are in memory until the load is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from naiad.errors import UnavailableError
+
+MAX_CONTENT: Final = 1 << 30
+"""Bytes of configurations and files that loads under way and waiting may bring together, but for a single one."""
+
+
+class UploadQuota:
+    """Counts it. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    @contextmanager
+    def holding(self, name: str, size: int) -> Iterator[None]:
+        """Count ``size`` bytes for a load of the model ``name`` until it is over.
+
+        Raises:
+            UnavailableError: there are too many already.
+        """
+        if size and self._bytes and self._bytes + size > MAX_CONTENT:
+            raise UnavailableError(
+                f"loads that are under way or wait have brought {self._bytes} bytes of files: load model '{name}' "
+                "when some of them are over"
+            )
+        self._bytes += size
+        try:
+            yield
+        finally:
+            self._bytes -= size

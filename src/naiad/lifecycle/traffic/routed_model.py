@@ -1,0 +1,190 @@
+"""A model whose requests go to several of its versions. For front ends it is a model like any other.
+
+What they remember of it stays good: all its versions take and give the same. A request is told in time which version it
+goes to (``InferRequest.aim``), so that its answer says it. Models without routes never come here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from naiad.errors import ServerStoppingError
+from naiad.execution.model.loaded_model import NEVER
+from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, RequestOptions
+from naiad.scheduling.admission import RequestBudget
+from naiad.scheduling.traffic.weighted_split import WeightedSplit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from naiad.config.spec import ModelSpec
+    from naiad.execution.model.interface import LoadedVersion
+    from naiad.lifecycle.traffic.shadow import ShadowTraffic
+    from naiad.scheduling.traffic.sticky import StickyVersions
+
+_NOT_RUN: Final = "the versions of model '%s' have changed: send the request again"
+
+
+class RoutedModel:
+    """What answers one route of a model. Used on the event loop only; made anew whenever anything of it changes.
+
+    Args:
+        shares: the versions that take requests, with their weights.
+        versions: all that can, by number: a sequence stays with its own, also when it has no share any more.
+        sequences: which version each sequence is at.
+        shadow: who gets copies.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_budget",
+        "_expected",
+        "_is_closed",
+        "_only",
+        "_sequences",
+        "_shadow",
+        "_shares",
+        "_split",
+        "_versions",
+        "name",
+        "regions_from",
+        "spec",
+        "version",
+    )
+
+    def __init__(
+        self,
+        shares: Sequence[tuple[LoadedVersion, int]],
+        versions: Mapping[int, LoadedVersion],
+        sequences: StickyVersions,
+        shadow: ShadowTraffic | None = None,
+    ) -> None:
+        first = shares[0][0]
+        self.name: str = first.name
+        self.spec: ModelSpec = first.spec
+        self.version: int = first.version
+        self._budget = first.budget
+        # Copies of requests go to other versions, too, and what lies in a region is read once.
+        self.regions_from = NEVER if shadow is not None else max(m.regions_from for m in versions.values())
+        self._shares = tuple(shares)
+        self._only = first if len(shares) == 1 else None
+        self._split = WeightedSplit(shares)
+        self._versions = dict(versions)
+        self._sequences = sequences
+        self._shadow = shadow
+        self._expected = 0
+        self._is_closed = False
+
+    @property
+    def problem(self) -> str:
+        """What keeps versions that have a share from working."""
+        return "; ".join(f"version {m.version}: {m.problem}" for m, _ in self._shares if m.problem)
+
+    @property
+    def changed(self) -> int:
+        """As ``ServingModel.changed``, of all its versions."""
+        return max((model.changed for model in self._versions.values()), default=0)
+
+    @property
+    def budget(self) -> RequestBudget:
+        """That of all models."""
+        return self._budget
+
+    def check_room(self, size: int) -> None:
+        """As ``LoadedModel.check_room``, of the first of its versions."""
+        if self._shares:
+            self._shares[0][0].check_room(size)
+
+    @property
+    def shares(self) -> dict[int, int]:
+        """The weights of the versions that take requests now."""
+        return {model.version: weight for model, weight in self._shares}
+
+    def submit(self, request: InferRequest) -> None:
+        """Hand a request to the version whose turn it is, or to that of its sequence.
+
+        Errors as ``LoadedModel.submit``.
+        """
+        if self._is_closed:
+            raise ServerStoppingError(_NOT_RUN % self.name)
+        target, shadow = self._choose(request.options)
+        if shadow is not None:
+            shadow.watch(request, target, target.submit)
+            return
+        request.aim(target)
+        target.submit(request)
+
+    def _choose(self, options: RequestOptions) -> tuple[LoadedVersion, ShadowTraffic | None]:
+        """The version for a request, and who gets a copy of it."""
+        if options.correlation_id:
+            return self._of_sequence(options.correlation_id, options.flags), None
+        shadow = self._shadow
+        return self._only or self._split.take(), shadow if shadow is not None and shadow.wants() else None
+
+    def expect(self) -> None:
+        """As ``LoadedModel.expect``: the request will be answered by a version that is here now, whatever comes."""
+        if not self._expected:
+            for model in self._versions.values():
+                model.expect()
+        self._expected += 1
+
+    def submit_reserved(self, request: InferRequest) -> None:
+        """``submit``, for a request that was accepted when it was expected."""
+        try:
+            target, shadow = self._choose(request.options)
+            target.expect()
+            if shadow is not None:
+                shadow.watch(request, target, target.submit_reserved)
+                return
+            request.aim(target)
+            target.submit_reserved(request)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """The request that was expected does not come."""
+        self._expected -= 1
+        if self._expected:
+            return
+        for model in list(self._versions.values()):
+            model.release()
+        if self._is_closed:
+            self._forget()
+
+    def cancel(self, request: InferRequest) -> None:
+        """Nothing: requests know the version that they were handed to."""
+
+    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+        """Nothing: see ``cancel``."""
+
+    def go_on(self, request: InferRequest) -> None:
+        """Nothing: see ``cancel``."""
+
+    def tell_batches(self) -> None:
+        """As ``LoadedModel.tell_batches``, of all its versions."""
+        for model in self._versions.values():
+            model.tell_batches()
+
+    def close(self) -> None:
+        """It is replaced: take nothing more, and let go of the versions once all is here that was expected."""
+        self._is_closed = True
+        if not self._expected:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._shares = ()
+        self._only = self._shadow = None
+        self._versions.clear()
+
+    def _of_sequence(self, correlation_id: int | str, flags: int) -> LoadedVersion:
+        sequences = self._sequences
+        number = None if flags & SEQUENCE_START else sequences.version(correlation_id)
+        target = None if number is None else self._versions.get(number)
+        if target is None:
+            target = self._only or self._split.take()
+        if flags & SEQUENCE_END:
+            sequences.forget(correlation_id)
+        else:
+            sequences.keep(correlation_id, target.version)
+        return target

@@ -1,0 +1,138 @@
+"""Repository agents: code that is asked before a model is loaded, and told what becomes of it.
+
+A model names its agents in ``model_repository_agents``. Source of the actions and their order: the reference's
+repository agent interface. An agent is made without arguments; one object sees one load of one model.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Final, Protocol
+
+from naiad.errors import ModelLoadError, first_line
+from naiad.repository.agents.checksum import ChecksumAgent
+
+logger = logging.getLogger("naiad")
+
+ENTRY_POINTS: Final = "naiad.repository_agents"
+"""The group of entry points under which packages offer agents."""
+AGENT_FILE: Final = "agent.py"
+"""The file of an agent in ``<repoagent-directory>/<name>/``."""
+AGENT_CLASS: Final = "RepositoryAgent"
+"""The class in that file."""
+
+
+class Action(StrEnum):
+    """What is about to happen to a model, or has happened."""
+
+    LOAD = "LOAD"
+    LOAD_COMPLETE = "LOAD_COMPLETE"
+    LOAD_FAIL = "LOAD_FAIL"
+    UNLOAD = "UNLOAD"
+    UNLOAD_COMPLETE = "UNLOAD_COMPLETE"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCall:
+    """What an agent is told.
+
+    Attributes:
+        action: what happens. LOAD may be refused with an exception; an exception from any other is logged.
+        model: the name of the model.
+        location: its folder, where the agent before has put it. After LOAD, the folder that it is loaded from.
+        parameters: those of the agent in the model's configuration.
+        new_folder: makes an empty folder, which is removed after UNLOAD_COMPLETE or LOAD_FAIL. For LOAD only, and no
+            longer than that.
+    """
+
+    action: Action
+    model: str
+    location: Path
+    parameters: Mapping[str, str]
+    new_folder: Callable[[], Path]
+
+
+class Agent(Protocol):
+    """One agent for one load of one model, called in loading threads."""
+
+    def act(self, call: AgentCall) -> Path | str | None:
+        """Do what the action asks for. LOAD may give back another folder to load the model from.
+
+        Raises:
+            Exception: the model must not be loaded.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDirectory:
+    """Finds agents by name: built in, offered by an installed package, or a file in ``directory``.
+
+    ``limit_s`` is ``--repoagent-timeout-secs``: the seconds that each action of an agent may take, 0 for any number.
+    """
+
+    directory: Path = Path("/opt/tritonserver/repoagents")
+    limit_s: float = 0
+
+    def create(self, name: str) -> Agent:
+        """A new agent.
+
+        Raises:
+            ModelLoadError: there is none of that name, or it cannot be made.
+        """
+        kind = _BUILT_IN.get(name) or self._offered(name) or self._in_file(name)
+        try:
+            agent: Agent = kind()
+        except Exception as error:
+            raise _unusable(name, error) from error
+        return agent
+
+    @staticmethod
+    def _offered(name: str) -> Callable[[], Agent] | None:
+        for entry in entry_points(group=ENTRY_POINTS, name=name):
+            try:
+                kind: Callable[[], Agent] = entry.load()
+            except Exception as error:
+                raise _unusable(name, error) from error
+            return kind
+        return None
+
+    def _in_file(self, name: str) -> Callable[[], Agent]:
+        if not name or name.startswith(".") or any(mark in name for mark in "/\\\0"):
+            raise ModelLoadError(f"'{name}' cannot be the name of a repository agent, expected that of a folder")
+        file = self.directory / name / AGENT_FILE
+        if not file.is_file():
+            raise ModelLoadError(
+                f"there is no repository agent '{name}': it is none of {sorted(_BUILT_IN)}, no installed package "
+                f"offers it as an entry point in '{ENTRY_POINTS}', and there is no file '{name}/{AGENT_FILE}' in the "
+                "folder of --repoagent-directory"
+            )
+        try:
+            kind: Callable[[], Agent] = getattr(_run(name, file), AGENT_CLASS)
+        except Exception as error:
+            raise _unusable(name, error) from error
+        return kind
+
+
+def _run(name: str, file: Path) -> ModuleType:
+    """The module that the file makes now; what Python kept of an earlier one beside it may be out of date."""
+    module = ModuleType(f"naiad_repository_agent_{name}")
+    module.__file__ = str(file)
+    # Dataclasses and pickles look for the module of a class there.
+    sys.modules[module.__name__] = module
+    exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
+    return module
+
+
+def _unusable(name: str, error: Exception) -> ModelLoadError:
+    logger.error("the repository agent '%s' cannot be used", name, exc_info=error)
+    return ModelLoadError(f"the repository agent '{name}' cannot be used: {type(error).__name__}: {first_line(error)}")
+
+
+_BUILT_IN: Final[Mapping[str, Callable[[], Agent]]] = {"checksum": ChecksumAgent}

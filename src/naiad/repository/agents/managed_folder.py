@@ -1,0 +1,192 @@
+"""A model's folder that repository agents look after, from before its load until after its unload."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from naiad.errors import ModelLoadError, NaiadError, first_line
+from naiad.repository.agents.agents import Action, Agent, AgentCall, AgentDirectory
+from naiad.repository.agents.time_limit import in_time
+from naiad.repository.local.temporary_folder import ModelFolder, TemporaryFolder, remove_abandoned
+
+if TYPE_CHECKING:
+    from naiad.config.source import ModelSource
+
+logger = logging.getLogger("naiad")
+
+
+@dataclass(frozen=True, slots=True)
+class _Engaged:
+    """An agent with its name and its parameters."""
+
+    name: str
+    agent: Agent
+    parameters: Mapping[str, str]
+
+
+class ManagedFolder:
+    """The folder of one load of one model, with its agents. Calls agents and removes files: for threads only.
+
+    Attributes:
+        path: where the model is to be loaded from.
+    """
+
+    def __init__(self, source: ModelSource, agents: Sequence[_Engaged], limit_s: float = 0) -> None:
+        assert source.directory is not None
+        self.path = source.directory
+        self._model = source.name
+        self._agents = agents
+        self._limit_s = limit_s
+        self._under: ModelFolder | None = None
+        self._own: list[TemporaryFolder] = []
+        self._lock = threading.Lock()
+        # The load itself is one of them.
+        self._holders = 1
+        self._serving = 0
+        self._is_kept = False
+        self._is_told = False
+        self._is_removed = False
+
+    def load(self) -> None:
+        """Ask all agents whether the model may be loaded, and from where.
+
+        Raises:
+            ModelLoadError: one refuses it; those that were asked before it know that the load has failed.
+        """
+        asked: list[_Engaged] = []
+        try:
+            for engaged in self._agents:
+                self._ask(engaged)
+                asked.append(engaged)
+        except BaseException:
+            self._tell(Action.LOAD_FAIL, asked)
+            self._remove()
+            raise
+
+    def comes_in(self, under: ModelFolder | None) -> None:
+        """Release ``under``, which the model came in, when this is released."""
+        self._under = under
+
+    def tried(self, is_kept: bool) -> None:
+        """The load is over; ``is_kept`` says that versions serve which it brought."""
+        self._is_kept = is_kept
+        self._tell(Action.LOAD_COMPLETE if is_kept else Action.LOAD_FAIL, self._agents)
+        self.release()
+
+    def hold(self) -> None:
+        """One more version was loaded from it."""
+        with self._lock:
+            self._holders += 1
+            self._serving += 1
+
+    def leave(self) -> None:
+        """One of those versions is about to be closed."""
+        with self._lock:
+            self._serving -= 1
+            is_last = self._serving == 0 and self._is_kept and not self._is_told
+            self._is_told = self._is_told or is_last
+        if is_last:
+            self._tell(Action.UNLOAD, self._agents)
+
+    def release(self) -> None:
+        """One of those versions is closed."""
+        with self._lock:
+            self._holders -= 1
+            is_last = self._holders == 0
+        if not is_last:
+            return
+        if self._is_kept:
+            if not self._is_told:
+                self._tell(Action.UNLOAD, self._agents)
+            self._tell(Action.UNLOAD_COMPLETE, self._agents)
+        self._remove()
+
+    def _ask(self, engaged: _Engaged) -> None:
+        try:
+            found = self._act(Action.LOAD, engaged)
+        except NaiadError:
+            raise
+        except Exception as error:
+            logger.error("the repository agent '%s' refuses model '%s'", engaged.name, self._model, exc_info=error)
+            raise ModelLoadError(
+                f"the repository agent '{engaged.name}' refuses model '{self._model}': {first_line(error)}"
+            ) from error
+        if found is None:
+            return
+        if not isinstance(found, str | os.PathLike) or not os.path.isdir(found):
+            raise ModelLoadError(
+                f"the repository agent '{engaged.name}' puts model '{self._model}' into {found!r}, which is no folder: "
+                "it may give back None, or the path of the folder to load the model from"
+            )
+        self.path = Path(os.path.abspath(found))
+
+    def _tell(self, action: Action, agents: Sequence[_Engaged]) -> None:
+        """Tell agents of what they cannot change; what they raise goes to the log."""
+        for engaged in agents:
+            try:
+                self._act(action, engaged)
+            except BaseException as error:
+                logger.error(
+                    "the repository agent '%s' failed at %s of model '%s'",
+                    engaged.name,
+                    action,
+                    self._model,
+                    exc_info=error,
+                )
+
+    def _act(self, action: Action, engaged: _Engaged) -> Path | str | None:
+        make = self._new_folder if action is Action.LOAD else _no_folder
+        call = AgentCall(action, self._model, self.path, engaged.parameters, make)
+        return in_time(lambda: engaged.agent.act(call), self._limit_s)
+
+    def _new_folder(self) -> Path:
+        remove_abandoned()
+        with self._lock:
+            if self._is_removed:
+                # An agent that took too long goes on when its load has failed.
+                _no_folder()
+            folder = TemporaryFolder(self._model)
+            self._own.append(folder)
+        folder.path.mkdir()
+        return folder.path
+
+    def _remove(self) -> None:
+        with self._lock:
+            own, self._own, self._is_removed = self._own, [], True
+        for folder in own:
+            folder.release()
+        if self._under is not None:
+            self._under.release()
+
+
+def tend(
+    source: ModelSource, config: Any, directory: AgentDirectory, under: ModelFolder | None
+) -> ManagedFolder | None:
+    """Ask the agents that ``config`` names; None when it names none. The caller holds the folder.
+
+    ``under`` is a temporary folder that the model lies in, which goes with the one that is given back, or stays when an
+    error is raised.
+
+    Raises:
+        ModelLoadError: an agent refuses the model or is not there, or the model is a single file.
+    """
+    named = config.model_repository_agents.agents
+    if not named:
+        return None
+    if source.directory is None:
+        raise ModelLoadError(f"model '{source.name}' is a single file: repository agents need a model's folder")
+    agents = [_Engaged(agent.name, directory.create(agent.name), dict(agent.parameters)) for agent in named]
+    folder = ManagedFolder(source, agents, directory.limit_s)
+    folder.load()
+    folder.comes_in(under)
+    return folder
+
+
+def _no_folder() -> Path:
+    raise RuntimeError("folders are made at LOAD only")

@@ -1,0 +1,51 @@
+"""Waiting until nobody writes a model's files any more. For threads: it reads folders, and sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from naiad.errors import ModelLoadError, UnavailableError
+from naiad.repository.changes.contents import Look, look_at
+
+if TYPE_CHECKING:
+    from naiad.repository.catalog import Catalog
+
+STILL_S: Final = 1.0
+"""So long nothing of a model may have changed."""
+PATIENCE_S: Final = 60.0
+"""How long that is waited for."""
+
+
+def wait_until_still(catalog: Catalog, name: str, check_wanted: Callable[[], None]) -> None:
+    """Wait until a model that lies on this machine is as it was a second ago; others are never in between.
+
+    The time of a file's last change tells that: unlike the one that is shown, nobody can set it.
+
+    Raises:
+        UnavailableError: it went on changing for a minute.
+        NaiadError: a repository cannot be read, or what ``check_wanted`` raises.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while (left_s := _left(catalog, name)) > 0:
+        check_wanted()
+        if time.monotonic() + left_s > deadline:
+            raise UnavailableError(
+                f"the files of model '{name}' have been changing for {PATIENCE_S:g} s: it is loaded once they lie still"
+            )
+        time.sleep(left_s)
+
+
+def _left(catalog: Catalog, name: str) -> float:
+    """Seconds until a model has lain still for long enough, if nobody changes it."""
+    try:
+        source = catalog.find(name)
+    except ModelLoadError:
+        # It lies elsewhere, or its load says what is wrong.
+        return 0.0
+    look = look_at(source)
+    newest = max((state[2] for state in look.files.values()), default=0) if isinstance(look, Look) else 0
+    age_s = (time.time_ns() - newest) / 1e9
+    # The clock of the machine that keeps the files may be ahead.
+    return STILL_S - age_s if 0 <= age_s < STILL_S else 0.0

@@ -1,0 +1,289 @@
+"""What lies in a model repository: models, versions, configuration files, and what is wrong with any of it.
+
+Layout: ``<repository>/<model>/[config.pbtxt] <version>/<model file>``. Nothing is opened here, only listed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from naiad.backends.registry import known
+from naiad.config.complete import FORMATS, format_by_suffix
+from naiad.config.parsing.suggest import did_you_mean
+from naiad.config.read import config_files
+from naiad.config.source import ModelSource
+from naiad.errors import InvalidArgumentError, ModelLoadError, OptionError
+
+__all__ = [
+    "LayoutProblem",
+    "Listing",
+    "ModelSource",
+    "check_model_name",
+    "choose_versions",
+    "duplicate",
+    "is_model_directory",
+    "model_directory",
+    "scan",
+    "single_file",
+    "version_number",
+]
+
+MAX_VERSION = 2**63 - 1
+_CYCLE = "'{}' is a link to a folder that holds it (a cycle)"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutProblem:
+    """Something that is wrong with the files of ``model`` ("" for the repository itself).
+
+    ``fatal`` says that the model cannot be loaded for it; otherwise ``path`` is only left out.
+    """
+
+    model: str
+    path: Path
+    message: str
+    fatal: bool = True
+
+    def located(self) -> str:
+        """The message with its path in front."""
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The models found by name, sorted, and the problems met.
+
+    A model with a fatal problem is in ``unavailable`` and not in ``models``.
+    """
+
+    models: Mapping[str, ModelSource]
+    problems: tuple[LayoutProblem, ...] = ()
+
+    @property
+    def unavailable(self) -> Mapping[str, str]:
+        """Reason by name, for the models that cannot be loaded."""
+        return {p.model: p.message for p in reversed(self.problems) if p.fatal and p.model}
+
+
+def scan(repositories: Sequence[Path], only: str | None = None) -> Listing:
+    """List every model of ``repositories``, which count as a set, or ``only`` the one of that name.
+
+    Raises:
+        OptionError: a repository does not exist, is not a folder or cannot be read.
+    """
+    found: dict[str, list[ModelSource]] = {}
+    problems: list[LayoutProblem] = []
+    for repository in _distinct(repositories):
+        for path in _model_paths(repository, problems, only):
+            source = _model(path, repository, problems)
+            if source is not None:
+                found.setdefault(source.name, []).append(source)
+    problems += [duplicate(name, sources) for name, sources in found.items() if len(sources) > 1]
+    unavailable = {problem.model for problem in problems if problem.fatal}
+    return Listing({name: found[name][0] for name in sorted(found) if name not in unavailable}, tuple(problems))
+
+
+def model_directory(path: Path) -> Listing:
+    """The one model that lies in the folder ``path``, as ``scan`` would find it."""
+    path = Path(os.path.abspath(path))
+    problems: list[LayoutProblem] = []
+    source = _model(path, path.parent, problems)
+    refused = source is None or any(problem.fatal for problem in problems)
+    return Listing({} if source is None or refused else {source.name: source}, tuple(problems))
+
+
+def is_model_directory(path: Path) -> bool:
+    """True when the folder ``path`` looks like one model rather than like a repository of models."""
+    try:
+        children = sorted(path.iterdir())
+    except OSError:
+        # Not a folder, or one that cannot be read, which is said by whoever lists it.
+        return False
+    return bool(config_files(path)) or any(version_number(child.name) and os.path.isdir(child) for child in children)
+
+
+def single_file(path: Path) -> ModelSource:
+    """A model that is one file outside of any repository: its name is the file's stem and its version 1.
+
+    Raises:
+        ModelLoadError: there is no such file, or its suffix names no known kind of model.
+        InvalidArgumentError: its name cannot be that of a model.
+    """
+    if not path.exists():
+        raise ModelLoadError(f"'{path}' does not exist, expected a model file")
+    suffixes = [Path(form.filename).suffix for form in FORMATS if form.backend in known()]
+    if format_by_suffix(path.name) is None:
+        hint = did_you_mean(path.suffix, suffixes)
+        raise ModelLoadError(
+            f"'{path}' has the suffix '{path.suffix}', expected one of {', '.join(suffixes)}{hint}; "
+            "models with another suffix need a repository with a config.pbtxt"
+        )
+    check_model_name(path.stem)
+    return ModelSource(path.stem, versions={1: path.parent}, single_file=path)
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a model name that is empty or leaves its repository. Spaces around it do not hide that.
+
+    Raises:
+        InvalidArgumentError: with the protocol's own text.
+    """
+    bare = name.strip(" \t\n\r\f\v")
+    if not bare:
+        raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
+    if bare in (".", "..") or any(mark in name for mark in "/\\\0"):
+        raise InvalidArgumentError(
+            f"invalid model name '{name}', model name must not contain path traversal characters"
+        )
+
+
+def choose_versions(config: Any, available: Iterable[int], name: str = "") -> tuple[int, ...]:
+    """The versions of ``available`` that the version policy of ``config`` (a ``ModelConfig``) asks for, ascending.
+
+    ``name`` is what a message calls the model; its name in ``config`` by default, which may still be empty.
+
+    Raises:
+        ModelLoadError: there is none.
+    """
+    versions = sorted(available)
+    policy = config.version_policy
+    choice = policy.WhichOneof("policy_choice")
+    if choice == "specific":
+        chosen = [version for version in versions if version in policy.specific.versions]
+    elif choice == "all":
+        chosen = versions
+    else:
+        chosen = versions[-max(1, policy.latest.num_versions) :]
+    if not chosen:
+        raise ModelLoadError(_no_version(config, choice, versions, name or config.name))
+    return tuple(chosen)
+
+
+def _no_version(config: Any, choice: str | None, versions: Sequence[int], name: str) -> str:
+    text = f"at least one version must be available under the version policy of model '{name}'"
+    if choice == "specific" and versions:
+        return f"{text}, found {versions}, expected one of {list(config.version_policy.specific.versions)}"
+    return f"{text}, found no version folder, expected a folder '1' with the model file in it"
+
+
+def _distinct(repositories: Sequence[Path]) -> list[Path]:
+    by_place: dict[str, Path] = {}
+    for repository in repositories:
+        by_place.setdefault(os.path.realpath(_checked(repository)), repository)
+    return list(by_place.values())
+
+
+def _checked(repository: Path) -> Path:
+    shown = f"the model repository '{repository}'"
+    if not repository.exists():
+        raise OptionError(f"{shown} does not exist, expected a folder that holds one folder for each model")
+    if not repository.is_dir():
+        hint = ""
+        if format_by_suffix(repository.name) is not None:
+            hint = f"; to serve this one model: naiad serve {repository}"
+        raise OptionError(f"{shown} is a file, expected a folder that holds one folder for each model{hint}")
+    return repository
+
+
+def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | None) -> list[Path]:
+    """The folders that are models; plain files and hidden ones are passed over."""
+    if only is not None:
+        path = repository / only
+        return [path] if not only.startswith(".") and os.path.lexists(path) and _is_folder(path, only, problems) else []
+    try:
+        paths = sorted(path for path in repository.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise OptionError(f"cannot read the model repository '{repository}': {error.strerror}") from None
+    if config_files(repository):
+        message = (
+            f"found {config_files(repository)[0].name} in the repository itself, where it has no effect: "
+            f"if this is one model's folder, give the folder above it ('{repository.absolute().parent}')"
+        )
+        problems.append(LayoutProblem("", repository, message, fatal=False))
+    return [path for path in paths if _can_be_told(path, problems) and _is_folder(path, path.name, problems)]
+
+
+def _can_be_told(path: Path, problems: list[LayoutProblem]) -> bool:
+    """Whether callers can be told of a model of that name: the protocols have texts in UTF-8 alone."""
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path.name).decode(errors="backslashreplace")
+        message = f"the folder '{shown}' is left out, its name is not UTF-8: rename it"
+        problems.append(LayoutProblem("", path.parent, message, fatal=False))
+        return False
+    return True
+
+
+def _is_folder(path: Path, model: str, problems: list[LayoutProblem]) -> bool:
+    """True for a folder; a link that leads nowhere and a path that cannot be read are problems of ``model``."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except OSError as error:
+        problems.append(LayoutProblem(model, path, f"'{path}' cannot be followed: {error.strerror}"))
+        return False
+
+
+def _model(path: Path, repository: Path, problems: list[LayoutProblem]) -> ModelSource | None:
+    name = path.name
+    try:
+        check_model_name(name)
+    except InvalidArgumentError as error:
+        problems.append(LayoutProblem(name, path, str(error)))
+        return None
+    if _leads_up(path, repository):
+        problems.append(LayoutProblem(name, path, _CYCLE.format(path)))
+        return None
+    try:
+        children = sorted(path.iterdir())
+    except OSError as error:
+        problems.append(LayoutProblem(name, path, f"cannot read the model's folder '{path}': {error.strerror}"))
+        return None
+    versions = dict(_versions(name, path, children, problems))
+    configs = config_files(path)
+    return ModelSource(name, path, versions, configs[0] if configs else None)
+
+
+def _leads_up(path: Path, holder: Path) -> bool:
+    """True when ``path`` is, behind its links, ``holder`` or a folder above it."""
+    target = Path(os.path.realpath(path))
+    return path.is_symlink() and Path(os.path.realpath(holder)).is_relative_to(target)
+
+
+def _versions(
+    model: str, directory: Path, children: Iterable[Path], problems: list[LayoutProblem]
+) -> Iterator[tuple[int, Path]]:
+    for child in children:
+        version = version_number(child.name)
+        if version is None and version_number(child.name.lstrip("0")) and _is_folder(child, model, problems):
+            message = f"ignore version directory '{child.name}' which contains leading zeros in its directory name"
+            problems.append(LayoutProblem(model, child, message, fatal=False))
+        if version is None or not _is_folder(child, model, problems):
+            continue
+        if version > MAX_VERSION:
+            message = f"the version is too large and left out, expected at most {MAX_VERSION}"
+            problems.append(LayoutProblem(model, child, message, fatal=False))
+        elif _leads_up(child, directory):
+            problems.append(LayoutProblem(model, child, _CYCLE.format(child)))
+        else:
+            yield version, child
+
+
+def version_number(name: str) -> int | None:
+    """The version that a folder called ``name`` holds: digits that do not begin with 0; None for any other name."""
+    is_number = name.isascii() and name.isdigit() and not name.startswith("0")
+    # Python refuses to read numbers of more than 4300 digits; file names end well before.
+    return int(name) if is_number else None
+
+
+def duplicate(name: str, sources: Sequence[ModelSource]) -> LayoutProblem:
+    """What is wrong about a model that lies in more than one place."""
+    places = [source.directory or source.single_file or Path() for source in sources]
+    shown = ", ".join(f"'{place}'" for place in places)
+    message = f"model '{name}' is in more than one repository: {shown}; keep it in one of them"
+    return LayoutProblem(name, places[0], message)

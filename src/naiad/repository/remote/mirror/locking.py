@@ -1,0 +1,130 @@
+"""Locks between the servers that share a mirror. The system gives them back when a server dies."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from naiad.repository.remote.mirror.transfers import Halt
+
+_PAUSE_S: Final = 0.05
+
+
+class FolderLock:
+    """Held by many who add to a folder, or by one who removes from it.
+
+    Args:
+        path: the lock's file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextmanager
+    def shared(self, halt: Halt | None = None) -> Iterator[None]:
+        """Nothing is removed meanwhile; waits while somebody removes."""
+        descriptor = self._open()
+        try:
+            while not _try(descriptor, fcntl.LOCK_SH):
+                (halt or Halt()).pause(_PAUSE_S)
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[bool]:
+        """Whether nobody else adds or removes meanwhile; does not wait for it."""
+        descriptor = self._open()
+        try:
+            yield _try(descriptor, fcntl.LOCK_EX)
+        finally:
+            os.close(descriptor)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+class Users:
+    """Which folders are in use, by this process and by others.
+
+    Each process has a file with the names of those that it uses, and holds a lock on it for as long as it lives. The
+    caller holds the folder's lock.
+
+    Args:
+        folder: where those files lie.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / f"{os.getpid()}-{uuid.uuid4().hex}.json"
+        self._names: Counter[str] = Counter()
+        self._descriptor = -1
+        self._lock = threading.Lock()
+
+    def add(self, name: str) -> None:
+        """This process uses ``name``, once more."""
+        with self._lock:
+            self._names[name] += 1
+            self._write()
+
+    def remove(self, name: str) -> None:
+        """This process uses ``name`` once less."""
+        with self._lock:
+            if self._names[name] > 1:
+                self._names[name] -= 1
+                return
+            del self._names[name]
+            if self._descriptor >= 0:
+                self._write()
+
+    def taken(self) -> set[str]:
+        """What any process uses that lives. Files of those that died are removed."""
+        names: set[str] = set()
+        for path in list(self._folder.glob("*.json")):
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                # Its process has just ended.
+                continue
+            try:
+                if _try(descriptor, fcntl.LOCK_EX):
+                    path.unlink(missing_ok=True)
+                else:
+                    names.update(json.loads(path.read_bytes() or b"[]"))
+            finally:
+                os.close(descriptor)
+        return names
+
+    def close(self) -> None:
+        """This process uses nothing any more."""
+        with self._lock:
+            self._names.clear()
+            if self._descriptor >= 0:
+                self._path.unlink(missing_ok=True)
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _write(self) -> None:
+        if self._descriptor < 0:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        text = json.dumps(list(self._names)).encode()
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text, 0)
+
+
+def _try(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

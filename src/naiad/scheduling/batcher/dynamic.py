@@ -1,0 +1,213 @@
+"""Which queued requests are run together, and when. Pure: time comes in, a decision comes out, nothing is started here.
+
+Source: the ``dynamic_batching`` section of the model configuration and the dynamic batching algorithm of the reference.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from naiad.config.spec import BatchingSpec
+from naiad.request import InferRequest
+from naiad.scheduling.queue.linked import LONG, LinkedQueue
+
+
+class Decision(NamedTuple):
+    """Run ``batch`` now when it is not empty; else look again at ``wake_ns``, or at the next arrival when that is 0."""
+
+    batch: list[InferRequest]
+    wake_ns: int = 0
+
+
+NOTHING = Decision([])
+
+
+class Queue(Protocol):
+    """Requests in the order in which they are to be served."""
+
+    def append(self, request: InferRequest) -> None: ...
+
+    def popleft(self) -> InferRequest: ...
+
+    def remove(self, request: InferRequest) -> None:
+        """ValueError when it is not there."""
+
+    def clear(self) -> None: ...
+
+    def __iter__(self) -> Iterator[InferRequest]: ...
+
+    def __len__(self) -> int: ...
+
+
+class Batcher(Protocol):
+    """A queue that decides what an idle instance runs next."""
+
+    def push(self, request: InferRequest) -> None:
+        """Take a request in."""
+
+    def take(self, now_ns: int) -> Decision:
+        """What an idle instance should run now. A decided batch has left the queue."""
+
+    def due(self, now_ns: int) -> tuple[int, int]:
+        """What ``take`` would decide: how many requests go now and, if none, when to look again, as in ``Decision``.
+
+        Nothing leaves the queue.
+        """
+
+    def discard(self, request: InferRequest) -> bool:
+        """Take a queued request out; False when it is not queued (any more)."""
+
+    def drain(self) -> list[InferRequest]:
+        """Empty the queue and give back what was in it."""
+
+    def __len__(self) -> int: ...
+
+
+class SingleBatcher:
+    """The default scheduler: requests run one by one in the order of their queue, each as large as it came."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: Queue | None = None) -> None:
+        self._queue: Queue = deque() if queue is None else queue
+
+    def push(self, request: InferRequest) -> None:
+        self._queue.append(request)
+
+    def take(self, now_ns: int) -> Decision:
+        return Decision([self._queue.popleft()]) if self._queue else NOTHING
+
+    def due(self, now_ns: int) -> tuple[int, int]:
+        return (1, 0) if self._queue else (0, 0)
+
+    def discard(self, request: InferRequest) -> bool:
+        self._queue = _prepared(self._queue)
+        return _remove(self._queue, request)
+
+    def drain(self) -> list[InferRequest]:
+        return _empty(self._queue)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+
+class DynamicBatcher:
+    """Puts requests of equal input shapes together, up to ``max_batch_size`` items.
+
+    A batch is sent at once when it reaches a preferred size, when it cannot grow any more (full, or the next request
+    has other shapes), when its oldest request has waited ``max_queue_delay_ns``, or when no delay is allowed: ``due``
+    has these rules, and ``_walk`` says what may go together.
+
+    ``queue`` says in which order requests are served, by default that of their arrival.
+    """
+
+    __slots__ = ("_delay_ns", "_in_order", "_largest", "_max_rows", "_preferred", "_queue")
+
+    def __init__(self, batching: BatchingSpec, max_batch_size: int, queue: Queue | None = None) -> None:
+        self._queue: Queue = deque() if queue is None else queue
+        self._in_order = queue is None
+        self._max_rows = max_batch_size
+        self._preferred = frozenset(batching.preferred_batch_sizes)
+        self._largest = max(self._preferred, default=max_batch_size)
+        self._delay_ns = batching.max_queue_delay_ns
+
+    def push(self, request: InferRequest) -> None:
+        self._queue.append(request)
+
+    def take(self, now_ns: int) -> Decision:
+        queue = self._queue
+        if not queue:
+            return NOTHING
+        count, wake_ns = self.due(now_ns)
+        if not count:
+            return Decision([], wake_ns)
+        if count == len(queue):
+            batch = list(queue)
+            queue.clear()
+            if isinstance(queue, LinkedQueue):
+                self._queue = deque()
+        else:
+            batch = [queue.popleft() for _ in range(count)]
+        # Done for every batch, and the constructor of a named tuple is a function of Python.
+        return tuple.__new__(Decision, (batch, 0))
+
+    def due(self, now_ns: int) -> tuple[int, int]:
+        if not self._queue:
+            return 0, 0
+        count, rows, best, full = self._walk()
+        if not self._delay_ns:
+            return best or count, 0
+        late_ns = self._oldest_ns(count) + self._delay_ns
+        if now_ns >= late_ns:
+            # All that may go together: preferred sizes count for nothing any more.
+            return count, 0
+        if best:
+            return best, 0
+        if full or rows >= self._largest:
+            return count, 0
+        return 0, late_ns
+
+    def _oldest_ns(self, count: int) -> int:
+        """When the first of the ``count`` next requests was queued."""
+        if self._in_order:
+            return next(iter(self._queue)).queued_ns
+        return min(request.queued_ns for request in islice(self._queue, count))
+
+    def _walk(self) -> tuple[int, int, int, bool]:
+        """Walk the queue from its head.
+
+        Returns:
+            How many requests may go together, their rows, how many make up the best preferred size (0: none), and
+            whether the batch can grow no further.
+        """
+        max_rows, preferred, largest = self._max_rows, self._preferred, self._largest
+        count = rows = best = 0
+        first = next(iter(self._queue)).options
+        for request in self._queue:
+            options = request.options
+            if options is not first and options.shape_key != first.shape_key:
+                return count, rows, best, True
+            total = rows + options.rows
+            if total > largest and best == 0:
+                best = count
+            if total > max_rows and count:
+                return count, rows, best, True
+            rows = total
+            count += 1
+            if rows in preferred:
+                best = count
+        return count, rows, best, False
+
+    def discard(self, request: InferRequest) -> bool:
+        self._queue = _prepared(self._queue)
+        return _remove(self._queue, request)
+
+    def drain(self) -> list[InferRequest]:
+        return _empty(self._queue)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+
+def _prepared(queue: Queue) -> Queue:
+    """The queue that a request is to leave: a linked one when it is long, for others will follow."""
+    if isinstance(queue, deque) and len(queue) > LONG:
+        return LinkedQueue(queue)
+    return deque() if isinstance(queue, LinkedQueue) and not queue else queue
+
+
+def _remove(queue: Queue, request: InferRequest) -> bool:
+    try:
+        queue.remove(request)
+    except ValueError:
+        return False
+    return True
+
+
+def _empty(queue: Queue) -> list[InferRequest]:
+    requests = list(queue)
+    queue.clear()
+    return requests

@@ -1,8 +1,0 @@
-"""How long a caller who takes nothing may hold others up."""
-
-from __future__ import annotations
-
-from typing import Final
-
-PATIENCE_MS: Final = 500
-"""Threads of a model that other requests need, too, wait no longer for one caller, until it has taken what waits."""

@@ -1,0 +1,195 @@
+"""Queue policies: priority levels, the size of a queue, and how long a request may wait in it.
+
+Source: ``ModelQueuePolicy`` and the priorities of ``dynamic_batching`` in the model configuration. Pure: the time comes
+in with each call.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from itertools import chain, count
+from typing import Final
+
+from naiad.config.spec import QueuePolicySpec, QueueSpec
+from naiad.errors import QueueFullError
+from naiad.request import InferRequest
+from naiad.scheduling.queue.linked import LinkedQueue
+
+NEVER: Final = 0
+_SPARE_DEADLINES: Final = 64
+_ENDLESS_NS: Final = 365 * 24 * 3600 * 1_000_000_000
+"""Whoever waits for a year waits for ever. Callers may send any number, and a timer takes no more than 64 bits."""
+
+
+class _Level:
+    """The queue of one priority: requests in time, then those that waited too long and are served after them."""
+
+    __slots__ = ("late", "policy", "size", "waiting")
+
+    def __init__(self, policy: QueuePolicySpec) -> None:
+        self.policy = policy
+        self.waiting = LinkedQueue()
+        self.late = LinkedQueue()
+        # With those that became urgent, which stand in no queue of the level any more.
+        self.size = 0
+
+
+class _Place:
+    """Where a request stands. ``number`` is that of its deadline, 0 for none."""
+
+    __slots__ = ("number", "priority", "queue")
+
+    def __init__(self, priority: int, queue: LinkedQueue, number: int) -> None:
+        self.priority = priority
+        self.queue = queue
+        self.number = number
+
+
+class PolicyQueue:
+    """Requests in the order in which they are to be served: level 1 before level 2, each in the order of arrival.
+
+    - **Priority** (``QueueSpec.priority_of``): a level is served when those above it are empty; a batch may mix levels.
+    - **Size** (``max_queue_size``): a level that has so many requests, late ones included, refuses the next one.
+    - **Timeout** (``QueuePolicySpec.timeout_of``): whoever waited for so long is refused or, with DELAY, stands behind
+      all others of its level from then on, without a time limit.
+    - **Age** (``max_wait_ns``, which the reference does not have): whoever waited for so long comes before all levels.
+
+    It has the methods of ``collections.deque`` that a batcher uses. ``settle`` is called with the time before it is
+    looked at. Each call takes the same time however many requests wait.
+    """
+
+    __slots__ = ("_deadlines", "_levels", "_numbers", "_places", "_priorities", "_spec", "_timed", "_urgent")
+
+    def __init__(self, spec: QueueSpec) -> None:
+        self._spec = spec
+        # Only the levels that have requests: a configuration may name any number of them.
+        self._levels: dict[int, _Level] = {}
+        self._priorities: list[int] = []
+        self._urgent = LinkedQueue()
+        self._places: dict[InferRequest, _Place] = {}
+        # Deadlines by number, so that a request that left is not kept alive by its deadline.
+        self._deadlines: list[tuple[int, int]] = []
+        self._timed: dict[int, InferRequest] = {}
+        self._numbers = count(1)
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When the next request will have waited for too long, ``NEVER`` if none will."""
+        while self._deadlines and self._deadlines[0][1] not in self._timed:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else NEVER
+
+    def append(self, request: InferRequest) -> None:
+        """Add ``request`` at the end of its level.
+
+        Raises:
+            QueueFullError: ``max_queue_size`` requests of its level wait already.
+        """
+        priority = self._spec.priority_of(request.options.priority)
+        policy = self._spec.policy_of(priority)
+        level = self._levels.get(priority)
+        if level is not None and 0 < policy.max_size <= level.size:
+            raise QueueFullError("Exceeds maximum queue size")
+        place = self._stand(request, priority, policy)
+        timeout_ns = policy.timeout_of(request.options.timeout_us)
+        if 0 < timeout_ns < _ENDLESS_NS:
+            place.number = self._remind(request, request.queued_ns + timeout_ns)
+
+    def append_again(self, request: InferRequest) -> None:
+        """Add a request that its model gave back: it was taken in once, and is bound by no limit any more."""
+        priority = self._spec.priority_of(request.options.priority)
+        self._stand(request, priority, self._spec.policy_of(priority))
+
+    def _stand(self, request: InferRequest, priority: int, policy: QueuePolicySpec) -> _Place:
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = _Level(policy)
+            insort(self._priorities, priority)
+        level.waiting.append(request)
+        level.size += 1
+        place = self._places[request] = _Place(priority, level.waiting, 0)
+        return place
+
+    def settle(self, now_ns: int) -> list[InferRequest]:
+        """Put each request where it belongs at ``now_ns``; gives back those that are to be refused, which have left.
+
+        Those that waited for too long are refused or stand behind the others of their level, as its policy says. Those
+        that waited for ``max_wait_ns`` come before all levels.
+        """
+        refused: list[InferRequest] = []
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now_ns:
+            request = self._timed.pop(heappop(deadlines)[1], None)
+            if request is not None and self._is_refused(request):
+                refused.append(request)
+        if self._spec.max_wait_ns:
+            self._hurry(now_ns - self._spec.max_wait_ns)
+        return refused
+
+    def _is_refused(self, request: InferRequest) -> bool:
+        place = self._places[request]
+        place.number = 0
+        level = self._levels[place.priority]
+        if not level.policy.delays:
+            self.remove(request)
+            return True
+        if place.queue is level.waiting:
+            level.waiting.remove(request)
+            level.late.append(request)
+            place.queue = level.late
+        return False
+
+    def _hurry(self, before_ns: int) -> None:
+        """Requests that came before that time are the next to be served."""
+        for level in self._levels.values():
+            for queue in (level.waiting, level.late):
+                while (first := next(iter(queue), None)) is not None and first.queued_ns <= before_ns:
+                    queue.remove(first)
+                    self._urgent.append(first)
+                    self._places[first].queue = self._urgent
+
+    def popleft(self) -> InferRequest:
+        """Take the first one out; StopIteration when there is none."""
+        request = next(iter(self))
+        self.remove(request)
+        return request
+
+    def remove(self, request: InferRequest) -> None:
+        """Take ``request`` out; ValueError when it is not there."""
+        place = self._places.pop(request, None)
+        if place is None:
+            raise ValueError("the request is not queued")
+        place.queue.remove(request)
+        self._timed.pop(place.number, None)
+        level = self._levels[place.priority]
+        level.size -= 1
+        if not level.size:
+            del self._levels[place.priority]
+            del self._priorities[bisect_left(self._priorities, place.priority)]
+
+    def clear(self) -> None:
+        """Take all out."""
+        self._levels.clear()
+        self._priorities.clear()
+        self._urgent.clear()
+        self._places.clear()
+        self._deadlines.clear()
+        self._timed.clear()
+
+    def __iter__(self) -> Iterator[InferRequest]:
+        levels = (self._levels[priority] for priority in self._priorities)
+        return chain(self._urgent, chain.from_iterable(chain(level.waiting, level.late) for level in levels))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _remind(self, request: InferRequest, deadline_ns: int) -> int:
+        if len(self._deadlines) > 2 * len(self._timed) + _SPARE_DEADLINES:
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._timed]
+            heapify(self._deadlines)
+        number = next(self._numbers)
+        heappush(self._deadlines, (deadline_ns, number))
+        self._timed[number] = request
+        return number

@@ -1,0 +1,187 @@
+"""The regions that are registered, by name: system shared memory and CUDA shared memory share one set of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeVar
+from weakref import WeakSet
+
+from naiad.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, UnavailableError, UnsupportedError
+from naiad.request import Array
+from naiad.shared_memory.cuda import CudaRegion, stop_driver
+from naiad.shared_memory.region import Region, RegionPart, RegionRef, SystemRegion
+from naiad.shared_memory.spec import RegionOptions
+
+MAX_REGIONS: Final = 4096
+"""How many regions may be open, counting those that lost their name and are still used. Each is an open file."""
+
+DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+LONGEST_NAME: Final = 1024
+MAX_KEPT: Final = 1024
+_LARGEST: Final = 2**64 - 1
+_Region = TypeVar("_Region")
+
+
+class LookedUp(NamedTuple):
+    """What was found for requests with the same terms; see ``RegionRegistry.keep``.
+
+    Attributes:
+        regions_from: of the model that it was found for.
+        inputs: what stands for those in regions, all of which the model reads itself.
+        outputs: where outputs are wanted.
+    """
+
+    options: RegionOptions
+    regions_from: int
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, RegionPart]
+
+
+class RegionRegistry:
+    """All regions. Used on the event loop only.
+
+    Args:
+        is_allowed: clients may register regions and use them (``--allow-client-shm``).
+    """
+
+    def __init__(self, is_allowed: bool = False) -> None:
+        self.is_allowed = is_allowed
+        self._system: dict[str, SystemRegion] = {}
+        self._cuda: dict[str, CudaRegion] = {}
+        self._open: WeakSet[SystemRegion | CudaRegion] = WeakSet()
+        # By the identity of the terms, which are kept beside it: comparing them would cost more than looking up.
+        self._kept: dict[int, LookedUp] = {}
+
+    # Registering
+
+    def check_new(self, name: str) -> None:
+        """Check that a region of this name may be registered.
+
+        Raises:
+            UnsupportedError: shared memory is off.
+            AlreadyExistsError: the name is taken.
+            InvalidArgumentError: it is no name.
+            UnavailableError: there are too many.
+        """
+        self.check_allowed()
+        if not name or len(name) > LONGEST_NAME:
+            raise InvalidArgumentError(
+                f"failed to register shared memory region '{name[:40]}': invalid args, a region needs a name of 1 to "
+                f"{LONGEST_NAME} characters, found one of {len(name)}"
+            )
+        if name in self._system or name in self._cuda:
+            raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
+        if len(self._open) >= MAX_REGIONS:
+            raise UnavailableError(
+                f"cannot register shared memory region '{name}': {len(self._open)} regions are open, at most "
+                f"{MAX_REGIONS} may be. Unregister those that are not needed"
+            )
+
+    def check_allowed(self) -> None:
+        """Check that shared memory may be used.
+
+        Raises:
+            UnsupportedError: it may not.
+        """
+        if not self.is_allowed:
+            raise UnsupportedError(DISABLED)
+
+    def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Register a part of a POSIX shared memory object; errors as ``check_new`` and ``SystemRegion``."""
+        self.check_new(name)
+        region = SystemRegion(name, key, offset, byte_size)
+        self._kept.clear()
+        self._system[name] = region
+        self._open.add(region)
+
+    def add_cuda(self, region: CudaRegion) -> None:
+        """Register memory of a device that was opened meanwhile; errors as ``check_new``."""
+        self.check_new(region.name)
+        self._kept.clear()
+        self._cuda[region.name] = region
+        self._open.add(region)
+
+    def unregister_system(self, name: str) -> None:
+        """Take the name of a region away, of all with ""; unknown names are no error."""
+        self.check_allowed()
+        self._kept.clear()
+        _forget(self._system, name)
+
+    def unregister_cuda(self, name: str) -> None:
+        """``unregister_system`` for memory of devices."""
+        self.check_allowed()
+        self._kept.clear()
+        _forget(self._cuda, name)
+
+    # Looking up
+
+    def system(self, name: str) -> list[SystemRegion]:
+        """The region of that name, or with "" all, by name, with those that lost their name and are still used.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        used = {r.name: r for r in self._open if isinstance(r, SystemRegion)}
+        return _find(used | self._system, name, "system")
+
+    def cuda(self, name: str) -> list[CudaRegion]:
+        """``system`` for memory of devices."""
+        used = {r.name: r for r in self._open if isinstance(r, CudaRegion)}
+        return _find(used | self._cuda, name, "cuda")
+
+    def part(self, ref: RegionRef) -> RegionPart:
+        """The part that a request names.
+
+        Raises:
+            NotFoundError: there is no such region.
+            InvalidArgumentError: the part is not inside it.
+        """
+        name, offset, size = ref
+        region: Region | None = self._system.get(name) or self._cuda.get(name)
+        if region is None:
+            self.check_allowed()
+            raise NotFoundError(f"Unable to find shared memory region: '{name}'")
+        whole = region.byte_size
+        if not 0 <= offset <= whole or (offset == whole and size):
+            raise InvalidArgumentError(f"Invalid offset for shared memory region: '{name}'")
+        if size < 0 or offset + size > whole:
+            if offset + size > _LARGEST:
+                raise InvalidArgumentError(
+                    f"Integer overflow detected: byte_size {size} + offset {offset} is more than {_LARGEST}, for "
+                    f"shared memory region: '{name}'"
+                )
+            raise InvalidArgumentError(f"Invalid offset + byte size for shared memory region: '{name}'")
+        return RegionPart(region, offset, size)
+
+    def keep(self, found: LookedUp) -> None:
+        """Keep what was found for some terms, until a name comes or goes: then it may stand for other memory."""
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+        self._kept[id(found.options)] = found
+
+    def recall(self, options: RegionOptions, regions_from: int) -> LookedUp | None:
+        """What was kept for these terms and a model like that."""
+        found = self._kept.get(id(options))
+        return found if found is not None and found.regions_from == regions_from else None
+
+    def close(self) -> None:
+        """Let go of all regions."""
+        self._kept.clear()
+        self._system.clear()
+        self._cuda.clear()
+        stop_driver()
+
+
+def _forget(regions: dict[str, SystemRegion] | dict[str, CudaRegion], name: str) -> None:
+    if name:
+        regions.pop(name, None)
+    else:
+        regions.clear()
+
+
+def _find(regions: Mapping[str, _Region], name: str, kind: str) -> list[_Region]:
+    if not name:
+        return [regions[key] for key in sorted(regions)]
+    if name not in regions:
+        raise NotFoundError(f"Unable to find {kind} shared memory region: '{name}'")
+    return [regions[name]]

@@ -1,0 +1,253 @@
+"""The server's log: the reference's two line formats over the standard ``logging`` module.
+
+Source: ``logging.cc`` of the reference. ``default`` begins a line with ``I0131 23:59:59.123456 <pid> <file>:<line>] ``,
+``ISO8601`` with ``2026-01-31T23:59:59Z I <pid> <file>:<line>] ``, both in UTC; the message follows as a JSON string
+unless the environment variable TRITON_SERVER_ESCAPE_LOG_MESSAGES is exactly ``0``.
+
+Modules log with ``logging.getLogger("naiad...")``. Warnings of Python, uncaught exceptions of threads and the logs of
+libraries end here too while a ``ServerLog`` is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from naiad.errors import OptionError
+from naiad.options import ServerOptions
+from naiad.request import request_label
+from naiad.telemetry.logs.sink import LogSink
+
+LOGGER = logging.getLogger("naiad")
+FORMATS = ("default", "ISO8601")
+ESCAPE_VARIABLE = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
+
+_TABLE = "naiad_table"
+_FLUSH_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What is logged, how and where to. ``log_file`` "" means standard output and standard error."""
+
+    log_file: str = ""
+    log_info: bool = True
+    log_warning: bool = True
+    log_error: bool = True
+    log_verbose_level: int = 0
+    log_format: str = "default"
+
+    @classmethod
+    def from_options(cls, options: ServerOptions) -> LogSettings:
+        """The settings that a server starts with."""
+        return cls(
+            log_file=options.log_file,
+            log_info=options.log_info,
+            log_warning=options.log_warning,
+            log_error=options.log_error,
+            log_verbose_level=options.log_verbose,
+            log_format=options.log_format,
+        )
+
+    def takes(self, level: int) -> bool:
+        """Whether a record of this ``logging`` level is wanted."""
+        if level >= logging.ERROR:
+            return self.log_error
+        if level >= logging.WARNING:
+            return self.log_warning
+        if level >= logging.INFO:
+            return self.log_info
+        return level >= verbose_level(self.log_verbose_level)
+
+    @property
+    def lowest_level(self) -> int:
+        """The ``logging`` level below which nothing is wanted, so that such calls cost nothing."""
+        if self.log_verbose_level > 0:
+            return verbose_level(self.log_verbose_level)
+        switches = ((logging.INFO, self.log_info), (logging.WARNING, self.log_warning), (logging.ERROR, self.log_error))
+        return next((level for level, wanted in switches if wanted), logging.CRITICAL + 1)
+
+
+class ServerLog(logging.Handler):
+    """The process's log while it is installed, as a context manager; what it replaced is put back after it.
+
+    Attributes:
+        settings: what it logs by.
+        when_changed: called with the new settings, each time after they changed.
+    """
+
+    def __init__(
+        self,
+        settings: LogSettings,
+        environ: Mapping[str, str] = os.environ,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+    ) -> None:
+        """
+        Raises:
+            OptionError: the log file cannot be opened.
+        """
+        super().__init__()
+        self._escape = environ.get(ESCAPE_VARIABLE) != "0"
+        self._stdout = LogSink(stdout or sys.stdout)
+        self._stderr = LogSink(stderr or sys.stderr)
+        self._file: TextIO | None = None
+        self._file_sink: LogSink | None = None
+        self._restore: list[Callable[[], None]] = []
+        self.when_changed: list[Callable[[LogSettings], None]] = []
+        self.settings = LogSettings()
+        self.change(settings)
+
+    def change(self, settings: LogSettings) -> None:
+        """Log by ``settings`` from now on.
+
+        Raises:
+            OptionError: an unknown format, or a log file that cannot be opened; the old settings then stay.
+        """
+        if settings.log_format not in FORMATS:
+            raise OptionError(f"invalid argument for log_format, got: {settings.log_format}")
+        if settings.log_file != self.settings.log_file:
+            self._open(settings.log_file)
+        self.settings = settings
+        if self._restore:
+            LOGGER.setLevel(settings.lowest_level)
+        for tell in self.when_changed:
+            tell(settings)
+
+    def __enter__(self) -> ServerLog:
+        root = logging.getLogger()
+        level = LOGGER.level
+        root.addHandler(self)
+        LOGGER.setLevel(self.settings.lowest_level)
+        self._restore = [lambda: root.removeHandler(self), lambda: LOGGER.setLevel(level), _install_hooks()]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for restore in reversed(self._restore):
+            restore()
+        self._restore = []
+        self.close()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record, if the settings take it."""
+        settings = self.settings
+        if not settings.takes(record.levelno):
+            return
+        sink = self._file_sink or (self._stderr if record.levelno >= logging.WARNING else self._stdout)
+        try:
+            line = format_record(record, settings.log_format, self._escape)
+        except Exception as error:  # whatever an argument raises when it is made a text
+            line = f"cannot format the log message {record.msg!r} of {record.pathname}:{record.lineno}: {error}\n"
+        sink.write(line)
+
+    def close(self) -> None:
+        """Write out what is kept back, for a moment at most, and close the log file."""
+        for sink in (self._stdout, self._stderr, self._file_sink):
+            if sink is not None:
+                sink.flush(_FLUSH_SECONDS)
+        self._open("")
+        super().close()
+
+    def _open(self, path: str) -> None:
+        try:
+            file = open(path, "a", encoding="utf-8") if path else None  # noqa: SIM115
+        except OSError as error:
+            raise OptionError(
+                f'Bad option: "--log-file". cannot append to {path}: {error.strerror}. Name a file in a folder that '
+                "exists and may be written."
+            ) from error
+        self.acquire()  # a line on its way in another thread must not meet the closed file
+        try:
+            if self._file is not None:
+                self._file.close()
+            self._file = file
+            self._file_sink = LogSink(file) if file is not None else None
+        finally:
+            self.release()
+
+
+def verbose_level(level: int) -> int:
+    """The ``logging`` level of verbose messages of ``level`` (1 is DEBUG, higher ones lie below); 0 lies above all."""
+    return max(1, logging.DEBUG + 1 - level)
+
+
+def verbose(logger: logging.Logger, level: int, message: str, *args: object) -> None:
+    """Log ``message`` when ``--log-verbose`` is at least ``level`` (from 1)."""
+    logger.log(verbose_level(level), message, *args, stacklevel=2)
+
+
+def request_log(logger: logging.Logger, level: int, request_id: str, message: str, *args: object) -> None:
+    """Log ``message`` about one request: the line begins with ``[request id: <id>] ``."""
+    if logger.isEnabledFor(level):
+        labelled = "%s" + message
+        logger.log(level, labelled, request_label(request_id), *args, stacklevel=2)
+
+
+def table_log(logger: logging.Logger, level: int, heading: str, table: str) -> None:
+    """Log ``heading`` as a line and ``table`` (several lines, from ``tables.format_table``) below it as it is."""
+    logger.log(level, "%s", heading, stacklevel=2, extra={_TABLE: table})
+
+
+def format_record(record: logging.LogRecord, log_format: str, escape: bool) -> str:
+    """One record as the text of its line, with the newline."""
+    message = record.getMessage()
+    if record.exc_info and record.exc_info[0] is not None:
+        message = f"{message}\n{logging.Formatter().formatException(record.exc_info)}"
+    if escape:
+        message = json.dumps(message, ensure_ascii=False)
+    table: str | None = getattr(record, _TABLE, None)
+    return f"{_prefix(record, log_format)}{message}\n" + (table or "")
+
+
+def _prefix(record: logging.LogRecord, log_format: str) -> str:
+    letter = "E" if record.levelno >= logging.ERROR else "W" if record.levelno >= logging.WARNING else "I"
+    seconds, microseconds = divmod(round(record.created * 1_000_000), 1_000_000)
+    moment = time.gmtime(seconds)
+    place = f"{record.process} {record.filename}:{record.lineno}] "
+    if log_format == "ISO8601":
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ ", moment) + f"{letter} {place}"
+    return letter + time.strftime("%m%d %H:%M:%S.", moment) + f"{microseconds:06d} {place}"
+
+
+def _install_hooks() -> Callable[[], None]:
+    """Lead Python's warnings and the exceptions that nobody catches into the log; gives back what undoes it."""
+    show, thread, unraisable = warnings.showwarning, threading.excepthook, sys.unraisablehook
+
+    def undo() -> None:
+        warnings.showwarning, threading.excepthook, sys.unraisablehook = show, thread, unraisable
+
+    warnings.showwarning, threading.excepthook, sys.unraisablehook = _log_warning, _log_thread, _log_unraisable
+    return undo
+
+
+def _log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    record = LOGGER.makeRecord(
+        LOGGER.name, logging.WARNING, filename, lineno, "%s: %s", (category.__name__, message), None
+    )
+    LOGGER.handle(record)
+
+
+def _log_thread(args: threading.ExceptHookArgs) -> None:
+    name = args.thread.name if args.thread else "unknown"
+    error = args.exc_value or args.exc_type()
+    LOGGER.error("uncaught exception in thread %s", name, exc_info=(args.exc_type, error, args.exc_traceback))
+
+
+def _log_unraisable(args: Any) -> None:
+    heading = args.err_msg or "exception ignored in"
+    LOGGER.error("%s: %r", heading, args.object, exc_info=(args.exc_type, args.exc_value, args.exc_traceback))

@@ -1,0 +1,51 @@
+"""The metrics of models' memory and of models that are loaded for requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from naiad.telemetry.metrics.exposition import braced, label_text
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFigures:
+    """What there is to show.
+
+    Attributes:
+        held: the bytes of each model version, by its labels.
+        budget_bytes, used_bytes: ``--model-memory-budget`` (0 for none), and what counts towards it.
+        evictions: how many models were unloaded for memory, and for being idle; None where neither happens.
+        demand: how many loads requests have asked for, and how many requests wait now; None where they cannot ask.
+    """
+
+    held: tuple[tuple[Mapping[str, str], int], ...]
+    budget_bytes: int = 0
+    used_bytes: int = 0
+    evictions: Mapping[str, int] | None = None
+    demand: tuple[int, int] | None = None
+
+
+def blocks(figures: MemoryFigures) -> Iterator[str]:
+    """The families in the text exposition format."""
+    if figures.held:
+        yield _family("naiad_model_memory_bytes", "gauge", "Memory of a model version, measured", figures.held)
+    if figures.budget_bytes:
+        yield _one("naiad_model_memory_budget_bytes", "gauge", "Memory that models may hold", figures.budget_bytes)
+        yield _one("naiad_model_memory_used_bytes", "gauge", "Memory that counts towards it", figures.used_bytes)
+    if figures.evictions is not None:
+        counts = [({"reason": reason}, figures.evictions.get(reason, 0)) for reason in ("memory", "idle")]
+        yield _family("naiad_model_evictions", "counter", "Models unloaded by the server itself", counts)
+    if figures.demand is not None:
+        loads, waiting = figures.demand
+        yield _one("naiad_model_demand_loads", "counter", "Loads that requests have asked for", loads)
+        yield _one("naiad_model_demand_waiting", "gauge", "Requests that wait for their model to be loaded", waiting)
+
+
+def _one(name: str, kind: str, help_line: str, value: int) -> str:
+    return _family(name, kind, help_line, [({}, value)])
+
+
+def _family(name: str, kind: str, help_line: str, samples: Iterable[tuple[Mapping[str, str], int]]) -> str:
+    lines = "".join(f"{name}{braced(label_text(labels))} {value}\n" for labels, value in samples)
+    return f"# HELP {name} {help_line}\n# TYPE {name} {kind}\n{lines}"

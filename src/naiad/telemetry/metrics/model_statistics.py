@@ -1,0 +1,127 @@
+"""What is counted about one model version: once per batch, by the event loop, read by statistics and metrics alike.
+
+Source: protocol extension "statistics". All durations are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from naiad.telemetry.metrics.duration import Duration
+from naiad.telemetry.metrics.responses import ResponseStatistics
+
+FAILURE_REASONS = ("OTHER", "REJECTED", "CANCELED", "BACKEND")
+
+
+@dataclass(slots=True)
+class BatchStatistics:
+    """The executions of one batch size."""
+
+    compute_input: Duration = field(default_factory=Duration)
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+
+
+@dataclass(slots=True)
+class ModelStatistics:
+    """Counters of one model version since it was loaded.
+
+    ``success`` and ``failure`` count requests; ``inference_count`` counts batch items of requests that succeeded;
+    ``execution_count`` counts runs of the model; the ``compute_*`` durations are given once per request of a batch, as
+    the protocol defines them, and ``batches`` once per run. ``responses`` has what is counted about the first response
+    to each request of a decoupled model, about the second, and so on. ``pending`` is how many requests wait in a queue
+    now, and ``memory_bytes`` what the version holds, as it was measured last.
+    """
+
+    success: Duration = field(default_factory=Duration)
+    failure: Duration = field(default_factory=Duration)
+    failures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAILURE_REASONS, 0))
+    queue: Duration = field(default_factory=Duration)
+    compute_input: Duration = field(default_factory=Duration)
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+    cache_hit: Duration = field(default_factory=Duration)
+    cache_miss: Duration = field(default_factory=Duration)
+    inference_count: int = 0
+    execution_count: int = 0
+    last_inference_ms: int = 0
+    pending: int = 0
+    load_seconds: float = 0.0
+    memory_bytes: int = 0
+    batches: dict[int, BatchStatistics] = field(default_factory=dict)
+    responses: list[ResponseStatistics] = field(default_factory=list)
+
+    def count_failure(self, reason: str, ns: int) -> None:
+        """One request that was answered with an error after ``ns``; ``reason`` is one of ``FAILURE_REASONS``."""
+        self.failures[reason] += 1
+        self.failure.add(1, ns)
+
+    def count_execution(self, rows: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """One run of the model over ``rows`` batch items."""
+        self.execution_count += 1
+        batch = self.batches.get(rows)
+        if batch is None:
+            batch = self.batches[rows] = BatchStatistics()
+        batch.compute_input.add(1, input_ns)
+        batch.compute_infer.add(1, infer_ns)
+        batch.compute_output.add(1, output_ns)
+
+    def count_success(
+        self, requests: int, rows: int, request_ns: int, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int
+    ) -> None:
+        """``requests`` requests with ``rows`` items answered by one run.
+
+        ``request_ns`` and ``queue_ns`` are sums over the requests; the other three are the run's own times, which count
+        for each request.
+        """
+        self.inference_count += rows
+        self.success.add(requests, request_ns)
+        self.queue.add(requests, queue_ns)
+        self.compute_input.add(requests, requests * input_ns)
+        self.compute_infer.add(requests, requests * infer_ns)
+        self.compute_output.add(requests, requests * output_ns)
+
+    def count_alone(
+        self, rows: int, request_ns: int, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int
+    ) -> None:
+        """One request of ``rows`` items answered by a run of its own: ``count_execution`` and ``count_success`` in one.
+
+        Written out, since ensembles come here with every request.
+        """
+        batch = self.batches.get(rows)
+        if batch is None:
+            batch = self.batches[rows] = BatchStatistics()
+        self.execution_count += 1
+        self.inference_count += rows
+        for duration, ns in (
+            (batch.compute_input, input_ns),
+            (batch.compute_infer, infer_ns),
+            (batch.compute_output, output_ns),
+            (self.success, request_ns),
+            (self.queue, queue_ns),
+            (self.compute_input, input_ns),
+            (self.compute_infer, infer_ns),
+            (self.compute_output, output_ns),
+        ):
+            duration.count += 1
+            duration.ns += ns
+
+    def count_cache_hit(self, request_ns: int, queue_ns: int, lookup_ns: int) -> None:
+        """One request that was answered from the cache: a success, and no inference."""
+        self.success.add(1, request_ns)
+        self.queue.add(1, queue_ns)
+        self.cache_hit.add(1, lookup_ns)
+
+    def count_singles(self, requests: int, rows: int, request_ns: int, queue_ns: int, infer_ns: int) -> None:
+        """``requests`` requests of ``rows`` items each, every one answered by a run of its own; sums over all."""
+        self.count_execution(rows, 0, infer_ns, 0)
+        batch = self.batches[rows]
+        for duration in (batch.compute_input, batch.compute_infer, batch.compute_output):
+            duration.count += requests - 1
+        self.execution_count += requests - 1
+        self.inference_count += requests * rows
+        self.success.add(requests, request_ns)
+        self.queue.add(requests, queue_ns)
+        self.compute_infer.add(requests, infer_ns)
+        self.compute_input.add(requests, 0)
+        self.compute_output.add(requests, 0)

@@ -1,0 +1,284 @@
+"""The page of metrics: Prometheus text written from the engine's own counters when it is asked for.
+
+Source: ``metrics.cc`` and ``metric_model_reporter.cc`` of the reference for the ``nv_`` names, the Prometheus text
+exposition format 0.0.4 for the form. Counters keep the reference's names, which have no ``_total`` at the end, so the
+text is written here: the official client library would add it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from naiad.telemetry.metrics.cache import CacheFigures
+from naiad.telemetry.metrics.custom import CustomMetrics, Family
+from naiad.telemetry.metrics.exposition import braced, help_text, label_text
+from naiad.telemetry.metrics.host import HOST, MachineFigures
+from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.version import __version__
+
+CONTENT_TYPE = "text/plain; charset=utf-8"
+
+Labels = Mapping[str, str]
+Sample = tuple[str, float]
+
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSeries:
+    """The counters of one model version; ``tags`` are the ``metric_tags`` of its configuration.
+
+    ``is_cached`` says that its answers may come from the response cache.
+    ``namespace`` is that of the model with ``--model-namespacing``.
+    """
+
+    model: str
+    version: int
+    tags: Mapping[str, str]
+    statistics: ModelStatistics
+    is_cached: bool = False
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What the server holds: unanswered requests, their bytes, how many were refused by each bound, and how many calls
+    ended before their answer, by the reason."""
+
+    requests: int
+    bytes: int
+    refused: Mapping[str, int]
+    cancelled: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """A metric that has one value per model version."""
+
+    name: str
+    kind: str
+    help: str
+    value: Callable[[ModelStatistics], float]
+
+
+_COUNTS = (
+    _Family(
+        "nv_inference_request_success",
+        "counter",
+        "Inference requests answered with a result",
+        lambda s: s.success.count,
+    ),
+    _Family(
+        "nv_inference_count",
+        "counter",
+        "Inferences done: a request with a batch of n counts n, one answered from a cache counts none",
+        lambda s: s.inference_count,
+    ),
+    _Family(
+        "nv_inference_exec_count",
+        "counter",
+        "Runs of the model, each over one batch",
+        lambda s: s.execution_count,
+    ),
+    _Family(
+        "nv_inference_pending_request_count",
+        "gauge",
+        "Requests that wait for the model now",
+        lambda s: s.pending,
+    ),
+    _Family(
+        "nv_model_load_duration_secs",
+        "gauge",
+        "Seconds it took to load the model",
+        lambda s: s.load_seconds,
+    ),
+)
+
+_LATENCIES = (
+    _Family(
+        "nv_inference_request_duration_us",
+        "counter",
+        "Microseconds from receiving requests to answering them, of all successful requests together",
+        lambda s: s.success.ns // 1000,
+    ),
+    _Family(
+        "nv_inference_queue_duration_us",
+        "counter",
+        "Microseconds that requests waited in the queue, all together",
+        lambda s: s.queue.ns // 1000,
+    ),
+    _Family(
+        "nv_inference_compute_input_duration_us",
+        "counter",
+        "Microseconds spent on putting inputs together, counted for each request",
+        lambda s: s.compute_input.ns // 1000,
+    ),
+    _Family(
+        "nv_inference_compute_infer_duration_us",
+        "counter",
+        "Microseconds the model ran, counted for each request",
+        lambda s: s.compute_infer.ns // 1000,
+    ),
+    _Family(
+        "nv_inference_compute_output_duration_us",
+        "counter",
+        "Microseconds spent on taking outputs apart, counted for each request",
+        lambda s: s.compute_output.ns // 1000,
+    ),
+)
+
+
+_CACHED = (
+    _Family(
+        "nv_cache_num_hits_per_model",
+        "counter",
+        "Requests answered from the response cache",
+        lambda s: s.cache_hit.count,
+    ),
+    _Family(
+        "nv_cache_hit_duration_per_model",
+        "counter",
+        "Microseconds it took to find them there, all together",
+        lambda s: s.cache_hit.ns // 1000,
+    ),
+    _Family(
+        "nv_cache_num_misses_per_model",
+        "counter",
+        "Requests whose answers were put into the response cache",
+        lambda s: s.cache_miss.count,
+    ),
+    _Family(
+        "nv_cache_miss_duration_per_model",
+        "counter",
+        "Microseconds it took to look for them and to put them there, all together",
+        lambda s: s.cache_miss.ns // 1000,
+    ),
+)
+
+
+def render(
+    series: Iterable[ModelSeries],
+    *,
+    cpu: bool,
+    latencies: bool,
+    interval_ms: int = 2000,
+    host: MachineFigures = HOST,
+    custom: CustomMetrics | None = None,
+    cache: CacheFigures | None = None,
+    in_flight: InFlight | None = None,
+    more: Iterable[str] = (),
+) -> bytes:
+    """The whole page as UTF-8 text of ``CONTENT_TYPE``.
+
+    Args:
+        series: the model versions that are loaded; a version has all its series from the start.
+        cpu: whether the machine's load and memory are shown (``--allow-cpu-metrics``).
+        latencies: whether the duration counters are shown (``--metrics-config counter_latencies``).
+        interval_ms: how long a figure of the machine is kept before it is read again.
+        host: where the figures of the machine and of this process come from.
+        custom: what models made; a family without metrics is left out.
+        cache: of the response cache.
+        in_flight: the requests that the server holds and refuses.
+        more: further families, each as it is written.
+    """
+    series = list(series)
+    shown = [(_model_labels(item), item.statistics) for item in series]
+    cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
+    blocks = [*_model_blocks(shown, latencies), *more, *_process_blocks(host)]
+    if cached:
+        blocks += [_family_block(family, cached) for family in _CACHED]
+    if cache is not None:
+        blocks += _cache_blocks(cache)
+    if in_flight is not None:
+        blocks += _in_flight_blocks(in_flight)
+    if cpu:
+        blocks += _machine_blocks(host, interval_ms)
+    if custom is not None:
+        blocks += [_custom_block(family) for family in custom.families.values() if family.metrics]
+    return "".join(blocks).encode("utf-8", "backslashreplace")
+
+
+def _model_blocks(shown: Sequence[tuple[Labels, ModelStatistics]], latencies: bool) -> Iterator[str]:
+    if not shown:
+        return
+    for family in _COUNTS + (_LATENCIES if latencies else ()):
+        yield _family_block(family, shown)
+    failures = [
+        (_written({**labels, "reason": reason}), count)
+        for labels, statistics in shown
+        for reason, count in statistics.failures.items()
+    ]
+    yield _block("nv_inference_request_failure", "counter", "Inference requests that failed, by reason", failures)
+
+
+def _family_block(family: _Family, shown: Sequence[tuple[Labels, ModelStatistics]]) -> str:
+    samples = [(_written(labels), family.value(statistics)) for labels, statistics in shown]
+    return _block(family.name, family.kind, family.help, samples)
+
+
+def _cache_blocks(found: CacheFigures) -> Iterator[str]:
+    rows: list[tuple[str, str, float]] = [
+        ("nv_cache_num_hits", "Look-ups that found a response", found.hits),
+        ("nv_cache_num_misses", "Look-ups that found none", found.misses),
+        ("nv_cache_num_lookups", "Look-ups", found.hits + found.misses),
+        ("nv_cache_lookup_duration", "Microseconds of all look-ups together", found.lookup_ns // 1000),
+        ("nv_cache_insertion_duration", "Microseconds of all insertions together", found.insertion_ns // 1000),
+    ]
+    if found.capacity:
+        rows += [
+            ("nv_cache_util", "Share of the response cache that is in use, 0 to 1", found.used / found.capacity),
+            ("nv_cache_num_entries", "Responses in the cache", found.entries),
+            ("nv_cache_num_evictions", "Responses that made room for others", found.evictions),
+        ]
+    else:
+        text = "Look-ups and insertions that the cache did not answer, or not in time"
+        yield _block("naiad_cache_failures", "counter", text, [("", found.failures)])
+    for name, help, value in rows:
+        yield _block(name, "gauge", help, [("", value)])
+
+
+def _machine_blocks(host: MachineFigures, interval_ms: int) -> Iterator[str]:
+    sample = host.machine(interval_ms)
+    yield _block("nv_cpu_utilization", "gauge", "Busy share of the machine's processors, 0 to 1", [("", sample.load)])
+    yield _block("nv_cpu_memory_total_bytes", "gauge", "Memory of the machine", [("", sample.memory_total_bytes)])
+    yield _block("nv_cpu_memory_used_bytes", "gauge", "Memory of the machine in use", [("", sample.memory_used_bytes)])
+
+
+def _process_blocks(host: MachineFigures) -> Iterator[str]:
+    memory_bytes, cpu_seconds = host.process()
+    build = _written({"version": __version__})
+    yield _block("naiad_build_info", "gauge", "Always 1; the label says which version runs", [(build, 1)])
+    yield _block("naiad_process_resident_memory_bytes", "gauge", "Memory that the server holds", [("", memory_bytes)])
+    yield _block("naiad_process_cpu_seconds", "counter", "Processor time that the server used", [("", cpu_seconds)])
+
+
+def _in_flight_blocks(found: InFlight) -> Iterator[str]:
+    yield _block("naiad_requests_in_flight", "gauge", "Accepted requests without an answer", [("", found.requests)])
+    yield _block("naiad_request_bytes_in_flight", "gauge", "Bytes that those requests hold", [("", found.bytes)])
+    refused = [(_written({"bound": bound}), count) for bound, count in found.refused.items()]
+    yield _block("naiad_requests_refused", "counter", "Requests refused for want of room, by the bound", refused)
+    cancelled = [(_written({"reason": reason}), count) for reason, count in found.cancelled.items()]
+    yield _block("naiad_calls_cancelled", "counter", "Calls that ended before their answer, by the reason", cancelled)
+
+
+def _custom_block(family: Family) -> str:
+    name = family.name
+    lines = "".join([metric.text(name) for metric in family.metrics.values()])
+    return f"# HELP {name} {help_text(family.description)}\n# TYPE {name} {family.kind}\n{lines}"
+
+
+def _block(name: str, kind: str, help: str, samples: Iterable[Sample]) -> str:
+    lines = "".join(f"{name}{labels} {value}\n" for labels, value in samples)
+    return f"# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}"
+
+
+def _model_labels(item: ModelSeries) -> Labels:
+    tags = {"_" + _NOT_IN_A_NAME.sub("_", key): value for key, value in item.tags.items()}
+    namespace = {"namespace": item.namespace} if item.namespace else {}
+    return {**tags, "model": item.model, **namespace, "version": str(item.version)}
+
+
+def _written(labels: Labels) -> str:
+    return braced(label_text(labels))

@@ -1,0 +1,162 @@
+"""Traces as JSON in files, written by a thread, so that the loop never waits for a disk.
+
+Source of the form: ``tracer.cc`` of the reference. A file is an array; a trace is several objects in it: one that
+names the request, one with its timestamps, and one for each tensor. A file is whole JSON whenever it is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import orjson
+
+from naiad.telemetry.tracing.trace import Trace, TraceOutput, in_utf8
+from naiad.telemetry.tracing.writer_thread import TraceThread
+
+logger = logging.getLogger("naiad")
+
+MAX_WAITING: Final = 10_000
+"""Traces that may wait for the disk; those beyond are dropped and counted."""
+
+MAX_TENSOR_BYTES: Final = 64 << 20
+"""Bytes of tensors in those traces; a trace beyond it is dropped likewise."""
+
+_END: Final = b"\n]\n"
+
+
+def trace_text(trace: Trace) -> bytes:
+    """The objects of a trace, divided by commas."""
+    head: dict[str, object] = {"id": trace.id, "model_name": in_utf8(trace.model), "model_version": trace.version}
+    if trace.request_id:
+        head["request_id"] = in_utf8(trace.request_id)
+    if trace.parent_id:
+        head["parent_id"] = trace.parent_id
+    items = [head]
+    if trace.timestamps:
+        items.append({"id": trace.id, "timestamps": [{"name": name, "ns": ns} for name, ns in trace.timestamps]})
+    items += ({"id": trace.id, "activity": t.activity, "tensor": t.described()} for t in trace.tensors)
+    return b",".join((*map(orjson.dumps, items), *map(trace_text, trace.children)))
+
+
+class _ArrayFile:
+    """A JSON array that grows; what the file held before is gone."""
+
+    def __init__(self, path: str) -> None:
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
+        self.count = 0
+
+    def append(self, text: bytes) -> None:
+        if self.count:
+            self._file.seek(-len(_END), os.SEEK_CUR)
+        self._file.write((b",\n" if self.count else b"[\n") + text + _END)
+        self.count += 1
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TraceWriter:
+    """Writes traces to ``path``, and to ``path`` with ``.0``, ``.1`` and so on at its end."""
+
+    mode = "triton"
+    takes_tensors = True
+    takes_parents = False
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._thread: TraceThread[tuple[TraceOutput, Trace | None]] = TraceThread("naiad-trace", self._run, "written")
+        # Bytes of tensors: what the loop gave, and what the thread is done with.
+        self._given_bytes = self._done_bytes = 0
+        self._index = 0
+        self._whole: _ArrayFile | None = None
+        self._unflushed: set[_ArrayFile] = set()
+        self._has_failed = False
+
+    def problem(self) -> str:
+        """Why the file could not be written; "" when nothing speaks against it."""
+        folder = Path(self.path).absolute().parent
+        if Path(self.path).is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            return f"cannot write {self.path}: name a file in a folder that exists and may be written"
+        return ""
+
+    def shown(self) -> dict[str, str]:
+        """The file, as the protocol shows it."""
+        return {"trace_file": self.path}
+
+    # On the loop
+
+    def put(self, output: TraceOutput, trace: Trace | None) -> None:
+        """Write ``trace`` soon; None when no more come for ``output``."""
+        if trace is not None:
+            held = trace.tensor_bytes
+            has_memory = self._given_bytes - self._done_bytes + held <= MAX_TENSOR_BYTES
+            if not self._thread.has_room(MAX_WAITING if has_memory else 0):
+                return
+            self._given_bytes += held
+        self._thread.items.put((output, trace))
+
+    def close(self, timeout_s: float) -> None:
+        """Write out what waits, for ``timeout_s`` seconds at most; the last call."""
+        self._thread.close(timeout_s)
+
+    # In the thread
+
+    def _run(self) -> None:
+        while (item := self._thread.items.get()) is not None:
+            self._attempt(self._take, *item)
+            if self._thread.items.empty():
+                self._thread.tell_dropped()
+        if self._whole is not None:
+            self._attempt(self._whole.close)
+        self._thread.tell_dropped()
+
+    def _attempt(self, step: Callable[..., None], *arguments: object) -> None:
+        """What a disk refuses is said once, until it takes something again."""
+        try:
+            step(*arguments)
+            self._has_failed = False
+        except OSError as error:
+            if not self._has_failed:
+                logger.error("traces cannot be written to %s: %s", self.path, error)
+            self._has_failed = True
+
+    def _take(self, output: TraceOutput, trace: Trace | None) -> None:
+        if trace is None:
+            self._finish(output)
+        else:
+            self._done_bytes += trace.tensor_bytes
+            self._write(output, trace)
+        if self._thread.items.empty():
+            while self._unflushed:
+                self._unflushed.pop().flush()
+
+    def _write(self, output: TraceOutput, trace: Trace) -> None:
+        file = self._file_for(output)
+        file.append(trace_text(trace))
+        if output.per_file and file.count >= output.per_file:
+            self._finish(output)
+        else:
+            self._unflushed.add(file)
+
+    def _file_for(self, output: TraceOutput) -> _ArrayFile:
+        if not output.per_file:
+            if self._whole is None:
+                self._whole = _ArrayFile(self.path)
+            return self._whole
+        if not isinstance(output.file, _ArrayFile):
+            output.file = _ArrayFile(f"{self.path}.{self._index}")
+            self._index += 1
+        return output.file
+
+    def _finish(self, output: TraceOutput) -> None:
+        file, output.file = output.file, None
+        if isinstance(file, _ArrayFile):
+            self._unflushed.discard(file)
+            file.close()

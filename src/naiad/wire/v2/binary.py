@@ -1,0 +1,178 @@
+"""Plans of HTTP requests: one per distinct JSON part, with the heads of answers, binary and in JSON, kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from naiad.request import Array
+from naiad.wire.v2.json import encode_numbers
+from naiad.wire.v2.plan import MAX_HEADS, InferPlan
+from naiad.wire.v2.response import answer_head, model_head, output_head
+
+MAX_KEPT_ID = 256
+_ID_OPENING = b'{"id":"'
+_JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+_HTTP_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
+    b"Content-Length: %d\r\n\r\n"
+)
+_ONE_WRITE_BYTES = 65536
+
+
+class BinaryResponseHead:
+    """All of a plain answer before its tensors, but for the request id. ``is_small``: to be sent in one piece."""
+
+    __slots__ = ("_before_id", "_binary_size", "_rest", "is_small", "without_id")
+
+    def __init__(self, rest: bytes, binary_size: int) -> None:
+        length = len(rest) + 1
+        self.without_id = _HTTP_HEAD % (length, length + binary_size) + b"{" + rest
+        self.is_small = length + binary_size < _ONE_WRITE_BYTES
+        self._rest = b'",' + rest
+        self._binary_size = binary_size
+        self._before_id: dict[int, bytes] = {}
+
+    def with_id(self, request_id: bytes) -> bytes:
+        """The same with an id, which needs no escapes in JSON."""
+        size = len(request_id)
+        before = self._before_id.get(size)
+        if before is None:
+            length = len(_ID_OPENING) + size + len(self._rest)
+            before = _HTTP_HEAD % (length, length + self._binary_size) + _ID_OPENING
+            if size <= MAX_KEPT_ID:
+                self._before_id[size] = before
+        return before + request_id + self._rest
+
+
+class BinaryPlan(InferPlan[BinaryResponseHead]):
+    """A plan for requests with one JSON part.
+
+    ``in_json``: every output goes into the JSON of the answer, and is of numbers.
+    """
+
+    __slots__ = ("_json_texts", "_placed_answers", "in_json")
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        kinds = [self.dtypes[name] for name in self.outputs]
+        self.in_json = (
+            self.classes is None
+            and not self.placed
+            and not any(self.binary[name] for name in self.outputs)
+            and all(kind.in_json and not kind.is_bytes for kind in kinds)
+        )
+        if self.in_json and len(self.outputs) == 1:
+            self._single = self.outputs[0]
+        # By the shapes of the outputs: what stands before the data of each; none where they are large.
+        self._json_texts: dict[object, list[bytes]] = {}
+        # By the shapes of the outputs: an answer without an id, and what comes behind an id.
+        self._placed_answers: dict[object, tuple[bytes, bytes]] = {}
+
+    def _begin_answers(self) -> None:
+        super()._begin_answers()
+        self._placed_answers = {}
+        self._json_texts = {}
+
+    def json_answer(self, request_id: str, outputs: Mapping[str, Array], large_bytes: int) -> bytes | list[Any] | None:
+        """A whole answer whose outputs are all ``in_json``; the id needs no escapes in JSON.
+
+        None where an output is missing or of another datatype than configured, or where they have ``large_bytes``.
+        """
+        try:
+            key, arrays = self.gather(outputs)
+        except KeyError:
+            return None
+        texts = self._json_texts.get(key)
+        if texts is None:
+            texts = self._keep_texts(key, arrays, large_bytes)
+        if len(texts) < len(arrays):
+            return None
+        pieces = [b'{"id":"', request_id.encode(), b'",'] if request_id else [b"{"]
+        for name, text, array in zip(self.outputs, texts, arrays, strict=True):
+            if array.dtype != self.dtypes[name].numpy:
+                return None
+            pieces.append(text)
+            pieces.append(encode_numbers(array))
+        pieces.append(b"}]}")
+        json = b"".join(pieces)
+        head = _JSON_HEAD % len(json)
+        return head + json if len(json) < _ONE_WRITE_BYTES else [head, json]
+
+    def _keep_texts(self, key: object, arrays: Sequence[Array], large_bytes: int) -> list[bytes]:
+        if len(self._json_texts) >= MAX_HEADS:
+            self._json_texts.clear()
+        texts: list[bytes] = []
+        sizes = [a.size * self.dtypes[n].itemsize for n, a in zip(self.outputs, arrays, strict=True)]
+        if sum(sizes) < large_bytes:
+            before = model_head(self.model, self.version)
+            for name, array in zip(self.outputs, arrays, strict=True):
+                texts.append(before + output_head(name, self.dtypes[name], array.shape) + b',"data":')
+                before = b"},"
+        self._json_texts[key] = texts
+        return texts
+
+    def placed_answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | None:
+        """A whole answer whose outputs are all in regions; None where it has something else in it.
+
+        ``outputs`` are of the configured datatypes.
+        """
+        if len(self.placed) != len(self.outputs):
+            return None
+        try:
+            key = tuple([outputs[name].shape for name in self.outputs])
+        except KeyError:
+            return None
+        kept = self._placed_answers.get(key) or self._keep_placed(key)
+        if not request_id:
+            return kept[0]
+        json = b"%s%s" % (answer_head(request_id), kept[1])
+        return _JSON_HEAD % len(json) + json
+
+    def _keep_placed(self, key: Sequence[tuple[int, ...]]) -> tuple[bytes, bytes]:
+        texts = [output_head(n, self.dtypes[n], shape) + b"}" for n, shape in zip(self.outputs, key, strict=True)]
+        rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
+        if len(self._placed_answers) >= MAX_HEADS:
+            self._placed_answers.clear()
+        kept = self._placed_answers[key] = (_JSON_HEAD % (len(rest) + 1) + b"{" + rest, rest)
+        return kept
+
+    def answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | list[Any]:
+        """A whole ``plain`` answer: in one piece when it is small, else its head and its tensors as they lie.
+
+        Raises:
+            BufferError, TypeError, ValueError: an array is not one row-major block of memory.
+        """
+        key, arrays = self.gather(outputs)
+        head = self._heads.get(key) or self._make_head(key, arrays)
+        text = head.with_id(request_id.encode()) if request_id else head.without_id
+        if head.is_small:
+            # bytes.join takes anything with a buffer; typeshed does not know that arrays have one before 3.12.
+            return b"".join([text, *arrays])  # type: ignore[list-item]
+        return [text, *[array.data.cast("B") for array in arrays]]
+
+    def _make_head(self, key: object, arrays: Sequence[Array]) -> BinaryResponseHead:
+        texts = [
+            b'%s,"parameters":{"binary_data_size":%d}}' % (output_head(n, self.dtypes[n], a.shape), a.nbytes)
+            for n, a in zip(self.outputs, arrays, strict=True)
+        ]
+        rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
+        return self.keep_head(key, BinaryResponseHead(rest, sum(a.nbytes for a in arrays)))
+
+
+def split_id(header: bytes) -> tuple[str, bytes]:
+    """The request id and the rest of a JSON part that begins with it, as clients write it; else "" and the whole.
+
+    Some clients write an empty id where they have none. An id with escapes or unusual characters is left in place: the
+    rest is then read as JSON in full.
+    """
+    if not header.startswith(_ID_OPENING):
+        return "", header
+    end = header.find(b'"', 7)
+    raw = header[7:end]
+    if end < 7 or not raw.isascii() or b"\\" in raw:
+        return "", header
+    request_id = raw.decode("ascii")
+    if not request_id.isprintable() or header[end + 1 : end + 2] != b",":
+        return "", header
+    return request_id, header[end + 1 :]

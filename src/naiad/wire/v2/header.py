@@ -1,0 +1,347 @@
+"""The JSON part of an inference request, read strictly: what was found, what was expected and where.
+
+Source: protocol sections "Inference Request JSON Object" and "Binary Tensor Data Extension". Nothing here knows a
+model; the result says what the caller wrote, not whether a model accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from naiad.errors import InvalidArgumentError, MalformedRequestError, UnsupportedError
+from naiad.request import SEQUENCE_END, SEQUENCE_START, ParameterValue
+from naiad.shared_memory.region import RegionRef
+from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.wire.json_text import kind_of as _kind
+from naiad.wire.json_text import load_json
+
+MAX_ELEMENTS = 2**63 - 1
+MAX_ENTRIES = 4096
+"""How many inputs, outputs and parameters a request may have of each: far more than a model has."""
+
+MAX_DESCRIPTION_BYTES: Final = 1 << 24
+"""What a request may say beside the data of its tensors: its id, names and parameters. Reading so much takes 20 ms."""
+
+MAX_RANK = 64
+"""How many dimensions an array can have."""
+RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
+REGION: Final = "shared_memory_region"
+REGION_OFFSET: Final = "shared_memory_offset"
+REGION_SIZE: Final = "shared_memory_byte_size"
+MAX_SEQUENCE_NAME: Final = 128
+_WIDEST_BYTES = 8
+_SEQUENCE_KEYS = ("sequence_start", "sequence_end")
+
+
+@dataclass(slots=True)
+class InputHeader:
+    """One entry of ``inputs``. Exactly one of ``data``, ``binary_size`` (bytes) and ``region`` is set."""
+
+    name: str
+    dtype: DataType
+    shape: tuple[int, ...]
+    elements: int
+    data: list[Any] | None
+    binary_size: int | None
+    region: RegionRef | None = None
+
+
+@dataclass(slots=True)
+class OutputHeader:
+    """One entry of ``outputs``; ``classification`` 0 means the tensor itself, ``region`` says where it is wanted."""
+
+    name: str
+    binary: bool
+    classification: int = 0
+    region: RegionRef | None = None
+
+
+@dataclass(slots=True)
+class InferHeader:
+    """The whole JSON part. ``outputs`` None: the caller named none and gets all of them, as ``binary_default`` says.
+
+    ``empty_final``: the end of the answers is to be told even when no response comes with it.
+    """
+
+    id: str = ""
+    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+    priority: int = 0
+    timeout_us: int = 0
+    sequence_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
+    binary_default: bool = False
+    empty_final: bool = False
+    inputs: list[InputHeader] = field(default_factory=list)
+    outputs: list[OutputHeader] | None = None
+
+    @property
+    def flags(self) -> int:
+        """``sequence_start`` and ``sequence_end`` as ``RequestTerms`` has them."""
+        return SEQUENCE_START * self.sequence_start | SEQUENCE_END * self.sequence_end
+
+    def form(self, of_any_sequence: bool = False) -> tuple[object, ...] | None:
+        """All that decides whether and how the request fits a model, without its id and data; None with parameters.
+
+        Two requests of equal form have equal plans; ``of_any_sequence``: but for the sequence that they belong to.
+        """
+        if self.parameters:
+            return None
+        inputs = tuple([(i.name, i.dtype.wire, i.shape, i.binary_size, i.region) for i in self.inputs])
+        outputs = tuple([(o.name, o.binary, o.classification, o.region) for o in self.outputs or ()])
+        sequence_id = None if of_any_sequence else self.sequence_id
+        sequence = (sequence_id, self.sequence_start, self.sequence_end)
+        return inputs, outputs, self.binary_default, self.priority, self.timeout_us, sequence, self.empty_final
+
+
+def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:
+    """Parse the JSON part of an inference request.
+
+    Raises:
+        MalformedRequestError: the JSON is broken, or a field is missing or of the wrong type.
+        InvalidArgumentError: a value is of the right type but not allowed.
+    """
+    return header_of(load_json(raw))
+
+
+def header_of(root: Any) -> InferHeader:
+    """The JSON part of an inference request from its JSON value; errors as ``parse_infer_header``."""
+    if not isinstance(root, dict):
+        raise MalformedRequestError(f"Unable to parse 'inputs': the request must be a JSON object, found {_kind(root)}")
+    header = InferHeader()
+    if "id" in root:
+        header.id = _string(root["id"], "id")
+    if "parameters" in root:
+        _read_parameters(header, root["parameters"])
+    inputs = _array(_required(root, "inputs", "the request"), "inputs")
+    check_number(len(inputs), "inputs")
+    header.inputs = [_read_input(entry, i) for i, entry in enumerate(inputs)]
+    outputs = root.get("outputs")
+    if outputs is not None or "outputs" in root:
+        entries = _array(outputs, "outputs")
+        check_number(len(entries), "outputs")
+        header.outputs = [_read_output(entry, i) for i, entry in enumerate(entries)] or None
+    return header
+
+
+def check_number(found: int, name: str) -> None:
+    """Check how many entries a list of a request has.
+
+    Raises:
+        InvalidArgumentError: more than ``MAX_ENTRIES``.
+    """
+    if found > MAX_ENTRIES:
+        raise InvalidArgumentError(f"the request has {found} entries in '{name}', expected at most {MAX_ENTRIES}")
+
+
+def check_description(size: int) -> None:
+    """Check how long the description of a request is.
+
+    Raises:
+        InvalidArgumentError: more than ``MAX_DESCRIPTION_BYTES``.
+    """
+    if size > MAX_DESCRIPTION_BYTES:
+        raise InvalidArgumentError(
+            f"the request has {size} bytes beside the data of its tensors (its id, names and parameters), expected at "
+            f"most {MAX_DESCRIPTION_BYTES}: send large values as inputs"
+        )
+
+
+def check_rank(found: int, name: str) -> None:
+    """Check how many dimensions the input ``name`` has.
+
+    Raises:
+        InvalidArgumentError: more than ``MAX_RANK``.
+    """
+    if found > MAX_RANK:
+        raise InvalidArgumentError(f"invalid shape for input '{name}': {found} dimensions, expected at most {MAX_RANK}")
+
+
+def check_sequence_name(name: str) -> str:
+    """A sequence id that is a text, as it came.
+
+    Raises:
+        UnsupportedError: it is longer than ``MAX_SEQUENCE_NAME`` characters.
+    """
+    if len(name.encode(errors="surrogatepass")) > MAX_SEQUENCE_NAME:
+        raise UnsupportedError(f"string correlation ID cannot be longer than {MAX_SEQUENCE_NAME} characters")
+    return name
+
+
+def _read_parameters(header: InferHeader, found: Any) -> None:
+    if not isinstance(found, dict):
+        raise MalformedRequestError(
+            f"failed to get request params.: 'parameters' must be an object, found {_kind(found)}"
+        )
+    check_number(len(found), "parameters")
+    for key, value in found.items():
+        if key == "sequence_id":
+            header.sequence_id = (
+                check_sequence_name(value)
+                if isinstance(value, str)
+                else _unsigned(value, key, "an unsigned integer or a string")
+            )
+        elif key in _SEQUENCE_KEYS:
+            setattr(header, key, _boolean(value, key))
+        elif key == "priority":
+            header.priority = _unsigned(value, key)
+        elif key == "timeout":
+            header.timeout_us = _unsigned(value, key)
+        elif key == "binary_data_output":
+            header.binary_default = _boolean(value, key)
+        elif key.startswith("triton_"):
+            raise InvalidArgumentError(RESERVED_KEY)
+        elif isinstance(value, bool | int | float | str):
+            header.parameters[key] = value
+        else:
+            raise InvalidArgumentError(
+                f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
+            )
+
+
+def _read_input(entry: Any, index: int) -> InputHeader:
+    place = f"inputs[{index}]"
+    if not isinstance(entry, dict):
+        raise _one_source(())
+    parameters = entry.get("parameters")
+    fields = parameters if isinstance(parameters, dict) else {}
+    _check_one_source("data" in entry, "binary_data_size" in fields, "shared_memory_region" in fields)
+    name = _string(_required(entry, "name", place), "name")
+    dims = _array(_required(entry, "shape", place), "shape")
+    check_rank(len(dims), name)
+    shape = tuple([_dim(d, name) for d in dims])
+    wire = _string(_required(entry, "datatype", place), "datatype")
+    dtype = BY_WIRE.get(wire)
+    if dtype is None:
+        raise InvalidArgumentError(f"invalid datatype for input {name}")
+    size = _binary_size(fields)
+    data = _array(entry["data"], "data") if "data" in entry else None
+    if data is not None:
+        check_in_json(dtype, name)
+    region = _region(fields, f"input '{name}'") if REGION in fields else None
+    elements = count_elements(shape, name)
+    return InputHeader(name, dtype, shape, elements, data, size, region)
+
+
+def check_in_json(dtype: DataType, name: str) -> None:
+    """Check that the data of the input ``name`` may come in JSON.
+
+    Raises:
+        InvalidArgumentError: FP16 and BF16 may not.
+    """
+    if not dtype.in_json:
+        raise InvalidArgumentError(
+            f"receiving {dtype.wire} data via JSON is not supported. Please use the binary data format for input {name}"
+        )
+
+
+def _check_one_source(data: bool, binary: bool, region: bool) -> None:
+    given = [n for n, on in (("data", data), ("binary_data_size", binary), ("shared_memory_region", region)) if on]
+    if len(given) != 1:
+        raise _one_source(given)
+
+
+def _region(parameters: dict[str, Any], place: str) -> RegionRef:
+    """The part of a region that an input or an output names in its parameters."""
+    name = _string(parameters[REGION], REGION)
+    offset = _unsigned(parameters.get(REGION_OFFSET, 0), REGION_OFFSET)
+    return RegionRef(
+        name, offset, _unsigned(_required(parameters, REGION_SIZE, f"'parameters' of {place}"), REGION_SIZE)
+    )
+
+
+def _one_source(given: Sequence[str]) -> InvalidArgumentError:
+    found = "set " + " ".join(f"'{n}'" for n in given) if given else "no field is set"
+    return InvalidArgumentError(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+        f"'shared_memory_region' in 'parameters'. But {found}"
+    )
+
+
+def _binary_size(parameters: dict[str, Any]) -> int | None:
+    if "binary_data_size" not in parameters:
+        return None
+    return _unsigned(parameters["binary_data_size"], "binary_data_size")
+
+
+def _read_output(entry: Any, index: int) -> OutputHeader:
+    place = f"outputs[{index}]"
+    if not isinstance(entry, dict):
+        raise MalformedRequestError(f"Unable to parse 'outputs': {place} must be an object, found {_kind(entry)}")
+    output = OutputHeader(_string(_required(entry, "name", place), "name"), False)
+    parameters = entry.get("parameters")
+    if isinstance(parameters, dict):
+        if "binary_data" in parameters:
+            output.binary = _boolean(parameters["binary_data"], "binary_data")
+        if "classification" in parameters:
+            output.classification = _unsigned(parameters["classification"], "classification")
+        if REGION in parameters:
+            output.region = _region(parameters, f"output '{output.name}'")
+            other = "classification" if output.classification else "binary_data" if output.binary else ""
+            if other:
+                raise InvalidArgumentError(f"Output can't set both 'shared_memory_region' and '{other}'")
+    return output
+
+
+def _dim(value: Any, name: str) -> int:
+    if type(value) is not int:
+        raise MalformedRequestError(
+            f"Unable to parse 'shape' of input '{name}': dimensions must be unsigned integers, found {_kind(value)}"
+        )
+    if value < 0 or value > MAX_ELEMENTS:
+        raise MalformedRequestError(
+            f"invalid shape for input '{name}': dimension {value} is outside 0 to {MAX_ELEMENTS}"
+        )
+    return value
+
+
+def count_elements(shape: tuple[int, ...], name: str) -> int:
+    """How many elements an input of this shape has.
+
+    Raises:
+        InvalidArgumentError: more than there can be.
+    """
+    # An array without elements must have strides nevertheless, so its other dimensions are bounded too.
+    limit = MAX_ELEMENTS // _WIDEST_BYTES if 0 in shape else MAX_ELEMENTS
+    elements = 1
+    for dim in shape:
+        elements *= dim or 1
+        if elements > limit:
+            dims = ",".join(map(str, shape))
+            raise InvalidArgumentError(
+                f"invalid shape for input '{name}': shape [{dims}] causes total element count to exceed maximum size "
+                f"of {MAX_ELEMENTS}"
+            )
+    return 0 if 0 in shape else elements
+
+
+def _required(entry: dict[str, Any], key: str, place: str) -> Any:
+    if key not in entry:
+        raise MalformedRequestError(f"Unable to parse '{key}': {place} has no member '{key}'")
+    return entry[key]
+
+
+def _array(value: Any, key: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise MalformedRequestError(f"Unable to parse '{key}': expected an array, found {_kind(value)}")
+    return value
+
+
+def _string(value: Any, key: str) -> str:
+    if not isinstance(value, str):
+        raise MalformedRequestError(f"Unable to parse '{key}': expected a string, found {_kind(value)}")
+    return value
+
+
+def _boolean(value: Any, key: str) -> bool:
+    if not isinstance(value, bool):
+        raise MalformedRequestError(f"Unable to parse '{key}': expected true or false, found {_kind(value)}")
+    return value
+
+
+def _unsigned(value: Any, key: str, expected: str = "an unsigned integer") -> int:
+    if type(value) is not int or value < 0 or value >= 2**64:
+        raise MalformedRequestError(f"Unable to parse '{key}': expected {expected}, found {_kind(value)}")
+    return value

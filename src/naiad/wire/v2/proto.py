@@ -1,0 +1,275 @@
+"""``ModelInferRequest`` and ``ModelInferResponse`` as bytes: the fast way of requests whose inputs are all raw.
+
+Clients write the fields of a request in the order of their numbers: the model's name and version, the id, then all
+that describes the request, then the tensors. A request in that form is cut into those parts without reading them. What
+describes it is the key under which a ``ProtoPlan`` is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from naiad.errors import InvalidArgumentError
+from naiad.request import Array, Outputs
+from naiad.tensor.dtypes import DataType
+from naiad.wire.proto_fields import MAX_LENGTH, field, field_head, read_varint, varint
+from naiad.wire.v2.classification import Classified
+from naiad.wire.v2.parameters import FINAL, parameter_field, parameter_fields, parameters_of
+from naiad.wire.v2.plan import InferPlan
+from naiad.wire.v2.response import datatype_of, tensor_bytes
+
+MAX_SCANNED_FIELDS: Final = 1024
+ID_TAG: Final = 0x1A
+_RAW_TAG: Final = 0x3A
+_RAW_RANK: Final = 5
+_DESCRIPTION_RANK: Final = 4
+# The tags of a request's fields, all of variable size, by the part they belong to. Parts come in this order.
+_RANKS: Final = {0x0A: 1, 0x12: 2, ID_TAG: 3, 0x22: 4, 0x2A: 4, 0x32: 4, _RAW_TAG: _RAW_RANK}
+_RAW_OUTPUT: Final = 6
+_STREAMED_ANSWER: Final = 2
+_FINAL: Final = {final: parameter_field(FINAL, final) for final in (False, True)}
+
+
+class Layout(NamedTuple):
+    """Where the parts of a request lie, in the order of its bytes.
+
+    Attributes:
+        id_at: where the field of the id begins; what is before is the model's name and version.
+        key_at: where the description begins.
+        raw_at: where the description ends and the field of the first raw tensor begins.
+        raws: begin and end of the content of each raw tensor.
+    """
+
+    id_at: int
+    key_at: int
+    raw_at: int
+    raws: Sequence[tuple[int, int]]
+
+    def sizes(self) -> list[int]:
+        """The bytes of each raw tensor."""
+        return [end - begin for begin, end in self.raws]
+
+    def read_id(self, message: bytes | bytearray | memoryview) -> str:
+        """The id, "" when there is none.
+
+        Raises:
+            UnicodeDecodeError: it is not UTF-8.
+        """
+        if self.id_at == self.key_at:
+            return ""
+        raw = bytes(message[self.id_at + 1 : self.key_at])
+        return raw[read_varint(raw, 0)[1] :].decode()
+
+
+def scan(message: bytes | bytearray | memoryview) -> Layout | None:
+    """The parts of a request; None when its fields come in another order or another form, or are very many."""
+    ends = [0, 0, 0, 0, 0]
+    raws: list[tuple[int, int]] = []
+    at = rank = 0
+    size = len(message)
+    try:
+        for _ in range(MAX_SCANNED_FIELDS):
+            if at == size:
+                break
+            last, rank = rank, _RANKS.get(message[at], 0)
+            if rank < last or (rank == last and rank < _DESCRIPTION_RANK):
+                return None
+            length = message[at + 1]
+            at += 2
+            if length > 127:
+                length, at = _long_length(message, length, at)
+            begin, at = at, at + length
+            if rank == _RAW_RANK:
+                raws.append((begin, at))
+            else:
+                ends[rank] = at
+    except (IndexError, ValueError):
+        return None
+    if at != size:
+        return None
+    id_at = ends[2] or ends[1]
+    key_at = ends[3] or id_at
+    return Layout(id_at, key_at, ends[4] or key_at, raws)
+
+
+def _long_length(message: bytes | bytearray | memoryview, low: int, at: int) -> tuple[int, int]:
+    """A length of two to five bytes, the first of which is ``low``, and where it ends."""
+    length = low & 127
+    for shift in (7, 14, 21, 28):
+        byte = message[at]
+        at += 1
+        length |= (byte & 127) << shift
+        if byte < 128:
+            if byte == 0:
+                break
+            return length, at
+    raise ValueError("not the shortest form of a length")
+
+
+def raw_offsets(sizes: Iterable[int]) -> list[int]:
+    """Where raw tensors of these sizes lie behind the description, each with its field's head before it."""
+    offsets: list[int] = []
+    at = 0
+    for size in sizes:
+        at += len(field_head(7, size))
+        offsets.append(at)
+        at += size
+    return offsets
+
+
+class ProtoResponseHead:
+    """What surrounds the id and the tensors of one kind of answer.
+
+    Attributes:
+        before, after: the fields before the id and those after it, up to the content of the first tensor.
+        between: for each further tensor, the head of its field.
+        whole: ``before`` and ``after``, for an answer without an id.
+
+    Raises:
+        InvalidArgumentError: such an answer is too large to be sent.
+        size: bytes of the whole answer without an id.
+    """
+
+    __slots__ = ("after", "before", "between", "size", "whole")
+
+    def __init__(self, before: bytes, outputs: bytes, sizes: Sequence[int]) -> None:
+        heads = [field_head(_RAW_OUTPUT, size) for size in sizes]
+        self.before = before
+        self.after = outputs + b"".join(heads[:1])
+        self.between = heads[1:]
+        self.whole = before + self.after
+        self.size = _checked(len(before) + len(outputs) + sum(map(len, heads)) + sum(sizes))
+
+    def parts(self, head: bytes, tensors: Sequence[Any]) -> Sequence[Any]:
+        """An answer in parts: ``head`` is all of it before the content of the first tensor."""
+        if not self.between:
+            return (head, *tensors)
+        parts = [head, tensors[0]]
+        for between, tensor in zip(self.between, tensors[1:], strict=True):
+            parts += (between, tensor)
+        return parts
+
+
+Answer = tuple[Sequence[Any], int]
+"""One message: its parts, and how many bytes they are together."""
+
+
+class ProtoPlan(InferPlan[ProtoResponseHead]):
+    """A plan for requests that come as ``ModelInferRequest``."""
+
+    __slots__ = ()
+
+    def answer(self, request_id: str, outputs: Mapping[str, Array]) -> Answer:
+        """A ``ModelInferResponse``; tensors are left where they lie. Outputs that are missing are left out.
+
+        Raises:
+            LargeClassesError: its classes would take too long.
+            InvalidArgumentError: it is too large to be sent, or an output cannot be classified.
+            BackendError: a parameter cannot be sent.
+        """
+        single = self._single
+        if single is not None and not request_id and type(outputs) is not Outputs:
+            # One tensor and no id is what most answers are.
+            array = outputs.get(single)
+            kept = self._heads.get(array.shape) if array is not None and array.flags.c_contiguous else None
+            if kept is not None:
+                return (kept.whole, array), kept.size
+        head, tensors = self._head(outputs)
+        if not request_id:
+            return head.parts(head.whole, tensors), head.size
+        id_field = _id_field(request_id)
+        text = head.before + id_field + head.after
+        return head.parts(text, tensors), _checked(head.size + len(id_field))
+
+    def streamed(self, request_id: str, outputs: Mapping[str, Array], final: bool = True) -> Answer:
+        """A ``ModelStreamInferResponse`` with the same in it; ``final``: no further answer follows for the request.
+
+        Raises:
+            LargeClassesError: its classes would take too long.
+            InvalidArgumentError: it is too large to be sent, or an output cannot be classified.
+            BackendError: a parameter cannot be sent.
+        """
+        head, tensors = self._head(outputs)
+        own = _FINAL[final] if not request_id else _id_field(request_id) + _FINAL[final]
+        size = head.size + len(own)
+        opening = field_head(_STREAMED_ANSWER, size)
+        text = b"".join((opening, head.before, own, head.after))
+        return head.parts(text, tensors), _checked(len(opening) + size)
+
+    def _head(self, outputs: Mapping[str, Array]) -> tuple[ProtoResponseHead, Sequence[Any]]:
+        """The head for these outputs, and their contents as they are sent."""
+        if not self.plain or type(outputs) is Outputs:
+            return self._placed_head(outputs) or self._any_head(outputs)
+        try:
+            key, arrays = self.gather(outputs)
+        except KeyError:
+            return self._any_head(outputs)
+        for array in arrays:
+            if not array.flags.c_contiguous:
+                return self._any_head(outputs)
+        head = self._heads.get(key)
+        if head is None:
+            if not all(array.size for array in arrays):
+                # Nothing lies where such an array points to.
+                return self._any_head(outputs)
+            head = self._make_head(key, arrays)
+        return head, arrays
+
+    def _make_head(self, key: object, arrays: Sequence[Array]) -> ProtoResponseHead:
+        described = [output_field(n, self.dtypes[n], a.shape) for n, a in zip(self.outputs, arrays, strict=True)]
+        head = ProtoResponseHead(self._opening(), b"".join(described), [a.nbytes for a in arrays])
+        return self.keep_head(key, head)
+
+    def _placed_head(self, outputs: Mapping[str, Array]) -> tuple[ProtoResponseHead, Sequence[Any]] | None:
+        """``_head`` for outputs that are all in regions, of which shapes alone are said; None where more is."""
+        if len(self.placed) != len(self.outputs) or self.classes is not None or type(outputs) is not dict:
+            return None
+        try:
+            key = tuple([outputs[name].shape for name in self.outputs])
+        except KeyError:
+            return None
+        head = self._heads.get(key)
+        if head is None:
+            # Such a plan is not plain, and keeps no other heads.
+            described = [output_field(n, self.dtypes[n], shape) for n, shape in zip(self.outputs, key, strict=True)]
+            head = self.keep_head(key, ProtoResponseHead(self._opening(), b"".join(described), [0] * len(key)))
+        return head, [b""] * len(key)
+
+    def _any_head(self, outputs: Mapping[str, Array]) -> tuple[ProtoResponseHead, Sequence[Any]]:
+        if self.classes is not None and not isinstance(outputs, Classified):
+            outputs = self.classes.apply(outputs)
+        said = parameter_fields(parameters_of(outputs))
+        found = [(n, outputs[n], datatype_of(outputs[n], self.dtypes[n])) for n in self.outputs if n in outputs]
+        # What is placed in a region is described, and its bytes are none.
+        placed = self.placed
+        tensors = [b"" if name in placed else tensor_bytes(array, dtype) for name, array, dtype in found]
+        described = [output_field(name, dtype, array.shape) for name, array, dtype in found]
+        return ProtoResponseHead(self._opening(), said + b"".join(described), [len(t) for t in tensors]), tensors
+
+    def ended(self, request_id: str) -> Answer:
+        """A ``ModelStreamInferResponse`` without a response in it: nothing follows for the request any more."""
+        own = field(1, self.model.encode()) + _FINAL[True]
+        message = field(_STREAMED_ANSWER, (own if not request_id else own + _id_field(request_id)))
+        return (message,), len(message)
+
+    def _opening(self) -> bytes:
+        return field(1, self.model.encode()) + field(2, b"%d" % self.version)
+
+
+def output_field(name: str, dtype: DataType, shape: Sequence[int]) -> bytes:
+    """The description of one output of an answer: name, datatype and shape."""
+    dims = b"".join(map(varint, shape))
+    return field(5, field(1, name.encode()) + field(2, dtype.wire.encode()) + field(3, dims))
+
+
+def _id_field(request_id: str) -> bytes:
+    raw = request_id.encode()
+    size = len(raw)
+    return (b"\x1a%c%b" % (size, raw)) if size < 128 else field(3, raw)
+
+
+def _checked(size: int) -> int:
+    if size > MAX_LENGTH:
+        raise InvalidArgumentError(f"Response has byte size {size} which exceeds gRPC's byte size limit {MAX_LENGTH}.")
+    return size

@@ -1,0 +1,100 @@
+"""The answer to an inference request as bytes: a JSON part and, after it, the binary tensors.
+
+Source: protocol sections "Inference Response JSON Object" and "Binary Tensor Data Extension". Compact JSON, keys in the
+reference's order: id, model_name, model_version, parameters, outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+
+from naiad.request import NO_PARAMETERS, Array, Parameters
+from naiad.tensor.bytes_codec import Raw, encode_bytes
+from naiad.tensor.dtypes import BY_NUMPY, DataType
+from naiad.tensor.packed_bytes import PACKED, serialised
+from naiad.wire.v2.json import encode_data
+from naiad.wire.v2.parameters import parameters_json
+
+
+class OutputPart(NamedTuple):
+    """One output to encode: as binary data behind the JSON, or inside it; no data if it is ``placed`` elsewhere."""
+
+    name: str
+    dtype: DataType
+    array: Array
+    binary: bool
+    placed: bool = False
+
+    @property
+    def in_json(self) -> bool:
+        """Its data go into the JSON."""
+        return not self.binary and not self.placed
+
+
+class EncodedAnswer(NamedTuple):
+    """``json`` first, then ``tensors`` (binary outputs in order); ``binary`` tells whether any output is binary."""
+
+    json: bytes
+    tensors: list[Raw]
+    binary: bool
+
+
+def encode_answer(
+    model: str, version: int, request_id: str, outputs: Sequence[OutputPart], parameters: Parameters = NO_PARAMETERS
+) -> EncodedAnswer:
+    """Encode one answer.
+
+    Raises:
+        InvalidArgumentError: an output cannot travel in JSON (FP16, BF16, BYTES that are not UTF-8).
+        BackendError: a parameter cannot.
+    """
+    tensors: list[Raw] = []
+    pieces: list[bytes] = []
+    for output in outputs:
+        text = output_head(output.name, output.dtype, output.array.shape)
+        if output.placed:
+            pieces.append(text + b"}")
+        elif output.binary:
+            raw = tensor_bytes(output.array, output.dtype)
+            tensors.append(raw)
+            pieces.append(b'%s,"parameters":{"binary_data_size":%d}}' % (text, len(raw)))
+        else:
+            pieces.append(b'%s,"data":%s}' % (text, encode_data(output.array, output.dtype, output.name)))
+    json = b"%s%s%s]}" % (answer_head(request_id), model_head(model, version, parameters), b",".join(pieces))
+    return EncodedAnswer(json, tensors, bool(tensors))
+
+
+def answer_head(request_id: str) -> bytes:
+    """The opening of an answer, with the caller's id when there is one."""
+    return b'{"id":%s,' % orjson.dumps(request_id) if request_id else b"{"
+
+
+def model_head(model: str, version: int, parameters: Parameters = NO_PARAMETERS) -> bytes:
+    """The part of an answer between the id and the first output; errors as ``parameters_json``."""
+    said = parameters_json(parameters)
+    return b'"model_name":%s,"model_version":"%d",%s"outputs":[' % (orjson.dumps(model), version, said)
+
+
+def output_head(name: str, dtype: DataType, shape: tuple[int, ...]) -> bytes:
+    """The opening of one output: name, datatype and shape."""
+    dims = ",".join(map(str, shape)).encode()
+    return b'{"name":%s,"datatype":"%s","shape":[%s]' % (orjson.dumps(name), dtype.wire.encode(), dims)
+
+
+def datatype_of(array: Array, configured: DataType) -> DataType:
+    """The datatype that an output really has; the configured one for arrays that say none of the protocol's."""
+    return BY_NUMPY.get(array.dtype, configured)
+
+
+def tensor_bytes(array: Array, dtype: DataType) -> Raw:
+    """An output as binary data, little-endian and row-major, without a copy where its memory already is that."""
+    if dtype.is_bytes:
+        return encode_bytes(array) if type(array) is not PACKED else serialised(array)
+    if array.size == 0:
+        return b""
+    # Through uint8: bfloat16 is not a type that the buffer protocol knows.
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -1,0 +1,109 @@
+"""Memory of this process that is used again: fresh memory costs more in page faults than in copying."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+import threading
+from collections import deque
+from time import monotonic
+
+import numpy as np
+
+from .types import Array
+
+KEEP_FREE_S = 2.0
+"""How long memory that nobody needs is kept."""
+POOL_BYTES = 64 << 20
+"""So much is kept at most."""
+LOOKED_AT = 16
+"""So many blocks that were taken are looked at before there is a new one."""
+
+
+class _FreeList:
+    """The blocks of one size.
+
+    Attributes:
+        taken: those given out, the last of them last; some may have come free since.
+        free: the others. ``spare`` of these were not needed since ``since_s``.
+    """
+
+    __slots__ = ("free", "since_s", "spare", "taken")
+
+    def __init__(self) -> None:
+        self.taken: deque[Array] = deque()
+        self.free: list[Array] = []
+        self.spare = 0
+        self.since_s = monotonic()
+
+
+class BlockPool:
+    """Blocks of bytes. One is given out again when nothing refers to it any more: nobody gives anything back.
+
+    Threads may let go of what was taken, and call ``trim``, at any time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._classes: dict[int, _FreeList] = {}
+        self._kept_bytes = 0
+        self._unused = _references_to(deque([np.empty(1, np.uint8)]))
+
+    def take(self, size: int) -> Array:
+        """So many bytes, their content undefined."""
+        capacity = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE or mmap.PAGESIZE
+        with self._lock:
+            block = self._find(capacity)
+        return block if size == capacity else block[:size]
+
+    def _find(self, capacity: int) -> Array:
+        found = self._classes.get(capacity)
+        if found is None:
+            found = self._classes[capacity] = _FreeList()
+        taken, free = found.taken, found.free
+        # The last one first: it is still in the cache.
+        if taken and _references_to(taken) == self._unused:
+            return taken[-1]
+        if not free:
+            self._collect(found, LOOKED_AT)
+        if free:
+            block = free.pop()
+            found.spare = min(found.spare, len(free))
+        else:
+            block = np.empty(capacity, np.uint8)
+            if self._kept_bytes + capacity > POOL_BYTES:
+                return block
+            self._kept_bytes += capacity
+        taken.append(block)
+        return block
+
+    def _collect(self, found: _FreeList, most: int) -> None:
+        """Look for blocks that have come free among the first ``most`` that were taken."""
+        taken = found.taken
+        for _ in range(min(len(taken), most)):
+            taken.rotate(-1)
+            if _references_to(taken) == self._unused:
+                found.free.append(taken.pop())
+
+    def trim(self) -> None:
+        """Let go of what was not needed for a while."""
+        now = monotonic()
+        with self._lock:
+            for capacity, found in list(self._classes.items()):
+                if now - found.since_s < KEEP_FREE_S:
+                    continue
+                free, taken = found.free, found.taken
+                dropped = found.spare
+                del free[:dropped]
+                self._collect(found, len(taken))
+                # What is in use now may be for ever: a model may keep what it was given.
+                self._kept_bytes -= capacity * (dropped + len(taken))
+                taken.clear()
+                found.spare, found.since_s = len(free), now
+                if not free:
+                    del self._classes[capacity]
+
+
+def _references_to(taken: deque[Array]) -> int:
+    """How many references the last block has, as counted here; compared with one that has none but the queue's."""
+    return sys.getrefcount(taken[-1])

@@ -1,0 +1,129 @@
+"""The errors of a model: what it raises, what it answers with, and the text that a caller gets to see."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from enum import IntEnum
+from types import TracebackType
+
+from .memory_limit import memory_limit
+from .text import as_text
+
+# Named without being imported, which would take 10 ms.
+_FUTURES = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "concurrent", "futures") + os.sep
+OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class TritonModelException(Exception):  # noqa: N818 - the name is part of the models' interface
+    """What every function of ``triton_python_backend_utils`` raises, and what a model may raise itself."""
+
+
+class ServerGoneError(TritonModelException):
+    """The server closed its end of the connection."""
+
+
+class ErrorCode(IntEnum):
+    """The codes of ``TritonError``."""
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARG = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+
+GRPC_CODES: dict[int, int] = {
+    ErrorCode.UNKNOWN: 2,
+    ErrorCode.INTERNAL: 13,
+    ErrorCode.NOT_FOUND: 5,
+    ErrorCode.INVALID_ARG: 3,
+    ErrorCode.UNAVAILABLE: 14,
+    ErrorCode.UNSUPPORTED: 12,
+    ErrorCode.ALREADY_EXISTS: 6,
+    ErrorCode.CANCELLED: 1,
+}
+CODES_BY_GRPC: dict[int, ErrorCode] = {number: ErrorCode(code) for code, number in GRPC_CODES.items()}
+# DEADLINE_EXCEEDED has no code of its own here; like UNAVAILABLE, another try may help.
+CODES_BY_GRPC[4] = ErrorCode.UNAVAILABLE
+
+
+class TritonError:
+    """An error as the answer to one request: a text and one of the codes that are attributes of this class."""
+
+    __slots__ = ("_code", "_message")
+
+    UNKNOWN = ErrorCode.UNKNOWN
+    INTERNAL = ErrorCode.INTERNAL
+    NOT_FOUND = ErrorCode.NOT_FOUND
+    INVALID_ARG = ErrorCode.INVALID_ARG
+    UNAVAILABLE = ErrorCode.UNAVAILABLE
+    UNSUPPORTED = ErrorCode.UNSUPPORTED
+    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
+    CANCELLED = ErrorCode.CANCELLED
+
+    def __init__(self, message: str, code: int = ErrorCode.INTERNAL) -> None:
+        self._message = as_text(message, "TritonError: the message")
+        try:
+            self._code = ErrorCode(code)
+        except ValueError:
+            raise TypeError(f"TritonError: the code must be one of TritonError's codes, found {code!r}") from None
+
+    def code(self) -> ErrorCode:
+        """The code."""
+        return self._code
+
+    def message(self) -> str:
+        """The text."""
+        return self._message
+
+
+class FailedError(TritonError):
+    """The answer to a request that the model did not answer as it should; ``TritonError`` itself is a model's own."""
+
+    __slots__ = ()
+
+
+def describe(error: BaseException) -> str:
+    """The text of an exception as callers see it: its type, its text and the places it passed, the deepest first."""
+    headline = f"{type(error).__name__}: {_text(error)}{memory_limit.hint(error)}"
+    places = _places(error.__traceback__)
+    return headline + "\n\nAt:\n" + "".join(places) if places else headline
+
+
+def full_traceback(error: BaseException) -> str:
+    """The traceback as Python prints it, from where it enters the model's own code."""
+    trace = error.__traceback__
+    while trace is not None and _is_machinery(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:
+        return f"<its text cannot be shown: {type(second).__name__}>"
+
+
+def _places(trace: TracebackType | None) -> list[str]:
+    entries = [(frame.f_code, line) for frame, line in traceback.walk_tb(trace)]
+    while entries and _leads_to_models(entries[0][0].co_filename):
+        del entries[0]
+    return [
+        f"  {code.co_filename}({line}): {code.co_name}\n"
+        for code, line in reversed(entries)
+        if not _is_machinery(code.co_filename)
+    ]
+
+
+def _is_machinery(file: str) -> bool:
+    return file.startswith((OWN_FOLDER, "<frozen importlib"))
+
+
+def _leads_to_models(file: str) -> bool:
+    """Whether it is code of this side or of the library between it and a model's coroutine."""
+    return _is_machinery(file) or file.startswith(_FUTURES)

@@ -1,0 +1,184 @@
+"""What a server and a child say to each other, over a pair of connected stream sockets.
+
+Both sides send frames. A frame is a head of 16 bytes and a payload::
+
+    u32 kind, u32 payload bytes, u64 number        (little-endian, like everything below)
+
+``number`` is what the frame is about; what that is depends on the kind. Text is UTF-8; JSON payloads are objects.
+
+**Forms.** What is said about requests and responses again and again (names, datatypes, shapes, parameters) is said once
+as a form with a number, before the first frame that uses it. Each side numbers its own forms from 1. ``FORGET_FORMS``
+makes all forms of the sender void; numbers then begin at 1 again.
+
+A request's form: ``{"inputs": [[name, datatype, shape], ...], "outputs": [name, ...], "parameters": {...},
+"timeout_us": n, "flags": n, "correlation_id": n or text, "trace": text or null, "decoupled": bool}``.
+A response's form: ``{"outputs": [[name, datatype, shape], ...], "parameters": {...}}``.
+Datatypes are the wire names (``FP32``). BF16 and BYTES travel as the protocol's bytes (BYTES: each element with its
+length of four bytes).
+
+**Tensors.** Each tensor of a request or a response has a place: ``u32 segment, u32 kind, u64 offset, u64 bytes``.
+The kind is 0, but for ``IN_REGION``.
+Segment 0 is the data part of the frame itself, which comes after all else and begins at a multiple of ``ALIGNMENT``
+from the beginning of the payload; offsets count from there, and tensors are aligned to ``ALIGNMENT`` in it. Small
+tensors travel like this, tensors of ``SEGMENT_BYTES`` and more in a segment.
+
+**Segments.** A segment is shared memory: a file without a name, whose descriptor comes with the ``SEGMENT`` frame that
+introduces it (SCM_RIGHTS on the first byte of that frame). Each side numbers its own segments from 1, and owns them: it
+alone puts tensors there and gives them out again when the other side has released them. A segment holds one tensor at
+a time. ``DROP_SEGMENT`` tells the other side to unmap one for good. A process that dies leaves nothing behind.
+
+**Regions.** A region is shared memory of a client: a file that the server has open, whose descriptor comes with the
+``REGION`` frame (as that of a segment). ``DROP_REGION`` tells the child to close it; no request uses it any more. A
+place of the kind ``IN_REGION`` has the number of a region instead of a segment's, and offset and size in that file. The
+child reads inputs from there, and writes outputs there: a request's form may have ``"placed": [name, ...]``, and then
+each request has one more place for each of these outputs, behind those of its inputs. Such an output is in its region
+when the response is sent, whose place for it is of that kind. Clients may truncate their regions at any time, which
+costs the request an error and nothing else.
+
+**A batch.** ``EXECUTE`` (number: the batch) has ``u32 requests, u32 reserved`` and for each request::
+
+    u64 request, u32 form, u16 bytes of the id, u16 reserved, then per input of the form a place, then the id
+
+The child answers every request with ``RESPONSE`` frames and ends the batch with ``DONE``. In default mode ``RESPONSES``
+(number: the batch) carries all responses at once and ends the batch as well. A response is::
+
+    u64 request, u32 form, u32 flags, u32 bytes of the error, u32 reserved, then per output a place, then the error
+
+``form`` 0 means no outputs and no parameters. ``RESPONSES`` begins with ``u32 responses, u32 reserved``; ``RESPONSE``
+has one response alone (number: the request). ``FLAG_FINAL``: no further response follows for that request.
+``FLAG_ERROR``: the error is JSON ``{"message": text, "code": n}`` with a gRPC status code; with ``FLAG_OWN`` it is the
+answer that the model chose, and not a failure. ``FLAG_EMPTY``: there is no response, only the end.
+``FLAG_RESCHEDULE`` (with ``FLAG_FINAL`` and ``FLAG_EMPTY``): the model gave the request back; it is to be queued again.
+
+**Requests alike.** Most batches are made of requests of one form with small tensors of fixed size. ``EXECUTE_UNIFORM``
+(number: the batch) says what they have in common once::
+
+    u64 first request, u32 requests, u32 form, u32 bytes of the ids, u32 reserved
+
+then the ids with a zero byte between each two (or nothing when no request has one), then the data part: the tensors of
+one request after the other in the order of the form, each beginning at a multiple of ``ALIGNMENT``. The requests are
+numbered one after the other. When each of them has one plain response, and all of one form with small tensors that are
+not BYTES, ``RESPONSES_UNIFORM`` (number: the batch) may answer them: ``u32 responses, u32 form``, then the data part,
+laid out likewise. All of these responses are final.
+
+**Steps.** The requests of sequences differ in their sequence and their flags as well. ``EXECUTE_STEPS`` is
+``EXECUTE_UNIFORM`` with, right behind its head and before the ids, for each request ``u64 correlation id, u32 flags, u32
+reserved``; those of its form count for nothing. Ids of sequences that are texts travel with forms of their own.
+
+A request that has no final response when its batch ends stays open: the model still holds its response sender, and a
+``RESPONSE`` with ``FLAG_FINAL`` comes later, an error if the model lets go of the sender. This is the rule in
+decoupled mode (where ``async def execute`` ends its batch at once) and possible in default mode. The child keeps the
+tensors of a request until it says ``RELEASE`` for their segments; those inside the frame live as long as it needs
+them. In default mode it releases them before it answers the batch.
+
+**Models of frameworks** outside the server's process say the same with less. ``INIT`` holds ``{"version", "orders"}``,
+a step of loading; there may be several, each answered by ``CONFIG``, ``READY`` or ``FAILED``. A batch is one request:
+its inputs are those of all requests, one behind the other, and its one response (``RESPONSES``) has the outputs of all.
+"""
+
+from __future__ import annotations
+
+import struct
+
+VERSION = 1
+ALIGNMENT = 64
+SEGMENT_BYTES = 1 << 15
+
+FRAME = struct.Struct("<IIQ")
+COUNT = struct.Struct("<II")
+REQUEST = struct.Struct("<QIHH")
+PLACE = struct.Struct("<IIQQ")
+RESPONSE_HEAD = struct.Struct("<QIIII")
+UNIFORM = struct.Struct("<QIIII")
+STEP = struct.Struct("<QII")
+NUMBERS = struct.Struct("<I")
+
+IN_REGION = 1
+
+FLAG_FINAL = 1
+FLAG_ERROR = 2
+FLAG_EMPTY = 4
+FLAG_RESCHEDULE = 8
+FLAG_OWN = 16
+
+# From the server.
+INIT = 1
+"""JSON ``{"version": 1, "mode": "serve" or "complete", "model_py": path, "model_directory": what
+get_model_dir() says (left out: the folder of model_py), "paths": [folders for sys.path], "args": the
+arguments of initialize (all text), "config": the configuration as JSON, "decoupled": bool, "memory_bytes": how much
+private memory it may have, 0 for any (left out: 0)}``. In mode ``serve`` the child answers ``READY`` or ``FAILED``; in
+mode ``complete`` it answers ``CONFIG`` or ``FAILED`` and ends."""
+EXECUTE = 2
+CANCEL = 3
+"""number: the request whose caller gave up."""
+FINALIZE = 4
+"""Finish, call finalize() and end with exit code 0."""
+CHECK_READY = 5
+"""number: echoed. Answered by ``IS_READY``, unless a check still runs."""
+PING = 6
+"""number: echoed in ``PONG``, by a thread of its own: it shows that the process is alive, not that the model is."""
+CALL_RESPONSE = 7
+"""A response to a call of the model (BLS). number: the call. Payload: one response."""
+ANSWER = 8
+"""The answer to ``ASK``. number: the question. JSON ``{"value": ...}`` or ``{"error": {"message": text, "code":
+n}}``."""
+OPEN = 9
+"""To the shared process of a framework's models, instead of orders: the connection of another instance, whose
+descriptor comes along. It is served like a process's own, by a thread of its own."""
+EXECUTE_UNIFORM = 10
+REGION = 11
+"""number: the region. Payload: its name. The descriptor comes along."""
+DROP_REGION = 12
+"""number: the region."""
+PAUSE = 13
+"""number: the request whose caller does not take its responses. Payload: u32 milliseconds for which a thread may wait
+that other requests need. Nothing may be sent for it, by threads that can wait, until ``RESUME`` or ``CANCEL``."""
+RESUME = 14
+"""number: the request whose caller takes its responses again."""
+EXECUTE_STEPS = 15
+
+# From the child.
+READY = 33
+"""JSON ``{"is_ready": whether the model has that method, "pid": n, "python": text}``."""
+FAILED = 34
+"""JSON ``{"message": text, "traceback": text}``, and of a framework's model ``"error"``, the name of a class of
+``naiad.errors``. The child ends after it."""
+CONFIG = 35
+"""JSON ``{"config": the completed configuration}``."""
+RESPONSES = 36
+RESPONSE = 37
+DONE = 38
+"""number: the batch. JSON ``{}``, or ``{"message": text}`` when execute failed as a whole: that is the answer to every
+request of the batch that has none yet."""
+IS_READY = 39
+"""number: echoed. JSON ``{"ready": bool}`` or ``{"error": text}``."""
+PONG = 40
+LOG = 41
+"""JSON ``{"level": "INFO", "WARNING", "ERROR" or "VERBOSE", "file": text, "line": n, "message": text}``;
+with ``"once": text`` it is written only if no line with the same text there was, whichever child it came from."""
+CALL = 42
+"""A call of another model (BLS). number: the call, which the child chooses. Payload: ``u32 bytes of a JSON head, u32
+reserved``, the head ``{"model": name, "version": n, "id": text, "decoupled": bool, "timeout_us": n, "parent":
+request}``, then one request with a form, as in ``EXECUTE`` (its number is not used)."""
+CANCEL_CALL = 43
+"""number: the call."""
+ASK = 44
+"""A question to the server. number: the question, which the child chooses. JSON ``{"what": "load_model", ...}``; see
+``asks.py`` of the child for all of them."""
+TELL = 45
+"""Like ``ASK`` without an answer."""
+RESPONSES_UNIFORM = 46
+
+CATCH_UP = "catch_up"
+"""What ``ASK`` says when its answer is all that is wanted: the server has taken in what was sent before."""
+
+# From both sides.
+FORM = 65
+"""number: the form. JSON."""
+FORGET_FORMS = 66
+SEGMENT = 67
+"""number: the segment. Payload: u64 bytes. The descriptor comes along."""
+RELEASE = 68
+"""Payload: u32 numbers of the other side's segments that hold nothing of interest any more."""
+DROP_SEGMENT = 69
+"""number: one of the sender's own segments, which the other side is to unmap."""

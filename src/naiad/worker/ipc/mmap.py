@@ -1,0 +1,58 @@
+"""Mapping a file into memory. Python's own ``mmap`` keeps a descriptor for as long as the mapping lives; with many
+segments these would use up the open files that a process may have."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+
+from .types import Array
+
+_FAILED = ctypes.c_void_p(-1).value
+_libc = ctypes.CDLL(None, use_errno=True)
+_map = _libc.mmap
+_map.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_map.restype = ctypes.c_void_p
+_unmap = _libc.munmap
+_unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_unmap.restype = ctypes.c_int
+
+
+class _Mapping:
+    """A mapping, which ends with this. numpy makes an array of it that refers to it."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        address = _map(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
+        if address == _FAILED:
+            error = ctypes.get_errno()
+            raise OSError(error, f"{size} bytes cannot be mapped: {os.strerror(error)}")
+        self._size = size
+        self._address = address
+        # At the end of the interpreter the names of this module are gone before the last mapping.
+        self._unmap = _unmap
+        self.__array_interface__: dict[str, Any] = {
+            "data": (address, False),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        if hasattr(self, "_unmap"):
+            self._unmap(self._address, self._size)
+
+
+def mapped(descriptor: int, size: int) -> Array:
+    """The first ``size`` bytes of a file as an array of bytes, shared with whoever maps it too.
+
+    It stays mapped as long as an array refers to it. The descriptor may be closed at once.
+
+    Raises:
+        OSError: the system refuses it.
+    """
+    array: Array = np.asarray(_Mapping(descriptor, size))
+    return array

@@ -1,0 +1,138 @@
+"""Forms: what requests and responses have in common with others like them, read or written once."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, Dict, Mapping, Tuple, Union
+
+from .datatypes import BY_WIRE, WorkerDataType
+from .errors import TritonModelException
+from .frames import ALIGNMENT
+
+PADDING = [bytes(n) for n in range(ALIGNMENT)]
+"""Zero bytes by their number, to fill the room up to the next multiple of ``ALIGNMENT``."""
+
+CorrelationId = Union[int, str]
+TensorForm = Tuple[str, WorkerDataType, Tuple[int, ...]]
+Parameters = Mapping[str, Any]
+
+
+class Schema:
+    """A form that the server sent: of its requests, or of its responses to calls.
+
+    Attributes:
+        tensors: name, datatype and shape of every tensor, in the order of the places.
+        places: the places of all tensors in one struct, four numbers each.
+        in_regions: its requests may have tensors in regions; ``placed`` names the outputs that are wanted there, whose
+            places come behind those of the inputs.
+        outputs: names of the wanted outputs; ``wanted`` has them as a set, None when the form names none.
+        parameters_json: the parameters as compact JSON.
+        layout: where each tensor begins among those of one request alike, its bytes, and the strides of its array; the
+            tensors of the next request lie ``stride`` bytes further.
+        indices: where each name is among the tensors.
+    """
+
+    __slots__ = (
+        "correlation_id",
+        "decoupled",
+        "flags",
+        "in_regions",
+        "indices",
+        "layout",
+        "outputs",
+        "parameters_json",
+        "placed",
+        "places",
+        "stride",
+        "tensors",
+        "timeout_us",
+        "trace",
+        "wanted",
+    )
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        is_request = "inputs" in content
+        self.tensors = tuple(_tensor_form(t) for t in content["inputs" if is_request else "outputs"])
+        self.in_regions = "placed" in content
+        self.placed: tuple[str, ...] = tuple(content.get("placed", ()))
+        self.places = struct.Struct("<" + "IIQQ" * (len(self.tensors) + len(self.placed)))
+        self.layout, self.stride = _layout(self.tensors)
+        self.indices = {name: index for index, (name, _, _) in enumerate(self.tensors)}
+        self.outputs: tuple[str, ...] = tuple(content.get("outputs", ())) if is_request else ()
+        self.wanted: frozenset[str] | None = frozenset(self.outputs) or None
+        self.parameters_json = compact_json(content.get("parameters") or {})
+        self.timeout_us: int = content.get("timeout_us", 0)
+        self.flags: int = content.get("flags", 0)
+        self.correlation_id: CorrelationId = content.get("correlation_id", 0)
+        self.trace: str = content.get("trace") or ""
+        self.decoupled = bool(content.get("decoupled", False))
+
+
+Forms = Dict[int, Schema]
+
+
+def read_form(payload: bytes | bytearray) -> Schema:
+    """The form that a ``FORM`` frame holds."""
+    return Schema(json.loads(payload))
+
+
+def compact_json(parameters: Parameters) -> str:
+    """Parameters as a model gets to see them: no spaces, text as it is."""
+    return json.dumps(parameters, separators=(",", ":"), ensure_ascii=False)
+
+
+def checked_parameters(parameters: Any) -> str:
+    """The JSON of parameters that a model gives, as Python writes it.
+
+    Raises:
+        TritonModelException: they are no dict, a key is no text, or a value is neither bool, int nor str.
+    """
+    if parameters is None:
+        return "{}"
+    if not isinstance(parameters, dict):
+        raise TritonModelException(f"Expect dict, got {type(parameters)}")
+    if not parameters:
+        return "{}"
+    for key, value in parameters.items():
+        if not isinstance(key, str):
+            raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")
+        if not isinstance(value, (bool, int, str)):
+            raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
+    return json.dumps(parameters)
+
+
+def response_form(tensors: tuple[TensorForm, ...], parameters_json: str) -> dict[str, Any]:
+    """The content of a response's form."""
+    return {"outputs": _listed(tensors), "parameters": json.loads(parameters_json)}
+
+
+def call_form(tensors: tuple[TensorForm, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a call's form; ``options`` has all but the inputs."""
+    return {"inputs": _listed(tensors), **options}
+
+
+def _listed(tensors: tuple[TensorForm, ...]) -> list[Any]:
+    return [[name, datatype.wire, list(shape)] for name, datatype, shape in tensors]
+
+
+def _tensor_form(entry: Any) -> TensorForm:
+    name, wire, shape = entry
+    return name, BY_WIRE[wire], tuple(shape)
+
+
+def _layout(tensors: tuple[TensorForm, ...]) -> tuple[tuple[tuple[int, int, tuple[int, ...]], ...], int]:
+    offset, found = 0, []
+    for _, datatype, shape in tensors:
+        size, strides = datatype.itemsize, []
+        for dim in reversed(shape):
+            strides.append(size)
+            size *= dim
+        found.append((offset, size, tuple(reversed(strides))))
+        offset += aligned(size)
+    return tuple(found), offset
+
+
+def aligned(offset: int) -> int:
+    """Where the data part begins that comes after so many bytes."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT

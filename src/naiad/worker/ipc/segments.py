@@ -1,0 +1,228 @@
+"""Shared memory for large tensors: segments of the server, read in place, and the child's own, given out again.
+
+A segment is a file without a name, so that nothing is left behind however a process ends. It lies in memory of its own
+(``memfd_create``), where no size of ``/dev/shm`` limits it. Where the system or this Python has no such memory, it lies
+in ``/dev/shm``, and where that is full, in the folder for temporary files.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections import deque
+from time import monotonic
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from .errors import TritonModelException
+from .mmap import mapped
+from .types import Array
+
+KEEP_FREE_S = 2.0
+"""How long a segment that nobody needs is kept. Tensors of one size come in quick succession or not at all."""
+
+
+class ServerSegments:
+    """The server's segments, mapped here once and told to be free as soon as no array refers to them."""
+
+    def __init__(self, released: Callable[[int], None]) -> None:
+        self._maps: dict[int, Any] = {}
+        self._released = released
+        self._watched: dict[int, Any] = {}
+
+    def add(self, number: int, descriptor: int, size: int) -> None:
+        """Map a segment; the descriptor is closed."""
+        try:
+            self._maps[number] = mapped(descriptor, size)
+        finally:
+            os.close(descriptor)
+
+    def drop(self, number: int) -> None:
+        """Forget a segment. Arrays that still refer to it keep it mapped."""
+        self._maps.pop(number, None)
+
+    def open(self, number: int, offset: int, size: int) -> Array:
+        """The bytes of a tensor. The segment is given back when the last array that refers to them is gone."""
+        mapped = self._maps.get(number)
+        if mapped is None:
+            raise TritonModelException(f"The server named segment {number}, which it never sent")
+        # memoryview in between: numpy would otherwise let arrays refer to the whole segment instead of this one.
+        data = np.frombuffer(memoryview(mapped)[offset : offset + size], np.uint8)
+        self._watched[number] = weakref.ref(data, lambda _: self._give_back(number))
+        return data
+
+    def _give_back(self, number: int) -> None:
+        self._watched.pop(number, None)
+        self._released(number)
+
+
+class Segment:
+    """One of the child's own. ``descriptor`` is -1 once the server has it."""
+
+    __slots__ = ("bytes", "descriptor", "free_since", "number", "size")
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.size = size
+        self.descriptor = anonymous_file(size)
+        self.free_since = 0.0
+        try:
+            self.bytes: Array = mapped(self.descriptor, size)
+        except BaseException:
+            self.close_descriptor()
+            raise
+
+    def write(self, data: Any, size: int) -> None:
+        """Copy ``size`` bytes in."""
+        source = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+        self.bytes[:size] = source
+
+    def close_descriptor(self) -> None:
+        """Close the file; the memory stays mapped."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class SegmentPool:
+    """The child's own segments. Used by one thread at a time, but for ``give_back``."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Segment]] = {}
+        self._busy: dict[int, Segment] = {}
+        self._returned: deque[Sequence[int]] = deque()
+        self._last_number = 0
+
+    def take(self, size: int) -> Segment:
+        """A segment of at least ``size`` bytes; a new one has a descriptor, which is to be sent before it is used.
+
+        Raises:
+            OSError: the system has no memory for it.
+        """
+        self.collect()
+        capacity = size_class(size)
+        free = self._free.get(capacity)
+        segment = free.pop() if free else self._new(capacity)
+        self._busy[segment.number] = segment
+        return segment
+
+    def has_free(self, size: int) -> bool:
+        """Whether ``take`` would find one that exists."""
+        self.collect()
+        return bool(self._free.get(size_class(size)))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the server holds any."""
+        return bool(self._busy)
+
+    def give_back(self, numbers: Sequence[int]) -> None:
+        """Note that the server needs some no more. May be called by any thread."""
+        self._returned.append(numbers)
+
+    def collect(self) -> None:
+        """Put what was given back where it can be taken."""
+        while self._returned:
+            now = monotonic()
+            for number in self._returned.popleft():
+                segment = self._busy.pop(number, None)
+                if segment is not None:
+                    segment.free_since = now
+                    self._free.setdefault(segment.size, []).append(segment)
+
+    def trim(self) -> list[int]:
+        """Let go of segments that have been free for a while; their numbers."""
+        self.collect()
+        limit = monotonic() - KEEP_FREE_S
+        dropped: list[int] = []
+        for size, segments in list(self._free.items()):
+            kept = [s for s in segments if s.free_since > limit]
+            dropped += [s.number for s in segments if s.free_since <= limit]
+            if kept:
+                self._free[size] = kept
+            else:
+                del self._free[size]
+        return dropped
+
+    def _new(self, capacity: int) -> Segment:
+        self._last_number += 1
+        return Segment(self._last_number, capacity)
+
+
+def size_class(size: int) -> int:
+    """The size of the segment for so many bytes: whole pages, at most a quarter more than asked for."""
+    step = max(mmap.PAGESIZE, 1 << max(0, size.bit_length() - 3))
+    return -(-size // step) * step
+
+
+SHM = "/dev/shm"
+
+
+class Notice:
+    """A line for the log that is due at most once in the life of a process."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._is_over = False
+
+    def give(self, text: str) -> None:
+        """Make it due, unless it was before."""
+        self._text = self._text or text
+
+    def take(self) -> str:
+        """The line if it is due and was not taken yet, else ""."""
+        if self._is_over or not self._text:
+            return ""
+        self._is_over = True
+        return self._text
+
+
+notice = Notice()
+"""Says that there is no memory without a name. Whoever has a log asks for it now and then."""
+
+
+def anonymous_file(size: int) -> int:
+    """The descriptor of a new file of ``size`` bytes without a name: in memory if the system has such memory.
+
+    Raises:
+        OSError: there is no place for it.
+    """
+    try:
+        descriptor = os.memfd_create("naiad")
+    except (AttributeError, OSError) as error:
+        return _file_instead(size, error)
+    try:
+        os.ftruncate(descriptor, size)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _file_instead(size: int, error: Exception) -> int:
+    import tempfile  # Few processes need it, and it takes as long to import as half of this package.
+
+    temporary = tempfile.gettempdir()
+    try:
+        descriptor = _reserved_file(size, SHM)
+    except OSError:
+        descriptor = _reserved_file(size, temporary)
+    notice.give(
+        f"there is no memory without a name for large tensors ({error}): files without a name take its place, in "
+        f"{SHM} and, where that does not do, in {temporary}"
+    )
+    return descriptor
+
+
+def _reserved_file(size: int, folder: str) -> int:
+    """A file that has its space: a write into a mapping for which there is none would end the process."""
+    import tempfile
+
+    with tempfile.TemporaryFile(prefix="naiad-", dir=folder, buffering=0) as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            os.ftruncate(file.fileno(), size)
+        return os.dup(file.fileno())

@@ -1,0 +1,114 @@
+"""Running a model whose ``execute`` is a coroutine: the main thread runs an asyncio loop, which reads as well."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ..ipc.errors import ServerGoneError, describe
+from .batch import read_batch
+from .executor import Executor
+
+if TYPE_CHECKING:
+    from .session import Session
+
+CANCEL_S = 1.0
+
+
+class LoopRunner:
+    """Executes batches as tasks of one loop: one after the other, in a decoupled model side by side."""
+
+    def __init__(self, session: Session) -> None:
+        self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        self._session = session
+        self._executor: Executor | None = None
+        self._tasks: set[Any] = set()
+        self._is_reading = False
+        self._is_scheduled = False
+        self._gone: ServerGoneError | None = None
+        self._ended = False
+
+    def run(self, executor: Executor) -> None:
+        """Execute until ``FINALIZE``.
+
+        Raises:
+            ServerGoneError: the server closed the connection.
+        """
+        self._executor = executor
+        self.loop.add_reader(self._session.channel.fileno(), self._read)
+        self.loop.call_soon(self._process)
+        while not self._ended:
+            try:
+                self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                # asyncio hands these on when a task of the model raises them. They end neither loop nor process.
+                self._session.log("ERROR", f"a task of the model raised {describe(error)}")
+        self.loop.remove_reader(self._session.channel.fileno())
+        if self._gone is not None:
+            raise self._gone
+
+    def close(self) -> None:
+        """Cancel the tasks that are left, and give them a moment to end."""
+        if left := asyncio.all_tasks(self.loop):
+            for task in left:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_S))
+
+    def work_arrived(self) -> None:
+        """There is something new in the session's inbox. May be called by any thread."""
+        if not self._is_reading and not self._is_scheduled:
+            self._is_scheduled = True
+            self.loop.call_soon_threadsafe(self._process)
+
+    def _read(self) -> None:
+        self._is_reading = True
+        try:
+            self._session.channel.poll()
+        except ServerGoneError as error:
+            self._gone = error
+            self._stop()
+            return
+        finally:
+            self._is_reading = False
+        self._process()
+
+    def _process(self) -> None:
+        self._is_scheduled = False
+        inbox, executor = self._session.inbox, self._executor
+        while inbox and executor is not None and (executor.decoupled or not self._tasks):
+            kind, number, payload, forms = inbox.popleft()
+            batch = read_batch(self._session, kind, number, payload, forms)
+            if batch is None:
+                self._stop()
+                return
+            task = self.loop.create_task(executor.run_async(batch))
+            del batch, payload
+            self._tasks.add(task)
+            task.add_done_callback(self._finished)
+
+    def _finished(self, task: Any) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(task.exception(), ServerGoneError):
+            self._gone = task.exception()
+            self._stop()
+        elif self._session.inbox:
+            self._process()
+
+    def _stop(self) -> None:
+        self._ended = True
+        self.loop.stop()
+
+
+class SideLoop:
+    """An asyncio loop in a thread of its own, for coroutines of a model that has no loop in the main thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop."""
+        self.loop.call_soon_threadsafe(self.loop.stop)

@@ -1,0 +1,135 @@
+"""Reading a batch of requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..api.inference_request import InferenceRequest, received_request
+from ..ipc.client_file import RegionError
+from ..ipc.client_memory import Parts
+from ..ipc.errors import ErrorCode, FailedError
+from ..ipc.frames import COUNT, EXECUTE, EXECUTE_STEPS, EXECUTE_UNIFORM, IN_REGION, REQUEST
+from ..ipc.schemas import Forms, Schema, aligned
+from ..ipc.types import Place
+from .uniform_batch import read_uniform
+from .uniform_steps import read_steps
+from .writer import error_frame
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class WorkerBatch:
+    """The requests that one ``execute`` gets.
+
+    Attributes:
+        number: the server's number.
+        requests: all of them, as the server numbered them.
+        given: the list that the model is given, which it may change.
+        result: what the model returned.
+        ended: the server was told that the batch is over.
+        form: what all the requests have in common; None when they differ.
+    """
+
+    __slots__ = ("ended", "form", "given", "number", "requests", "result")
+
+    def __init__(self, number: int, requests: list[InferenceRequest], form: Schema | None = None) -> None:
+        self.number = number
+        self.requests = requests
+        self.given = list(requests)
+        self.result: Any = None
+        self.ended = False
+        self.form = form
+
+    def forget(self) -> None:
+        """Let go of the requests and of the result, which may refer to them. The model may hold them still."""
+        self.requests = []
+        self.given = []
+        self.result = None
+
+    def settle_order(self) -> None:
+        """Take the requests in the order of the model's results: it may have sorted the list that it was given.
+
+        A list with other requests in it counts for nothing. Every request is to be answered.
+        """
+        given, requests = self.given, self.requests
+        if given != requests and len(given) == len(requests) and set(map(id, given)) == set(map(id, requests)):
+            self.requests = given
+            # Without their numbers they are answered in the order in which they came.
+            self.form = None
+
+
+def read_batch(session: Session, kind: int, number: int, payload: bytearray, forms: Forms) -> WorkerBatch | None:
+    """The batch that a frame holds, None when it is no batch; ``forms`` are those that were valid when it came."""
+    if kind == EXECUTE_UNIFORM:
+        batch = WorkerBatch(number, *read_uniform(session, payload, forms))
+    elif kind == EXECUTE:
+        batch = _read_any(session, number, payload, forms)
+    elif kind == EXECUTE_STEPS:
+        batch = WorkerBatch(number, *read_steps(session, payload, forms))
+    else:
+        return None
+    if session.is_decoupled:
+        for item in batch.requests:
+            # From here on its end is noticed, however the model treats it.
+            item.get_response_sender()
+    return batch
+
+
+def _read_any(session: Session, number: int, payload: bytearray, forms: Forms) -> WorkerBatch:
+    count, _ = COUNT.unpack_from(payload)
+    at = COUNT.size
+    described = []
+    for _ in range(count):
+        request, form_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
+        form = forms[form_number]
+        at += REQUEST.size
+        places = form.places.unpack_from(payload, at)
+        at += form.places.size
+        described.append((request, form, places, payload[at : at + id_bytes]))
+        at += id_bytes
+    data = aligned(at)
+    locate = session.locate
+    requests = []
+    for request, form, places, request_id in described:
+        if form.in_regions:
+            read = _read_from_regions(session, request, form, payload, places, data, request_id)
+            requests += [] if read is None else [read]
+        else:
+            requests.append(received_request(session, request, form, locate(payload, places, data), request_id))
+    return WorkerBatch(number, requests)
+
+
+def _read_from_regions(
+    session: Session,
+    number: int,
+    form: Schema,
+    payload: bytearray,
+    places: tuple[int, ...],
+    data: int,
+    request_id: bytearray,
+) -> InferenceRequest | None:
+    """A request with tensors in regions. None when they cannot be read: then it has been answered."""
+    ends = 4 * len(form.tensors)
+    try:
+        located = [_open(session, payload, places[at : at + 4], data) for at in range(0, ends, 4)]
+    except RegionError as error:
+        session.out.post(error_frame(number, error.answer))
+        return None
+    except (OSError, MemoryError) as problem:
+        text = f"shared memory cannot be read: {type(problem).__name__}: {problem}"
+        session.out.post(error_frame(number, FailedError(text, ErrorCode.UNAVAILABLE)))
+        return None
+    parts: Parts = {}
+    for name, at in zip(form.placed, range(ends, len(places), 4)):
+        # Regions are numbered from 1 on; 0 is one that the server writes itself.
+        if places[at]:
+            parts[name] = (places[at], places[at + 2], places[at + 3])
+    return received_request(session, number, form, tuple(located), request_id, parts or None)
+
+
+def _open(session: Session, payload: bytearray, place: tuple[int, ...], data: int) -> Place:
+    number, kind, offset, size = place
+    if kind != IN_REGION:
+        return session.locate(payload, place, data)[0]
+    return session.regions.read((number, offset, size)), 0, size

@@ -1,0 +1,264 @@
+"""Running the model: what ``execute`` is given, what it may return, and what callers hear when it does otherwise."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from ..api.inference_request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
+from ..api.inference_response import InferenceResponse
+from ..ipc.errors import FailedError, TritonError, TritonModelException, describe
+from ..ipc.frames import DONE, FLAG_FINAL, FLAG_RESCHEDULE
+from .batch import WorkerBatch
+from .uniform_answers import Answer
+from .writer import error_frame, json_frame
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class WrongResultError(Exception):
+    """``execute`` returned something that answers nobody. The text is meant for the callers."""
+
+
+class Executor:
+    """Runs the batches of one model instance and answers their requests.
+
+    ``splits_failed``: a batch that failed is run again request by request, unless some of it has been answered.
+    """
+
+    def __init__(
+        self, session: Session, model: Any, model_py: str, decoupled: bool, splits_failed: bool = False
+    ) -> None:
+        self.decoupled = decoupled
+        self._splits_failed = splits_failed and not decoupled
+        self._session = session
+        self._out = session.out
+        self._model = model
+        self._model_py = model_py
+
+    @property
+    def is_async(self) -> bool:
+        """Whether ``execute`` is a coroutine function."""
+        return inspect.iscoroutinefunction(getattr(self._model, "execute", None))
+
+    def run(self, batch: WorkerBatch) -> None:
+        """Execute a batch and answer it."""
+        if not batch.requests:
+            # None of them could be read, and all are answered.
+            self._end(batch)
+            return
+        try:
+            batch.result = self._execute(batch.given)
+            if type(batch.result) is not list and inspect.iscoroutine(batch.result):
+                self._run_beside(batch)
+            if not batch.ended:
+                self._finish(batch)
+        except BaseException as error:
+            if self._may_split(batch):
+                self._run_singly(batch)
+            else:
+                self._fail(batch, error)
+
+    async def run_async(self, batch: WorkerBatch) -> None:
+        """Execute a batch with a coroutine and answer it. In a decoupled model the next may begin meanwhile."""
+        if not batch.requests:
+            self._end(batch)
+            return
+        try:
+            if self.decoupled:
+                self._end(batch)
+            batch.result = await self._execute(batch.given)
+            self._finish(batch)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if self._may_split(batch):
+                await self._run_singly_async(batch)
+            else:
+                self._fail(batch, error)
+
+    def _execute(self, requests: list[InferenceRequest]) -> Any:
+        execute = getattr(self._model, "execute", None)
+        if execute is None:
+            raise WrongResultError(f"Python model {self._model_py} does not implement `execute` method.")
+        return execute(requests)
+
+    # A batch that failed, request by request
+
+    def _may_split(self, batch: WorkerBatch) -> bool:
+        """What was answered, or given back, has left: that must not run again."""
+        if not self._splits_failed or batch.ended or len(batch.requests) < 2:
+            return False
+        return all(r._sender is None and not _is_rescheduled(r) for r in batch.requests)
+
+    def _run_singly(self, batch: WorkerBatch) -> None:
+        answers: list[Answer] = []
+        for request in batch.requests:
+            try:
+                result = self._execute([request])
+                if inspect.iscoroutine(result):
+                    import asyncio
+
+                    result = asyncio.run_coroutine_threadsafe(result, self._session.loop()).result()
+                answers += self._answers([request], result)
+            except BaseException as error:
+                self._add_failed(answers, request, error)
+        self._answer_singly(batch, answers)
+
+    async def _run_singly_async(self, batch: WorkerBatch) -> None:
+        answers: list[Answer] = []
+        for request in batch.requests:
+            try:
+                answers += self._answers([request], await self._execute([request]))
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                self._add_failed(answers, request, error)
+        self._answer_singly(batch, answers)
+
+    def _add_failed(self, answers: list[Answer], request: InferenceRequest, error: BaseException) -> None:
+        # Who finds the sender closed has been told by it.
+        if request._sender is None or not request._sender.close():
+            text = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
+            answers.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
+
+    def _answer_singly(self, batch: WorkerBatch, answers: list[Answer]) -> None:
+        try:
+            self._out.answer_batch(batch.number, answers, batch.forget)
+            batch.ended = True
+        except BaseException as error:
+            self._fail(batch, error)
+
+    def _run_beside(self, batch: WorkerBatch) -> None:
+        """Run the coroutine of a plain function in the loop of another thread. Only default mode waits for it."""
+        import asyncio
+
+        future = asyncio.run_coroutine_threadsafe(batch.result, self._session.loop())
+        if self.decoupled:
+            self._end(batch)
+            future.add_done_callback(lambda done: self._ended_beside(batch, done))
+        else:
+            batch.result = future.result()
+
+    def _ended_beside(self, batch: WorkerBatch, done: Any) -> None:
+        try:
+            batch.result = done.result()
+            self._finish(batch)
+        except BaseException as error:
+            self._fail(batch, error)
+
+    # Results
+
+    def _finish(self, batch: WorkerBatch) -> None:
+        if self.decoupled:
+            self._finish_decoupled(batch)
+            return
+        batch.settle_order()
+        answers = self._answers(batch.requests, batch.result)
+        form = batch.form if len(answers) == len(batch.requests) else None
+        self._out.answer_batch(batch.number, answers, batch.forget, form)
+        # Not before: answers that cannot be sent are a failure, and that has to end the batch.
+        batch.ended = True
+
+    def _finish_decoupled(self, batch: WorkerBatch) -> None:
+        if batch.result is not None:
+            raise WrongResultError(
+                f"Python model '{self._session.instance}' is using the decoupled mode and the execute function must "
+                "return None."
+            )
+        for request in batch.requests:
+            if _is_rescheduled(request):
+                self._reschedule(request)
+        if not batch.ended:
+            self._end(batch)
+        batch.forget()
+
+    def _reschedule(self, request: InferenceRequest) -> None:
+        sender = request.get_response_sender()
+        if not sender.close():
+            self._out.respond(request._number, None, None, FLAG_FINAL | FLAG_RESCHEDULE)
+
+    def _end(self, batch: WorkerBatch, message: str | None = None) -> None:
+        self._out.post(json_frame(DONE, batch.number, {} if message is None else {"message": message}))
+        batch.ended = True
+
+    def _answers(self, requests: list[InferenceRequest], result: Any) -> list[Answer]:
+        """The answers that a result holds. A request whose sender is in use has its answer from there."""
+        if result is None and any(r._sender is not None or _is_rescheduled(r) for r in requests):
+            result = [None] * len(requests)
+        if not isinstance(result, list):
+            raise WrongResultError(f"Expected a list in the execute return, found type '{type(result)}'.")
+        if len(result) != len(requests):
+            raise WrongResultError(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(result)}\n"
+            )
+        answers: list[Answer] = []
+        for request, response in zip(requests, result):
+            if type(response) is InferenceResponse and _is_plain(request):
+                answers.append((request, response, FLAG_FINAL))
+            elif response is None:
+                self._add_missing(answers, request)
+            else:
+                _check_response(request, response)
+                answers.append((request, response, FLAG_FINAL))
+        return answers
+
+    def _add_missing(self, answers: list[Answer], request: InferenceRequest) -> None:
+        """The result has None for a request."""
+        if _is_rescheduled(request):
+            answers.append((request, None, FLAG_FINAL | FLAG_RESCHEDULE))
+        elif request._sender is None:
+            text = self._failed(_not_a_response(None))
+            answers.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
+
+    # Failures
+
+    def _fail(self, batch: WorkerBatch, error: BaseException) -> None:
+        """Answer all requests of the batch that have no final response yet with an error."""
+        message = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
+        unheard = True
+        for request in batch.requests:
+            # Who finds the sender closed must not send an error of its own.
+            was_closed = request._sender is not None and request._sender.close()
+            unheard = unheard and was_closed
+            if batch.ended and not was_closed:
+                self._out.post(error_frame(request._number, TritonError(message)))
+        if unheard:
+            # Every request has its final response, so the log is where the error can be seen.
+            self._session.log("ERROR", message)
+        if not batch.ended:
+            self._end(batch, message)
+        batch.forget()
+
+    def _failed(self, text: str) -> str:
+        return f"Failed to process the request(s) for model '{self._session.instance}', message: {text}"
+
+
+def _is_rescheduled(request: InferenceRequest) -> bool:
+    return request._release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+
+
+def _is_plain(request: InferenceRequest) -> bool:
+    """Nothing was done to the request that restricts its response."""
+    return request._sender is None and request._release_flags != TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+
+
+def _check_response(request: InferenceRequest, response: Any) -> None:
+    if _is_rescheduled(request):
+        raise WrongResultError(
+            "Expected a None object in the execute function return list for reschduled request, found type "
+            f"'{type(response)}'."
+        )
+    if not isinstance(response, InferenceResponse):
+        raise WrongResultError(_not_a_response(response))
+    if request._sender is not None:
+        try:
+            request._sender.count(True, True)
+        except TritonModelException as error:
+            raise WrongResultError(str(error)) from None
+
+
+def _not_a_response(found: Any) -> str:
+    return f"Expected an 'InferenceResponse' object in the execute function return list, found type '{type(found)}'."

@@ -1,0 +1,148 @@
+"""What the server sends, taken to where it belongs. Runs in whichever thread reads from the connection."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Tuple
+
+from ..api.bls import BlsCall, read_response
+from ..api.control import Question
+from ..ipc import frames as protocol
+from ..ipc.client_memory import Regions
+from ..ipc.schemas import Forms, read_form
+from ..ipc.segments import ServerSegments
+from ..ipc.types import Place
+from .flow_control import PausedRequests
+
+if TYPE_CHECKING:
+    from ..ipc.reader import Channel
+    from .writer import FrameWriter
+
+MAX_CANCELLED = 4096
+_WORK = frozenset(
+    (protocol.EXECUTE_UNIFORM, protocol.EXECUTE_STEPS, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE)
+)
+Work = Tuple[int, int, bytearray, Forms]
+"""Kind, number and payload of a frame for the main thread, and the forms that were valid when it came."""
+
+
+class Inbox:
+    """The state of the server's side of the conversation.
+
+    Attributes:
+        inbox: frames for the main thread.
+        cancelled: numbers of requests whose callers gave up; the oldest are forgotten when there are many.
+        calls, questions: those under way, by number.
+        holds: requests whose responses nobody takes for now.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        out: FrameWriter,
+        work_arrived: Callable[[], object],
+        check_ready: Callable[[int], object],
+        regions: Regions | None = None,
+        look: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.forms: Forms = {}
+        self.inbox: deque[Work] = deque()
+        self.cancelled: dict[int, None] = {}
+        self.calls: dict[int, BlsCall] = {}
+        self.questions: dict[int, Question] = {}
+        self.holds = PausedRequests(look, self.cancelled.__contains__)
+        self._channel = channel
+        self._out = out
+        self._segments = ServerSegments(out.release)
+        self._regions = regions or Regions()
+        self._work_arrived = work_arrived
+        self._check_ready = check_ready
+        self._handlers: dict[int, Callable[[int, bytearray], object]] = {
+            protocol.CANCEL: self._cancel,
+            protocol.PAUSE: self._hold,
+            protocol.RESUME: self._go_on,
+            protocol.PING: self._ping,
+            protocol.FORM: self._form,
+            protocol.FORGET_FORMS: self._forget_forms,
+            protocol.SEGMENT: self._segment,
+            protocol.DROP_SEGMENT: self._drop_segment,
+            protocol.RELEASE: self._release,
+            protocol.CALL_RESPONSE: self._call_response,
+            protocol.ANSWER: self._answer,
+            protocol.CHECK_READY: self._ask_ready,
+            protocol.REGION: self._region,
+            protocol.DROP_REGION: self._drop_region,
+        }
+
+    def handle(self, kind: int, number: int, payload: bytearray) -> None:
+        """Take one frame."""
+        if kind in _WORK:
+            self.inbox.append((kind, number, payload, self.forms))
+            self._work_arrived()
+            return
+        handler = self._handlers.get(kind)
+        if handler is None:
+            raise ValueError(f"The server sent a frame of kind {kind}, which version {protocol.VERSION} does not know")
+        handler(number, payload)
+
+    def locate(self, payload: bytearray, places: tuple[int, ...], data: int) -> tuple[Place, ...]:
+        """Buffer, offset and size of each of the unpacked places; ``data`` is where the frame's data part begins."""
+        if len(places) == 4 and not places[0]:
+            return ((payload, data + places[2], places[3]),)
+        return tuple(
+            (self._segments.open(segment, offset, size), 0, size) if segment else (payload, data + offset, size)
+            for segment, offset, size in zip(places[::4], places[2::4], places[3::4])
+        )
+
+    def _cancel(self, number: int, payload: bytearray) -> None:
+        if len(self.cancelled) >= MAX_CANCELLED:
+            self.cancelled.pop(next(iter(self.cancelled)))
+        self.cancelled[number] = None
+        self.holds.go_on(number)
+
+    def _hold(self, number: int, payload: bytearray) -> None:
+        self.holds.hold(number, int.from_bytes(payload[:4], "little") / 1000)
+
+    def _go_on(self, number: int, payload: bytearray) -> None:
+        self.holds.go_on(number)
+
+    def _ping(self, number: int, payload: bytearray) -> None:
+        self._out.post(protocol.FRAME.pack(protocol.PONG, 0, number))
+
+    def _form(self, number: int, payload: bytearray) -> None:
+        self.forms[number] = read_form(payload)
+
+    def _forget_forms(self, number: int, payload: bytearray) -> None:
+        # A new table: frames in the inbox still need the old one.
+        self.forms = {}
+
+    def _segment(self, number: int, payload: bytearray) -> None:
+        self._segments.add(number, self._channel.take_descriptor(), int.from_bytes(payload[:8], "little"))
+
+    def _drop_segment(self, number: int, payload: bytearray) -> None:
+        self._segments.drop(number)
+
+    def _region(self, number: int, payload: bytearray) -> None:
+        self._regions.add(number, payload.decode("utf-8", "replace"), self._channel.take_descriptor())
+
+    def _drop_region(self, number: int, payload: bytearray) -> None:
+        self._regions.drop(number)
+
+    def _release(self, number: int, payload: bytearray) -> None:
+        self._out.pool.give_back([n for (n,) in protocol.NUMBERS.iter_unpack(payload)])
+
+    def _call_response(self, number: int, payload: bytearray) -> None:
+        response, final = read_response(self.forms, self.locate, payload)
+        call = self.calls.pop(number, None) if final else self.calls.get(number)
+        if call is not None:
+            call.deliver(response, final)
+
+    def _answer(self, number: int, payload: bytearray) -> None:
+        question = self.questions.pop(number, None)
+        if question is not None:
+            content: Any = json.loads(payload)
+            question.deliver(content)
+
+    def _ask_ready(self, number: int, payload: bytearray) -> None:
+        self._check_ready(number)

@@ -1,0 +1,54 @@
+"""Importing a model's file."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from types import ModuleType
+from typing import Any, Sequence
+
+from ..ipc.errors import TritonModelException
+
+
+def load_model_class(model_py: str, version: str, paths: Sequence[str]) -> Any:
+    """Import the file and give back its ``TritonPythonModel``.
+
+    The folders of ``paths`` are appended to ``sys.path``. A file in a version's folder becomes a module of a package
+    named like the version, so that it can import its neighbours relatively.
+
+    Raises:
+        TritonModelException: the name does not end with ``.py``, or there is no such file.
+        AttributeError: the file has no such class.
+        Exception: whatever the file raises.
+    """
+    folder, file = os.path.split(os.path.abspath(model_py))
+    if not file.endswith(".py"):
+        raise TritonModelException(f"Model name must end with '.py'. Model name is \"{file}\".")
+    if not os.path.isfile(model_py):
+        raise TritonModelException(f"Python model file not found in '{model_py}'")
+    sys.path += [path for path in paths if path not in sys.path]
+    module = _import(os.path.join(folder, file), _module_name(folder, file[: -len(".py")], version))
+    try:
+        return module.TritonPythonModel
+    except AttributeError as error:
+        raise AttributeError(f"{error}: {model_py} has to define this class") from None
+
+
+def _module_name(folder: str, stem: str, version: str) -> str:
+    if os.path.basename(folder) != version:
+        return stem
+    package = ModuleType(version)
+    package.__path__ = [folder]
+    sys.modules[version] = package
+    return f"{version}.{stem}"
+
+
+def _import(path: str, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TritonModelException(f"Python model file '{path}' cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

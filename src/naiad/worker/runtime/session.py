@@ -1,0 +1,375 @@
+"""The child's side of one connection: the life of the model, and what models ask of the server."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Mapping
+
+from ..api import current as active
+from ..api.bls import BlsCall
+from ..api.control import Question
+from ..api.model_config import ModelConfig
+from ..api.response_sender import InferenceResponseSender
+from ..ipc import frames as protocol
+from ..ipc.client_memory import Parts, Regions
+from ..ipc.errors import ServerGoneError, TritonError, TritonModelException, describe, full_traceback
+from ..ipc.memory_limit import memory_limit
+from ..ipc.reader import Channel, Waiter
+from ..ipc.segments import notice
+from .batch import read_batch
+from .executor import Executor
+from .flow_control import is_in_loop
+from .inbox import Inbox
+from .model_loader import load_model_class
+from .output_warnings import UnexpectedOutputs
+from .readiness import ReadinessCheck
+from .writer import FrameWriter, error_frame, json_frame
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ..api.inference_request import InferenceRequest
+    from ..api.inference_response import InferenceResponse
+    from .async_runner import LoopRunner, SideLoop
+
+TICK_S = 0.25
+"""How often somebody looks at the connection while the model keeps the main thread busy."""
+AHEAD_BYTES = 1 << 20
+"""So many bytes of responses are sent before the server has to have taken in those before."""
+LAST_S = 3.0
+"""How long a process whose server is gone may take for its last steps."""
+
+
+class Session:
+    """One model instance in this process, and its connection to the server."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.instance = ""
+        self.is_decoupled = False
+        self.model_directory = ""
+        self.channel = Channel(connection, self._handle)
+        self._strays = UnexpectedOutputs(self.log)
+        self.regions = Regions()
+        self.out = FrameWriter(connection, self._look, self._strays.look_at, self.regions)
+        self._arrivals = Inbox(self.channel, self.out, self._work_arrived, self._check_ready, self.regions, self._look)
+        self.inbox = self._arrivals.inbox
+        self.locate = self._arrivals.locate
+        self._main = Waiter()
+        self._model: Any = None
+        self._executor: Executor | None = None
+        self._readiness: ReadinessCheck | None = None
+        self._runner: LoopRunner | None = None
+        self._side_loop: SideLoop | None = None
+        self._loops: dict[Any, int] = {}
+        self._numbers = itertools.count(1)
+        self._is_running = False
+        self._is_over = False
+        self._caught_up_bytes = 0
+
+    # The life of the model
+
+    def serve(self) -> int:
+        """Do what the server says, until it says to end; the exit code."""
+        threading.Thread(target=self._keep_looking, name="naiad", daemon=True).start()
+        try:
+            self._await_work()
+            _, _, payload, _ = self.inbox.popleft()
+            orders = json.loads(payload)
+            self.instance = orders["args"].get("model_instance_name", orders["args"].get("model_name", ""))
+            self.model_directory = orders.get("model_directory") or os.path.dirname(os.path.abspath(orders["model_py"]))
+            return self._complete(orders) if orders["mode"] == "complete" else self._run(orders)
+        except ServerGoneError:
+            self._finalize()
+            return 1
+
+    def _complete(self, orders: Mapping[str, Any]) -> int:
+        try:
+            model_class = _import(orders)
+            config = ModelConfig(json.dumps(orders["config"]))
+            if hasattr(model_class, "auto_complete_config"):
+                config = model_class.auto_complete_config(config)
+            if not isinstance(config, ModelConfig):
+                raise TritonModelException(
+                    f"auto_complete_config function in model '{orders['args'].get('model_name', '')}' must return a "
+                    "valid pb.ModelConfig object."
+                )
+        except BaseException as error:
+            return self._report_failure(error)
+        self.out.post_json(protocol.CONFIG, 0, {"config": config.as_dict()})
+        return 0
+
+    def _run(self, orders: Mapping[str, Any]) -> int:
+        try:
+            self._start_model(orders)
+        except ServerGoneError:
+            raise
+        except BaseException as error:
+            return self._report_failure(error)
+        ready = {
+            "is_ready": hasattr(self._model, "is_ready"),
+            "pid": os.getpid(),
+            "python": ".".join(map(str, sys.version_info[:3])),
+        }
+        self.out.post_json(protocol.READY, 0, ready)
+        self._execute_until_the_end()
+        self._finalize()
+        return 0
+
+    def _start_model(self, orders: Mapping[str, Any]) -> None:
+        self._model = model = _import(orders)()
+        self.is_decoupled = orders["decoupled"]
+        self._executor = Executor(
+            self, model, orders["model_py"], self.is_decoupled, orders.get("splits_failed", False)
+        )
+        self._readiness = ReadinessCheck(self, model)
+        if self._executor.is_async:
+            from .async_runner import LoopRunner
+
+            self._runner = LoopRunner(self)
+        self._strays.compare_with(orders["args"])
+        if hasattr(model, "initialize"):
+            model.initialize(dict(orders["args"]))
+        self._is_running = True
+
+    def _report_failure(self, error: BaseException) -> int:
+        told = (str(error), "") if _is_our_own(error) else (describe(error), full_traceback(error))
+        self.out.post_json(protocol.FAILED, 0, dict(zip(("message", "traceback"), told)))
+        return 1
+
+    def _execute_until_the_end(self) -> None:
+        executor, inbox = self._executor, self.inbox
+        if executor is None:
+            return
+        if self._runner is not None:
+            self._runner.run(executor)
+            return
+        while True:
+            self._await_work()
+            kind, number, payload, forms = inbox.popleft()
+            batch = read_batch(self, kind, number, payload, forms)
+            if batch is None:
+                return
+            del payload
+            executor.run(batch)
+            del batch
+
+    def _await_work(self) -> None:
+        self.channel.wait_until(self.inbox.__len__, self._main)
+
+    def _finalize(self) -> None:
+        was_running, self._is_running = self._is_running, False
+        try:
+            if was_running and hasattr(self._model, "finalize"):
+                self._model.finalize()
+        except BaseException as error:
+            self.log("ERROR", f"finalize() of model instance '{self.instance}' failed: {describe(error)}")
+        finally:
+            self._is_over = True
+            if self._runner is not None:
+                self._runner.close()
+            if self._side_loop is not None:
+                self._side_loop.stop()
+
+    # What arrives
+
+    def _handle(self, kind: int, number: int, payload: bytearray) -> None:
+        self._arrivals.handle(kind, number, payload)
+
+    def _work_arrived(self) -> None:
+        if self._runner is not None:
+            self._runner.work_arrived()
+        else:
+            self._main.wake()
+
+    def _check_ready(self, number: int) -> None:
+        if self._readiness is not None:
+            self._readiness.start(number)
+
+    def _keep_looking(self) -> None:
+        """Answer the server, and notice its end, while the model keeps all other threads busy."""
+        pause = threading.Event()
+        while not self._is_over:
+            pause.wait(TICK_S)
+            self._look()
+            # The next look ends the process then.
+            with contextlib.suppress(ServerGoneError):
+                self.out.trim()
+                self.regions.trim()
+                if text := notice.take():
+                    self.log("WARNING", text, once="memory")
+        # Threads of the model may keep the process alive still. Nobody but the server would end it.
+        with contextlib.suppress(ServerGoneError):
+            while True:
+                self.channel.poll()
+                pause.wait(TICK_S)
+        pause.wait(LAST_S)
+        os._exit(1)
+
+    def _look(self) -> None:
+        """Take what has arrived, unless another thread does; without the server this process ends at once."""
+        try:
+            self.channel.poll()
+        except ServerGoneError:
+            if not self._is_over:
+                os._exit(1)
+
+    def forked(self) -> None:
+        """This is a forked child of the process: the connection is not its own."""
+        self._is_over = True
+        self.channel.close()
+
+    # Responses
+
+    def sender_of(self, request: InferenceRequest) -> InferenceResponseSender:
+        """A new sender for a request."""
+        return InferenceResponseSender(self, request, self.is_decoupled)
+
+    def respond(
+        self, number: int, response: InferenceResponse | None, wanted: Any, final: bool, parts: Parts | None = None
+    ) -> None:
+        """Send a response, or the end of the responses."""
+        holds = self._arrivals.holds
+        if self.out.sent_bytes - self._caught_up_bytes > AHEAD_BYTES:
+            self._catch_up()
+        holds.wait(number)
+        self.out.respond(number, response, wanted, protocol.FLAG_FINAL if final else 0, parts)
+        if final:
+            holds.go_on(number)
+
+    def _catch_up(self) -> None:
+        """Wait until the server has taken in what was sent: it may want to say that nobody takes the responses."""
+        self._caught_up_bytes = self.out.sent_bytes
+        if not is_in_loop():
+            with contextlib.suppress(TritonModelException):
+                self.ask({"what": protocol.CATCH_UP})
+
+    def abandoned(self, number: int, answered: bool) -> None:
+        """The model let go of a request without a final response."""
+        if self._is_over:
+            return
+        if answered:
+            head = protocol.RESPONSE_HEAD.pack(number, 0, protocol.FLAG_FINAL | protocol.FLAG_EMPTY, 0, 0)
+            self.out.post(protocol.FRAME.pack(protocol.RESPONSE, len(head), number) + head)
+            return
+        text = (
+            f"Model instance '{self.instance}' let go of the request without a final response: its response sender "
+            "must send(flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL)"
+        )
+        self.out.post(error_frame(number, TritonError(text)))
+
+    def is_cancelled(self, number: int) -> bool:
+        """Whether the caller of a request gave up."""
+        cancelled = self._arrivals.cancelled
+        if number not in cancelled:
+            self._look()
+        return number in cancelled
+
+    # Calls and questions
+
+    def start_call(self, request: InferenceRequest, head: Mapping[str, Any], options: Mapping[str, Any]) -> BlsCall:
+        """Ask another model.
+
+        Raises:
+            TritonModelException: the model is not executing.
+        """
+        if not self._is_running:
+            raise TritonModelException("BLS is only supported during the 'execute' function.")
+        call = BlsCall(self, next(self._numbers), bool(head["decoupled"]))
+        self._arrivals.calls[call.number] = call
+        try:
+            self.out.call(call.number, head, request, options)
+        except BaseException:
+            del self._arrivals.calls[call.number]
+            raise
+        return call
+
+    def cancel_call(self, number: int) -> None:
+        """Give a call up."""
+        self.out.post(protocol.FRAME.pack(protocol.CANCEL_CALL, 0, number))
+
+    def ask(self, content: Mapping[str, Any]) -> Any:
+        """Ask the server and wait.
+
+        Raises:
+            TritonModelException: the answer is an error.
+        """
+        number, question = next(self._numbers), Question()
+        self._arrivals.questions[number] = question
+        self.out.post_json(protocol.ASK, number, content)
+        self.channel.wait_until(question.is_answered, question.waiter)
+        return question.value()
+
+    def tell(self, content: Mapping[str, Any]) -> None:
+        """Tell the server something that has no answer."""
+        if not self._is_over:
+            self.out.post_json(protocol.TELL, 0, content)
+
+    def log(self, level: str, message: str, file: str = __file__, line: int = 0, once: str = "") -> None:
+        """Write a line into the server's log; of lines with the same ``once`` the server writes the first."""
+        content = {"level": level, "file": file, "line": line, "message": message}
+        if once:
+            content["once"] = once
+        self.out.post(json_frame(protocol.LOG, 0, content))
+
+    # Loops
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop for coroutines of the model: the main thread's, or one in a thread of its own."""
+        if self._runner is not None:
+            return self._runner.loop
+        if self._side_loop is None:
+            from .async_runner import SideLoop
+
+            self._side_loop = SideLoop()
+        return self._side_loop.loop
+
+    def read_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let a loop read from the connection while it waits for something."""
+        if self._runner is not None and loop is self._runner.loop:
+            return
+        self._loops[loop] = self._loops.get(loop, 0) + 1
+        if self._loops[loop] == 1:
+            loop.add_reader(self.channel.fileno(), self._look)
+
+    def stop_reading_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End what ``read_in`` began, once."""
+        if loop not in self._loops:
+            return
+        self._loops[loop] -= 1
+        if not self._loops[loop]:
+            del self._loops[loop]
+            loop.remove_reader(self.channel.fileno())
+
+
+def _import(orders: Mapping[str, Any]) -> Any:
+    memory_limit.apply(orders.get("memory_bytes", 0))
+    return load_model_class(orders["model_py"], orders["args"].get("model_version", ""), orders["paths"])
+
+
+def _is_our_own(error: BaseException) -> bool:
+    """Raised by this side and not by the model, whose lines would say where."""
+    return isinstance(error, TritonModelException) and "\n\nAt:\n" not in describe(error)
+
+
+def start(descriptor: int) -> int:
+    """Serve the connection with that descriptor to its end; the exit code."""
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    connection.setblocking(True)
+    session = Session(connection)
+    active.start(session)
+    os.register_at_fork(after_in_child=_forked)
+    return session.serve()
+
+
+def _forked() -> None:
+    session = active.find()
+    if session is not None:
+        active.stop()
+        session.forked()

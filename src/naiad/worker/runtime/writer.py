@@ -1,0 +1,418 @@
+"""The child's end of the connection, as a writer of frames: responses, calls, and everything small."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from array import array
+from collections import deque
+from typing import Any, Callable, Iterable, Mapping, Sequence
+
+from ..api.inference_request import InferenceRequest
+from ..api.inference_response import InferenceResponse
+from ..api.tensor import Tensor
+from ..ipc.client_file import RegionError
+from ..ipc.client_memory import Parts, Regions
+from ..ipc.errors import GRPC_CODES, FailedError, ServerGoneError, TritonError, TritonModelException, describe
+from ..ipc.frames import (
+    ALIGNMENT,
+    CALL,
+    COUNT,
+    DROP_SEGMENT,
+    FLAG_EMPTY,
+    FLAG_ERROR,
+    FLAG_FINAL,
+    FLAG_OWN,
+    FORGET_FORMS,
+    FORM,
+    FRAME,
+    IN_REGION,
+    LOG,
+    NUMBERS,
+    PLACE,
+    RELEASE,
+    REQUEST,
+    RESPONSE,
+    RESPONSE_HEAD,
+    RESPONSES,
+    RESPONSES_UNIFORM,
+    SEGMENT,
+    SEGMENT_BYTES,
+)
+from ..ipc.schemas import PADDING, Schema, call_form, response_form
+from ..ipc.segments import Segment, SegmentPool
+from .uniform_answers import Answer, alike
+
+MAX_FORMS = 2048
+MAX_FORM_BYTES = 1 << 22
+"""Of all forms together: parameters are part of them, and may be long and never the same."""
+MAX_ID_BYTES = 0xFFFF
+
+
+class FrameBody:
+    """The payload of one frame while it is put together: what describes the tensors, and the small ones themselves."""
+
+    __slots__ = ("data", "data_bytes", "heads")
+
+    def __init__(self, *heads: bytes) -> None:
+        self.heads: list[bytes] = list(heads)
+        self.data: list[Any] = []
+        self.data_bytes = 0
+
+    def add(self, data: Any, size: int) -> bytes:
+        """Put a small tensor into the frame; its place."""
+        place = PLACE.pack(0, 0, self.data_bytes, size)
+        self.data.append(data)
+        gap = -size % ALIGNMENT
+        if gap:
+            self.data.append(PADDING[gap])
+        self.data_bytes += size + gap
+        return place
+
+    def frame(self, kind: int, number: int) -> bytes:
+        """The whole frame."""
+        described = b"".join(self.heads)
+        if not self.data:
+            return FRAME.pack(kind, len(described), number) + described
+        gap = -len(described) % ALIGNMENT
+        head = FRAME.pack(kind, len(described) + gap + self.data_bytes, number)
+        return b"".join((head, described, PADDING[gap], *self.data))
+
+
+class FrameWriter:
+    """Writes frames, one thread at a time.
+
+    ``look`` reads what the server has sent without waiting. It is called before a new segment is made, since the server
+    may have given one back. ``dropped`` is told the outputs of a response of which not all are sent. ``regions`` are
+    those of the server's clients.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        look: Callable[[], object],
+        dropped: Callable[[Sequence[Tensor]], object] | None = None,
+        regions: Regions | None = None,
+    ) -> None:
+        self._regions = regions or Regions()
+        self.pool = SegmentPool()
+        self._connection = connection
+        self._look = look
+        self._dropped = dropped
+        self._lock = threading.Lock()
+        self._forms: dict[Any, int] = {}
+        self._form_bytes = 0
+        # Frames to be written before the next: forms that it uses.
+        self._fresh: list[bytes] = []
+        # What may be sent from anywhere, also by a thread that is interrupted while it holds the lock.
+        self._posted: deque[bytes] = deque()
+        self._released: deque[int] = deque()
+        self._segments_fail = False
+        self.sent_bytes = 0
+
+    # Frames without tensors
+
+    def post(self, frame: bytes) -> None:
+        """Send a frame as soon as possible, without waiting for another thread's writing."""
+        self._posted.append(frame)
+        self._flush()
+
+    def post_json(self, kind: int, number: int, content: Mapping[str, Any]) -> None:
+        """Post a frame with a JSON payload."""
+        self.post(json_frame(kind, number, content))
+
+    def release(self, segment: int) -> None:
+        """Tell the server that one of its segments is of no interest any more."""
+        self._released.append(segment)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what was posted, unless another thread (or this one, further up) writes: then it does so at the end."""
+        while (self._posted or self._released) and self._lock.acquire(False):
+            try:
+                self._write(b"")
+            finally:
+                self._lock.release()
+
+    # Responses
+
+    def answer_batch(
+        self, batch: int, answers: list[Answer], forget: Callable[[], object], form: Schema | None = None
+    ) -> None:
+        """Answer the requests of a batch and end it. ``form`` is that of all its requests, where they have one and all
+        of them are answered here.
+
+        ``answers`` is emptied and ``forget`` called before anything is sent: both let go of the batch's tensors, whose
+        segments are then given back in the same write.
+        """
+        with self._lock:
+            frame = (form is not None and self._uniform_frame(batch, answers, form)) or self._batch_frame(
+                batch, answers
+            )
+            answers.clear()
+            forget()
+            self._write(frame)
+        self._flush()
+
+    def _batch_frame(self, batch: int, answers: list[Answer]) -> bytes:
+        body = FrameBody(COUNT.pack(len(answers), 0))
+        for request, response, flags in answers:
+            wanted = request._form.wanted if request._form else None
+            self._encode(body, request._number, response, wanted, flags, request._parts)
+        return body.frame(RESPONSES, batch)
+
+    def _uniform_frame(self, batch: int, answers: list[Answer], form: Schema) -> bytes | None:
+        """The frame for responses that differ in their elements alone; None when they differ in more."""
+        data = alike(answers, form)
+        if data is None:
+            return None
+        response = answers[0][1]
+        number = self._response_form(response._tensors, "{}") if response is not None else 0
+        described = COUNT.pack(len(answers), number)
+        body = b"".join(data)
+        head = FRAME.pack(RESPONSES_UNIFORM, ALIGNMENT + len(body), batch)
+        return b"".join((head, described, PADDING[-len(described) % ALIGNMENT], body))
+
+    def respond(
+        self,
+        number: int,
+        response: InferenceResponse | None,
+        wanted: Iterable[str] | None,
+        flags: int,
+        parts: Parts | None = None,
+    ) -> None:
+        """Send one response; None is no response, just its flags. ``parts``: where outputs are wanted in regions."""
+        with self._lock:
+            body = FrameBody()
+            self._encode(body, number, response, wanted, flags, parts)
+            self._write(body.frame(RESPONSE, number))
+        self._flush()
+
+    def _encode(
+        self,
+        body: FrameBody,
+        number: int,
+        response: InferenceResponse | None,
+        wanted: Any | None,
+        flags: int,
+        parts: Parts | None,
+    ) -> None:
+        if response is None:
+            body.heads.append(RESPONSE_HEAD.pack(number, 0, flags | FLAG_EMPTY, 0, 0))
+            return
+        error = response._error
+        if error is None:
+            try:
+                tensors = self._pruned(response._tensors, wanted)
+                payloads = [t._payload() for t in tensors]
+                written = None if parts is None else self._written(parts, tensors, payloads)
+            except RegionError as problem:
+                error = problem.answer
+            except Exception as problem:
+                error = FailedError(f"Failed to read the output tensors of a response: {describe(problem)}")
+            else:
+                form = self._response_form(tensors, response._parameters)
+                body.heads.append(RESPONSE_HEAD.pack(number, form, flags, 0, 0))
+                if written is None:
+                    self._place(body, payloads)
+                else:
+                    self._place_others(body, payloads, written)
+                return
+        text = error_json(error)
+        flags |= FLAG_ERROR if isinstance(error, FailedError) else FLAG_ERROR | FLAG_OWN
+        body.heads.append(RESPONSE_HEAD.pack(number, 0, flags, len(text), 0))
+        body.heads.append(text)
+
+    def _written(
+        self, parts: Parts, tensors: Sequence[Tensor], payloads: Sequence[tuple[Any, int]]
+    ) -> list[bytes | None]:
+        """Write the outputs to their regions that are wanted there; the place of each, None for those that are not."""
+        places: list[bytes | None] = []
+        for tensor, (data, size) in zip(tensors, payloads):
+            part = parts.get(tensor._name)
+            if part is None:
+                places.append(None)
+                continue
+            self._regions.write(part, tensor._name, data, size)
+            places.append(PLACE.pack(part[0], IN_REGION, part[1], size))
+        return places
+
+    def _place_others(
+        self, body: FrameBody, payloads: Sequence[tuple[Any, int]], written: Sequence[bytes | None]
+    ) -> None:
+        for payload, place in zip(payloads, written):
+            if place is None:
+                self._place(body, [payload])
+            else:
+                body.heads.append(place)
+
+    def _pruned(self, tensors: list[Tensor], wanted: Any | None) -> list[Tensor]:
+        """The tensors that the request asked for."""
+        if wanted is None:
+            return tensors
+        for tensor in tensors:
+            if tensor._name not in wanted:
+                if self._dropped is not None:
+                    self._dropped(tensors)
+                return [t for t in tensors if t._name in wanted]
+        return tensors
+
+    def _response_form(self, tensors: Sequence[Tensor], parameters: str) -> int:
+        key: Any
+        if len(tensors) == 1:
+            only = tensors[0]
+            key = (only._name, only._type, only._shape, parameters)
+        elif tensors or parameters != "{}":
+            key = (tuple([(t._name, t._type, t._shape) for t in tensors]), parameters)
+        else:
+            return 0
+        number = self._forms.get(key)
+        if number is None:
+            number = self._new_form(key, lambda: response_form(_described(tensors), parameters))
+        return number
+
+    def _new_form(self, key: Any, content: Callable[[], Mapping[str, Any]]) -> int:
+        # Forms are counted anew only at the beginning of a frame, whose earlier parts may use them.
+        number = self._forms[key] = len(self._forms) + 1
+        described = json_frame(FORM, number, content())
+        self._form_bytes += len(described)
+        self._fresh.append(described)
+        return number
+
+    def _place(self, body: FrameBody, payloads: Sequence[tuple[Any, int]]) -> None:
+        heads = body.heads
+        for data, size in payloads:
+            heads.append(body.add(data, size) if size < SEGMENT_BYTES else self._place_large(body, data, size))
+
+    def _place_large(self, body: FrameBody, data: Any, size: int) -> bytes:
+        """Copy a tensor into a segment; into the frame when the system has no memory that could be shared."""
+        if self.pool.is_waiting and not self.pool.has_free(size):
+            self._look()
+        try:
+            segment = self.pool.take(size)
+        except OSError as error:
+            self._warn_once(error)
+            return body.add(data, size)
+        if segment.descriptor >= 0:
+            self._introduce(segment)
+        segment.write(data, size)
+        self.sent_bytes += size
+        return PLACE.pack(segment.number, 0, 0, size)
+
+    def _introduce(self, segment: Segment) -> None:
+        frame = FRAME.pack(SEGMENT, 8, segment.number) + segment.size.to_bytes(8, "little")
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [segment.descriptor]).tobytes())]
+        try:
+            sent = self._connection.sendmsg([frame], rights)
+            self._connection.sendall(frame[sent:])
+        except OSError as error:
+            raise ServerGoneError(f"A segment could not be sent to the server: {error}") from error
+        segment.close_descriptor()
+
+    def _warn_once(self, error: OSError) -> None:
+        if not self._segments_fail:
+            self._segments_fail = True
+            message = f"no shared memory for large tensors ({error}): they travel over the socket, which costs copies"
+            place = {"file": __file__, "line": 0, "once": "segments"}
+            self._posted.append(json_frame(LOG, 0, {"level": "WARNING", "message": message, **place}))
+
+    def trim(self) -> None:
+        """Let go of segments that were not needed for a while; not now, if another thread writes."""
+        if not self._lock.acquire(False):
+            return
+        try:
+            for number in self.pool.trim():
+                self._posted.append(FRAME.pack(DROP_SEGMENT, 0, number))
+        finally:
+            self._lock.release()
+        self._flush()
+
+    # Calls
+
+    def call(self, number: int, head: Mapping[str, Any], request: InferenceRequest, options: Mapping[str, Any]) -> None:
+        """Send a call of another model."""
+        text = json.dumps(head).encode()
+        tensors = request._tensors()
+        request_id = request.request_id().encode()
+        if len(request_id) > MAX_ID_BYTES:
+            raise TritonModelException(
+                f"The id of a request may have {MAX_ID_BYTES} bytes, found one of {len(request_id)} bytes"
+            )
+        payloads = [t._payload() for t in tensors]
+        with self._lock:
+            key = ("call", tuple([(t._name, t._type, t._shape) for t in tensors]), json.dumps(options, sort_keys=True))
+            form = self._forms.get(key)
+            if form is None:
+                form = self._new_form(key, lambda: call_form(_described(tensors), options))
+            body = FrameBody(NUMBERS.pack(len(text)), NUMBERS.pack(0), text, REQUEST.pack(0, form, len(request_id), 0))
+            self._place(body, payloads)
+            body.heads.append(request_id)
+            self._write(body.frame(CALL, number))
+        self._flush()
+
+    # Writing; the lock is held
+
+    def _write(self, frame: bytes) -> None:
+        """Send what is due before a frame, and the frame."""
+        try:
+            if self._fresh or self._posted or self._released:
+                frame = self._with_due(frame)
+            self._connection.sendall(frame)
+            self.sent_bytes += len(frame)
+        except OSError as error:
+            raise ServerGoneError(f"The connection to the server failed: {error}") from error
+        if len(self._forms) > MAX_FORMS or self._form_bytes > MAX_FORM_BYTES:
+            self._forms.clear()
+            self._form_bytes = 0
+            self._fresh.append(FRAME.pack(FORGET_FORMS, 0, 0))
+
+    def _with_due(self, frame: bytes) -> bytes:
+        """What is due and the frame in one piece; only the frame when there is no memory for that."""
+        due = self._due()
+        try:
+            return b"".join((*due, frame))
+        except MemoryError:
+            # Without these the server could not read what follows, or would wait for ever.
+            for earlier in due:
+                self._connection.sendall(earlier)
+            return frame
+
+    def _due(self) -> list[bytes]:
+        due, self._fresh = self._fresh, []
+        while self._posted:
+            due.append(self._posted.popleft())
+        numbers = []
+        while self._released:
+            numbers.append(NUMBERS.pack(self._released.popleft()))
+        if numbers:
+            due.append(FRAME.pack(RELEASE, NUMBERS.size * len(numbers), 0))
+            due += numbers
+        return due
+
+
+def json_frame(kind: int, number: int, content: Mapping[str, Any]) -> bytes:
+    """A frame with a JSON payload."""
+    payload = _json(content)
+    return FRAME.pack(kind, len(payload), number) + payload
+
+
+def error_json(error: TritonError) -> bytes:
+    """An error as a response carries it."""
+    return _json({"message": error.message(), "code": GRPC_CODES[error.code()]})
+
+
+def error_frame(number: int, error: TritonError) -> bytes:
+    """The ``RESPONSE`` frame of an error that ends a request."""
+    text = error_json(error)
+    head = RESPONSE_HEAD.pack(number, 0, FLAG_FINAL | FLAG_ERROR, len(text), 0)
+    return FRAME.pack(RESPONSE, len(head) + len(text), number) + head + text
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    """JSON as the server reads it. It takes no half of a character, which Python has for bytes that are not UTF-8."""
+    return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _described(tensors: Sequence[Tensor]) -> Any:
+    return tuple((t._name, t._type, t._shape) for t in tensors)
