@@ -39,9 +39,9 @@ class PythonBackend(Backend):
     """One version of a Python model.
 
     ``--backend-config=python,...``: ``stub-timeout-seconds`` is how long an instance may give no sign of life (30 by
-    default), and how long it may take to start (an hour by default: ``initialize`` may load much). ``limits.py`` has
-    those about a batch's time and a process's memory. The settings about the size of shared memory are taken, and have
-    no effect: it is as large as the tensors are.
+    default), and how long it may take to start (an hour by default: ``initialize`` may load much).
+    ``worker_limits.py`` has those about a batch's time and a process's memory. The settings about the size of shared
+    memory are taken, and have no effect: it is as large as the tensors are.
 
     Args:
         backend_py: the file of the Python-based backend that runs the model, None for a model with code of its own.

@@ -1,6 +1,6 @@
 """The answering half of one HTTP/1.1 connection: answers leave in the order of their requests.
 
-What is read, and when, is decided in ``protocol.py``, which goes on from here.
+What is read, and when, is decided in ``connection.py``, which goes on from here.
 """
 
 from __future__ import annotations
