@@ -41,6 +41,7 @@ LAYERS = (
     ("server",),
     ("cli",),
     ("__main__",),
+    ("testing",),
 )
 HEIGHTS = {name: height for height, names in enumerate(LAYERS) for name in names}
 # The package root re-exports the public names, each only when it is asked for.
@@ -51,7 +52,7 @@ NETWORK = ("uvloop", "httptools", "socket", "socketserver", "ssl", "http", "urll
 MAY_USE_NETWORK = {
     "uvloop": ("frontends", "server", "cli"),
     # Processes of models are talked to over pairs of local sockets.
-    "socket": ("frontends", "server", "cli", "worker", "execution", "backends.out_of_process"),
+    "socket": ("frontends", "server", "cli", "worker", "execution", "backends.out_of_process", "testing"),
     "ssl": ("frontends", "server", "cli", "repository.remote.stores.web"),
     "httptools": ("wire.http1.head", "frontends"),
     # Loading threads fetch what lies elsewhere.
