@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from backends.frameworks_running import Hosted, hosted
+from backends.hosted_running import Hosted, hosted
 
 from backends.contract import BackendContract, Executes, assert_same, context, group, spec
 from naiad.backend_api.backend import BackendContext
