@@ -91,10 +91,14 @@ def run(options: argparse.Namespace) -> int:
     try:
         print(f"ready after {time.monotonic() - started:.1f} s at http://{server.url}\n", flush=True)
         is_right = ask_all(server.url, models)
-        _show_how_to_go_on(server.url, models, options.models)
-        return _finish(server, is_right, options.once)
+        if not options.once:
+            _show_how_to_go_on(server.url, models, options.models)
+            _serve_on(server)
+        return 0 if is_right else WRONG_ANSWER
     finally:
         server.stop()
+        if options.once:
+            print("The server has stopped. Without --once it goes on, and the demo shows how to ask it.", flush=True)
 
 
 def choose_port(asked: int | None) -> int:
@@ -161,15 +165,13 @@ def _show_how_to_go_on(url: str, models: list[DemoModel], repository: Path) -> N
     print(HOW_TO_GO_ON.format(**places, dims=shape, python=sys.executable, repository=repository))
 
 
-def _finish(server: DemoServer, is_right: bool, once: bool) -> int:
-    if not once:
-        print("\nServing until Ctrl-C.", flush=True)
-        server.show_log = True
-        try:
-            server.wait()
-        except KeyboardInterrupt:
-            print("\nstopping the server", flush=True)
-    return 0 if is_right else WRONG_ANSWER
+def _serve_on(server: DemoServer) -> None:
+    print("\nServing until Ctrl-C.", flush=True)
+    server.show_log = True
+    try:
+        server.wait()
+    except KeyboardInterrupt:
+        print("\nstopping the server", flush=True)
 
 
 def _count(models: list[DemoModel]) -> int:

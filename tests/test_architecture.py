@@ -10,17 +10,28 @@ import pytest
 
 from source_tree import PACKAGE, ROOT, Import, imports, is_internal, modules, tree
 
-# Lowest first. A module may import from its own layer and from those below it. An entry with a dot places one module
-# apart from its package: the contract of a backend lies below the machinery that runs backends, which lies below them.
+# Lowest first. A module may import from its own layer and from those below it.
 LAYERS = (
-    ("child",),
-    ("version", "errors", "clock", "held_folder", "options", "tensor", "regions", "request", "python_backend"),
+    ("worker",),
+    (
+        "version",
+        "errors",
+        "extras",
+        "clock",
+        "folder_lease",
+        "eventloop",
+        "options",
+        "tensor",
+        "shared_memory",
+        "request",
+        "python_backend",
+    ),
     ("config",),
     ("wire",),
     ("telemetry",),
     ("scheduling",),
     ("cache",),
-    ("backends.base", "backends.decoupled"),
+    ("backend_api",),
     ("execution",),
     ("backends",),
     ("repository",),
@@ -30,6 +41,7 @@ LAYERS = (
     ("server",),
     ("cli",),
     ("__main__",),
+    ("testing",),
 )
 HEIGHTS = {name: height for height, names in enumerate(LAYERS) for name in names}
 # The package root re-exports the public names, each only when it is asked for.
@@ -40,12 +52,12 @@ NETWORK = ("uvloop", "httptools", "socket", "socketserver", "ssl", "http", "urll
 MAY_USE_NETWORK = {
     "uvloop": ("frontends", "server", "cli"),
     # Processes of models are talked to over pairs of local sockets.
-    "socket": ("frontends", "server", "cli", "child", "execution", "backends.hosted"),
-    "ssl": ("frontends", "server", "cli", "repository.remote.web"),
-    "httptools": ("wire.http1", "frontends"),
+    "socket": ("frontends", "server", "cli", "worker", "execution", "backends.out_of_process", "testing"),
+    "ssl": ("frontends", "server", "cli", "repository.remote.stores.web"),
+    "httptools": ("wire.http1.head", "frontends"),
     # Loading threads fetch what lies elsewhere.
     "urllib": ("repository.remote",),
-    "http": ("repository.remote.web",),
+    "http": ("repository.remote.stores.web",),
     # Answers are kept there by threads of its own.
     "redis": ("cache.redis",),
 }

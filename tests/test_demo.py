@@ -98,7 +98,10 @@ def test_demo_answers_and_ends(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for name in NAMES:
         assert any(line.split()[:1] == [name] and " ok" in line for line in done.stdout.splitlines()), done.stdout
-    assert "curl -s localhost:" in done.stdout
+    assert "The server answers at" not in done.stdout
+    assert done.stdout.endswith(
+        "The server has stopped. Without --once it goes on, and the demo shows how to ask it.\n"
+    )
 
 
 def test_demo_says_that_a_port_is_taken(tmp_path: Path) -> None:

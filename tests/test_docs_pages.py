@@ -39,6 +39,29 @@ def test_every_page_is_in_the_index() -> None:
     assert {page.name for page in PAGES if page.parent.name == "docs"} - {"index.md"} - named == set()
 
 
+def test_the_index_has_the_titles_of_the_pages() -> None:
+    listed = re.findall(r"^- \[(.+)\]\(([\w-]+\.md)\)", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE)
+    titles = {name: (ROOT / "docs" / name).read_text().partition("\n")[0].removeprefix("# ") for _, name in listed}
+    assert {name: title for title, name in listed} == titles
+
+
+@pytest.mark.parametrize(
+    ("page", "word"),
+    [
+        ("access", "Authentication"),
+        ("batching", "batching"),
+        ("generate", "generate"),
+        ("model-repository", "Loading and unloading"),
+        ("observing", "Logging"),
+        ("rate-limits", "Rate limiter"),
+        ("remote-repositories", "S3"),
+        ("streaming", "Decoupled"),
+    ],
+)
+def test_titles_say_what_people_look_for(page: str, word: str) -> None:
+    assert word in (ROOT / "docs" / f"{page}.md").read_text().partition("\n")[0]
+
+
 def test_files_that_the_architecture_names_are_there() -> None:
     named = set(FILE.findall((ROOT / "docs" / "architecture.md").read_text())) - IN_A_MIRROR
     assert len(named) > 100

@@ -196,7 +196,9 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--metrics-config=counter_latency=false"], "unknown setting 'counter_latency', known ones are counter_lat"),
         (
             ["--metrics-config=summary_latencies=true"],
-            "summary_latencies=true is not supported by this version of naiad",
+            "summary_latencies=true is not supported by this version of naiad. Expected: <setting>=<boolean>, of which "
+            "this version takes counter_latencies=true or counter_latencies=false, summary_latencies=false, "
+            "histogram_latencies=false.",
         ),
         (["--metrics-config=summary_quantiles=0.5:0.1"], "summary_quantiles is not supported by this version"),
         (["--trace-config=opentelemetry,url=ftp://x"], "the url 'ftp://x' does not begin with http:// or https://"),
@@ -233,11 +235,23 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--modl-repository", "x"], '"--modl-repository". unknown option; did you mean "--model-repository"?'),
         (["--log-=x"], 'Bad option: "--log-". it is ambiguous: "--log-verbose", '),
         (["--grpc-use-s=1"], '"--grpc-use-s". it is ambiguous: "--grpc-use-ssl", "--grpc-use-ssl-mutual".'),
-        (["--sagemaker-po=1"], 'Bad option: "--sagemaker-po". unknown option'),
         (["--zzz"], 'Bad option: "--zzz". unknown option.'),
         (["-p"], 'Bad option: "-p". unknown option.'),
-        (["--sagemaker-port=1"], 'Bad option: "--sagemaker-port". not supported by this version of naiad.'),
-        (["--sagemaker-port", "1"], 'Bad option: "--sagemaker-port". not supported by this version of naiad.'),
+        (["--host-policy=p", "--host-policy=p"], "option format is '<policy>,<setting>=<value>'. Got p"),
+        (
+            ["--host-policy=p,cores=1"],
+            "unknown setting 'cores' of a host policy, known ones are numa-node",
+        ),
+        (["--host-policy=p,cpu-cores=all"], "cpu-cores takes numbers and ranges, such as 0-3,8. Got all"),
+        (["--host-policy=p,numa-node=x"], "Invalid option value. Got x"),
+        (["--model-load-gpu-limit=0:1.5"], "expected a fraction from 0 to 1 of the GPU's memory. Got 1.5"),
+        (["--model-load-gpu-limit=0:"], "expected a fraction from 0 to 1"),
+        (["--model-load-gpu-limit=0.5"], "Invalid option value. Got 0.5"),
+        (["--cuda-virtual-address-size=0:x"], "Got x. Expected: the number of a GPU and bytes, such as 0:1073741824."),
+        (["--min-supported-compute-capability=new"], "Got new. Expected: a compute capability, such as 7.5."),
+        (["--sagemaker-safe-port-range=9000-8000"], "Got 9000-8000. Expected: two ports, such as 8000-9000."),
+        (["--allow-sagemaker=true", "--allow-sagemaker=true"], "Only false is taken, since the feature is off."),
+        (["--zzz", "--zzz"], 'Bad option: "--zzz". unknown option.'),
         (
             ["--allow-sagemaker=true"],
             'Bad option: "--allow-sagemaker". not supported by this version of naiad. Only false is',
@@ -388,6 +402,45 @@ def test_options_without_effect_and_deprecated_ones_are_remarked_on() -> None:
     assert "is deprecated: use --disable-auto-complete-config" in options("--strict-model-config=1").warnings[0]
     assert "NAIAD_HTPP_PORT" in options(NAIAD_HTPP_PORT="1").warnings[0]
     assert options(NAIAD_PORT="tcp://10.0.0.1:80").warnings == ()
+
+
+OF_THE_REFERENCE = """
+    id=x exit-timeout-secs=1 model-store=b exit-on-error=1 disable-auto-complete-config strict-readiness=1
+    model-control-mode=explicit repository-poll-secs=1 load-model=m model-config-name=c model-load-thread-count=1
+    model-load-retry-count=1 model-namespacing=0 enable-peer-access=1 allow-http=1 http-address=::1 http-port=1
+    reuse-http-port=1 http-header-forward-pattern=x http-thread-count=1 http-max-input-size=1
+    http-restricted-api=health:k=v allow-grpc=1 grpc-address=::1 grpc-port=2 reuse-grpc-port=1
+    grpc-header-forward-pattern=x grpc-infer-thread-count=2 grpc-infer-allocation-pool-size=1
+    grpc-max-response-pool-size=1 grpc-use-ssl=0 grpc-use-ssl-mutual=0 grpc-server-cert=c grpc-server-key=k
+    grpc-root-cert=r grpc-infer-response-compression-level=low grpc-keepalive-time=1 grpc-keepalive-timeout=1
+    grpc-keepalive-permit-without-calls=1 grpc-http2-max-pings-without-data=1
+    grpc-http2-min-recv-ping-interval-without-data=1 grpc-http2-max-ping-strikes=1 grpc-max-connection-age=1
+    grpc-max-connection-age-grace=1 grpc-restricted-protocol=health:k=v allow-client-shm=1 log-verbose=1 log-info=1
+    log-warning=1 log-error=1 log-format=ISO8601 log-file=f allow-sagemaker=0 sagemaker-port=8080
+    sagemaker-safe-port-range=8000-9000 sagemaker-thread-count=8 allow-vertex-ai=0 vertex-ai-port=8080
+    vertex-ai-thread-count=8 vertex-ai-default-model=m allow-metrics=1 allow-gpu-metrics=1 allow-cpu-metrics=1
+    metrics-address=::1 metrics-port=3 metrics-interval-ms=1 metrics-config=counter_latencies=1 trace-config=rate=1
+    cache-config=local,size=1048576 cache-directory=c rate-limit=off rate-limit-resource=r:1
+    pinned-memory-pool-byte-size=1 cuda-memory-pool-byte-size=0:1 cuda-virtual-address-size=0:1
+    min-supported-compute-capability=6 buffer-manager-thread-count=4 host-policy=p,numa-node=0
+    host-policy=p,cpu-cores=0-3,8 model-load-gpu-limit=0:0.75 model-load-gpu-limit=1:1.0 model-load-gpu-limit=2:0
+    backend-directory=b backend-config=python,a=b repoagent-directory=r strict-model-config=0 trace-file=f
+    trace-level=OFF trace-rate=1 trace-count=1 trace-log-frequency=0
+"""
+
+
+def test_every_option_of_the_reference_is_taken() -> None:
+    got = options(*[f"--{text}" for text in OF_THE_REFERENCE.split()])
+    without_effect = [text.split()[0] for text in got.warnings if "has no effect:" in text]
+    assert without_effect == [
+        *("--enable-peer-access", "--http-thread-count", "--grpc-infer-thread-count"),
+        *("--grpc-infer-allocation-pool-size", "--sagemaker-port", "--sagemaker-safe-port-range"),
+        *("--sagemaker-thread-count", "--vertex-ai-port", "--vertex-ai-thread-count", "--vertex-ai-default-model"),
+        *("--cache-directory", "--pinned-memory-pool-byte-size", "--cuda-memory-pool-byte-size"),
+        *("--cuda-virtual-address-size", "--min-supported-compute-capability", "--buffer-manager-thread-count"),
+        *("--host-policy", "--model-load-gpu-limit"),
+    ]
+    assert got.host_policy == ("p,numa-node=0", "p,cpu-cores=0-3,8")
 
 
 def test_check_takes_its_own_options_only(tmp_path: Path) -> None:

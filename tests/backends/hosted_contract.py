@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from backends.frameworks_running import Hosted, hosted
 
 from backends.contract import BackendContract, Executes, assert_same, context, group, spec
+from backends.hosted_running import Hosted, hosted
 from naiad.backend_api.backend import BackendContext
 from naiad.config.spec import ModelSpec
 from naiad.execution.worker.shared_process import SharedProcesses

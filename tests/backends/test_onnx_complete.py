@@ -28,16 +28,17 @@ def shape_of(entries: Any) -> list[tuple[str, str, list[int]]]:
 
 def test_an_empty_configuration_is_filled_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = onnx_models.double(tmp_path / "m.onnx", ("batch", 3, "width"), ("batch", None, 7))
-    with caplog.at_level(logging.WARNING, "naiad"):
+    with caplog.at_level(logging.DEBUG, "naiad"):
         message = completed(path)
     assert message.max_batch_size == 4
     assert message.WhichOneof("scheduling_choice") == "dynamic_batching"
     assert shape_of(message.input) == [("X", "TYPE_FP32", [3, -1])]
     assert shape_of(message.output) == [("Y", "TYPE_FP32", [3, 7])]  # onnxruntime infers the 3
     assert (
-        "autofilled max_batch_size to 4 for model 'm' since batching is supporrted but no max_batch_size is specified"
+        "autofilled max_batch_size to 4 for model 'm' since batching is supported but no max_batch_size is specified"
         in caplog.text
     )
+    assert not [record for record in caplog.records if record.levelno > logging.DEBUG], "nothing is wrong"
 
 
 @pytest.mark.parametrize("wire", sorted(onnx_models.ONNX_TYPES))

@@ -153,7 +153,7 @@ def test_what_differs_from_the_configuration_reaches_callers_and_is_said_once(
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "python-models.md").read_text(encoding="utf-8")
     (source,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    (config,) = re.findall(r"```\n(backend: .*?)```", text, re.S)
+    (config,) = re.findall(r"```\n(?:# .*\n)?(backend: .*?)```", text, re.S)
     (asked,) = re.findall(r"infer -d '(.*?)'", text, re.S)
     (answer,) = re.findall(r"```json\n(.*?)```", text, re.S)
     folder = tmp_path / "models" / "add"

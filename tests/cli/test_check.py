@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -113,6 +116,49 @@ def test_paths_that_are_none(name: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert f"error: '{tmp_path / name}'" in capsys.readouterr().out
 
 
+def test_a_wrong_configuration_without_a_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model(tmp_path, "m", IDENTITY.replace("size: 4", "size: -1")) / "1").rmdir()
+    assert check(tmp_path) == 1
+    shown = capsys.readouterr().out
+    assert "m: 2 problems" in shown
+    assert f"{tmp_path}/m/config.pbtxt:2: 'max_batch_size'" in shown
+    assert "found no version folder, expected a folder '1'" in shown
+
+
+def test_a_folder_that_is_no_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx_model(model(tmp_path, "m", "") / "1" / "model.onnx")
+    assert check(tmp_path / "m" / "1") == 1
+    assert "looks like version 1 of model 'm'" in capsys.readouterr().out
+
+
+def read_terminal(descriptor: int) -> str:
+    """All that was written to a terminal whose other end is closed; it comes in pieces."""
+    shown = b""
+    # The last read fails on Linux and is empty elsewhere.
+    with contextlib.suppress(OSError):
+        while piece := os.read(descriptor, 1 << 16):
+            shown += piece
+    return shown.decode()
+
+
+def test_a_terminal_has_colours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(tmp_path, "fine", IDENTITY)
+    model(tmp_path, "wrong", "nmae: 3")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with capsys.disabled():
+        ours, theirs = pty.openpty()
+        with os.fdopen(theirs, "w") as stream, monkeypatch.context() as patch:
+            patch.setattr("sys.stdout", stream)
+            assert check(tmp_path) == 1
+        shown = read_terminal(ours)
+        os.close(ours)
+    assert "fine: \x1b[32mok\x1b[0m (version 1)" in shown
+    assert "wrong: \x1b[1;31m1 problem\x1b[0m" in shown
+
+
 def test_an_empty_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(tmp_path) == 1
     assert f"no models found in '{tmp_path}', expected a folder for each model" in capsys.readouterr().out
@@ -137,6 +183,79 @@ def test_the_code_of_a_python_model(
     assert check(tmp_path, complete=complete) == (1 if problem else 0)
     shown = capsys.readouterr().out
     assert (problem in shown) if problem else ("1 model checked: 1 ok" in shown)
+
+
+MODEL = "class TritonPythonModel:\n    def execute(self, requests):\n        pass\n\n    def initialize(self, args):\n"
+
+
+def python_model(repository: Path, initialize: str, more: str = "") -> Path:
+    """A Python model with these lines in ``initialize``."""
+    folder = model(repository, "code", IDENTITY.replace("identity", "python") + more)
+    body = "".join(f"        {line}\n" for line in initialize.splitlines())
+    (folder / "1" / "model.py").write_text("import triton_python_backend_utils as pb_utils\n\n\n" + MODEL + body)
+    return folder
+
+
+def test_an_initialize_that_raises(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The report has the reason and its place, once."""
+    python_model(tmp_path, 'raise FileNotFoundError("weights.bin is missing")')
+    assert check(tmp_path) == 1
+    shown = capfd.readouterr()
+    assert "code: 1 problem\n  FileNotFoundError: weights.bin is missing\n\n  At:\n" in shown.out
+    assert "model.py(9): initialize" in shown.out
+    assert shown.out.count("weights.bin") == 1
+    assert shown.err == ""
+
+
+def test_an_initialize_that_ends_its_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    python_model(tmp_path, "import os\nprint('no licence')\nos._exit(3)")
+    assert check(tmp_path) == 1
+    shown = capsys.readouterr().out
+    assert "code: 1 problem\n" in shown and "exit code 3; its last output:\n  no licence" in shown
+
+
+def test_initialize_runs_as_in_a_server_and_finalize_after_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marks = tmp_path / "marks"
+    lines = (
+        'family = pb_utils.MetricFamily("checked", "Checks.", pb_utils.MetricFamily.COUNTER)\n'
+        "self.count = family.Metric({})\nself.count.increment(1)\nassert self.count.value() == 1\n"
+        f"self.path = {str(marks)!r}\nopen(self.path, 'a').write(args['model_instance_kind'] + ' began ')"
+    )
+    folder = python_model(tmp_path / "repository", lines, "instance_group { kind: KIND_CPU count: 3 }\n")
+    with (folder / "1" / "model.py").open("a") as file:
+        file.write("\n    def finalize(self):\n        open(self.path, 'a').write('ended')\n")
+    assert check(folder.parent) == 0
+    assert marks.read_text() == "CPU began ended"
+    assert "not tried" not in capsys.readouterr().out
+
+
+def test_an_initialize_that_takes_long_is_ended_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("naiad.backends.python.backend._TRIAL_S", 1)
+    python_model(tmp_path, "import threading\nthreading.Event().wait(100)")
+    assert check(tmp_path) == 0
+    shown = capsys.readouterr().out
+    assert "code: ok (version 1)\n  not tried: initialize() had not returned after 1 s and was ended" in shown
+
+
+def test_an_initialize_that_takes_longer_than_a_server_would_wait(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python_model(tmp_path, "import threading\nthreading.Event().wait(100)")
+    assert check(tmp_path, settings={"python": {"stub-timeout-seconds": "1"}}) == 1
+    assert "was not ready within 1 s (--backend-config=python,stub-timeout-seconds=N)" in capsys.readouterr().out
+
+
+def test_an_initialize_that_needs_other_models_is_not_at_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python_model(tmp_path, 'assert pb_utils.is_model_ready("other")')
+    assert check(tmp_path) == 0
+    shown = capsys.readouterr().out
+    assert "  not tried: initialize() asked for the model 'other', which a check does not serve, and failed: " in shown
 
 
 def test_a_model_file_is_completed_and_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,6 +121,40 @@ def test_every_unknown_name_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            'input [\n  { name: "A"\n    dims: [ 1 ] }\n\noutput [ { name: "B" } ]\n',
+            "; the '[' of line 1 is not closed",
+        ),
+        (
+            "name: 'm'\ndynamic_batching {\n  max_queue_delay_microseconds: 5\n\ninstance_group [ { count: 1 } ]\n",
+            "has no field named \"instance_group\"; the '{' of line 2 is not closed",
+        ),
+        ('input [\n  { name: "A"  # the }\n]\n', "; the '{' of line 2 is not closed before the ']' of line 3"),
+        ('input [ { name: "[",\n dims: [ 1, 2 } ]', "; the '[' of line 2 is not closed before the '}' of line 2"),
+        ("max_batch_size: 3\n}\n", "; the '}' of line 2 closes nothing"),
+        ("version_policy {\n  latest <\n    num_versions: 1\n}\n", "; the '<' of line 2 is not closed before"),
+    ],
+)
+def test_a_bracket_without_its_other_is_named(text: str, words: str) -> None:
+    """After the words of protobuf's own parser, which see only where it gave up."""
+    with pytest.raises(ConfigProblemsError) as error:
+        parse_config(text, ConfigFormat.PBTXT)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ['name: "x\ninput [ { } ]\n', "input [ { name = 3 } ]\n", 'input [ { name: "]" dims: [ 1 "a" ] } ]\n']
+)
+def test_brackets_are_not_blamed_for_another_mistake(text: str) -> None:
+    with pytest.raises(ConfigProblemsError) as error:
+        parse_config(text, ConfigFormat.PBTXT)
+    assert "is not closed" not in str(error.value)
+    assert "closes nothing" not in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("text", "line", "words"),
     [
         ("max_batch_size: banana", 1, "found 'banana' for the field 'max_batch_size', expected a whole number"),

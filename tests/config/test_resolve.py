@@ -30,6 +30,12 @@ metric_tags { key: "team" value: "vision" }
 """
 
 
+TENSORS = """\
+input { name: "A" data_type: TYPE_FP32 dims: [ 4 ] }
+output { name: "B" data_type: TYPE_FP32 dims: [ 4 ] }
+"""
+
+
 def source(folder: Path, text: str | None, files: tuple[str, ...] = ("1/model.onnx",)) -> ModelSource:
     for name in files:
         (folder / name).parent.mkdir(exist_ok=True)
@@ -112,6 +118,30 @@ def test_an_ensemble_is_refused_before_any_backend(tmp_path: Path) -> None:
     with pytest.raises(ConfigProblemsError, match="must specify 'step' for ensemble") as caught:
         prepare(source(tmp_path, 'platform: "ensemble"\nensemble_scheduling { }'), 1)
     assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "backend"),
+    [
+        ('runtime: "libtriton_identity.so"', "identity"),
+        ('backend: "identity" runtime: "libtriton_identity.so"', "identity"),
+        ('backend: "of_ours" runtime: "libtriton_identity.so"', "identity"),
+    ],
+)
+def test_a_runtime_that_is_the_library_of_a_known_backend(tmp_path: Path, config: str, backend: str) -> None:
+    model = source(tmp_path, f"{config} {TENSORS}", ("1/data",))
+    prepared = prepare(model, 1)
+    assert prepared.backend == backend
+    finish(prepared)
+
+
+@pytest.mark.parametrize(
+    "config",
+    ['backend: "identity" runtime: "libtriton_other.so"', 'backend: "python" runtime: "libtriton_identity.so"'],
+)
+def test_a_runtime_that_is_another_library(tmp_path: Path, config: str) -> None:
+    with pytest.raises(ConfigProblemsError, match=r"'runtime' of model .* asks for backends from shared libraries"):
+        finish(prepare(source(tmp_path, f"{config} {TENSORS}", ("1/data",)), 1))
 
 
 def test_gpus(tmp_path: Path) -> None:

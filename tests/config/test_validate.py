@@ -240,11 +240,19 @@ CASES = {
     BASE + "instance_group { kind: KIND_CPU count: 5000 }": [
         "instance group m_0 of model m has count 5000, and a group has at most 4096 instances"
     ],
+    BASE + 200 * "instance_group { kind: KIND_CPU count: 4096 }": [
+        "the 200 instance groups of model m have 819200 instances together, and a model has at most 4096"
+    ],
+    BASE + "instance_group { kind: KIND_CPU count: 4000 } instance_group { kind: KIND_CPU count: 97 passive: true }": [
+        "the 2 instance groups of model m have 4097 instances together, and a model has at most 4096"
+    ],
+    BASE + 2 * "instance_group { kind: KIND_CPU count: 2048 }": [],
     BASE + "instance_group { kind: KIND_CPU passive: true }": [
         "every instance group of m is passive, so that none would run its requests: set passive: false in one of them"
     ],
     BASE + "instance_group { kind: KIND_GPU }": [
-        "instance group m_0 of model m has kind KIND_GPU but no GPUs are available"
+        "instance group m_0 of model m has kind KIND_GPU but no GPUs are available: write KIND_CPU, or KIND_AUTO for a "
+        "GPU where there is one"
     ],
     BASE + 'instance_group { profile: "1" }': [
         "instance group m_0 of model m specifies 'profile', which only the TensorRT platform knows"

@@ -81,7 +81,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "rowdy.py").write_text(SOURCE)
     (folder / "sitecustomize.py").write_text(
-        f'from naiad.backends.registry import BACKENDS, Entry\nBACKENDS["{NAME}"] = Entry("rowdy:Rowdy")\n'
+        f'from naiad.backends import registry\nregistry.BACKENDS["{NAME}"] = registry.BackendEntry("rowdy:Rowdy")\n'
     )
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.syspath_prepend(str(folder))

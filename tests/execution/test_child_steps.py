@@ -85,7 +85,7 @@ def test_each_step_has_its_own_facts(tmp_path: Path, strategy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "terms",
+    "options",
     [{"parameters": {"k": 1}}, {"timeout_us": 5_000_000}, {"parameters": {"k": "v" * 300}, "timeout_us": 9_000_000}],
 )
 def test_steps_of_other_kinds_are_told_apart_too(tmp_path: Path, options: dict[str, Any]) -> None:

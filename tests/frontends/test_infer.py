@@ -282,6 +282,19 @@ def test_the_second_request_is_as_the_first(repository: Path) -> None:
     run(test())
 
 
+def test_the_rest_of_a_noted_request_is_no_request(repository: Path) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        raw = np.float32([1]).tobytes()
+        whole = json.dumps({"id": "a", **binary(1, 1)}, separators=(",", ":")).encode()
+        rest = whole.removeprefix(b'{"id":"a"')
+        for _ in range(3):
+            assert (await peer.infer("floats", whole, raw)).status == 200
+            answer = await peer.infer("floats", rest, raw)
+            assert (answer.status, "parse" in answer.error) == (400, True)
+
+    play(repository, scenario)
+
+
 def test_a_noted_request_with_other_bytes_behind_it_is_checked_again(repository: Path) -> None:
     async def scenario(house: House, peer: Peer) -> None:
         request = binary(1, 2, **WANTED)

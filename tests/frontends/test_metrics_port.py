@@ -53,6 +53,7 @@ def test_paths_and_methods(repository: Path, method: str, target: str, status: i
             assert answer.status == status
             if status == 405:
                 assert (answer.type, answer.error) == (TEXT, "Method Not Allowed")
+                assert answer.headers["Allow"] == "GET"
             else:
                 assert (b"nv_inference_request_success" in answer.body) is has_page
                 assert has_page or answer.body == b""

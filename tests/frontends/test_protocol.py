@@ -249,11 +249,29 @@ def test_a_body_over_the_limit_is_refused_from_its_head(loop: str, request_head:
             client = await server.connect()
             client.send(request_head)
             response = await client.response()
-            assert response.status == 413
-            assert "--http-max-input-size" in json.loads(response.body)["error"]
+            assert response.status == 400
+            error = json.loads(response.body)["error"]
+            assert "exceeds the maximum allowed input size of 100 bytes. Use --http-max-input-size" in error
             assert ("Connection", "close") in response.headers
             assert await client.ends() == b""
             assert server.application.handled == 0
+
+    run(loop, test())
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"POST /echo HTTP/1.1\r\nContent-Length: 101\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n",
+    ],
+)
+def test_a_body_over_the_limit_has_the_status_of_http_when_asked_for(loop: str, request_head: bytes) -> None:
+    async def test() -> None:
+        async with serving(HttpLimits(max_body_bytes=100, too_large_status=413)) as server:
+            client = await server.connect()
+            client.send(request_head)
+            assert (await client.response()).status == 413
 
     run(loop, test())
 
@@ -265,7 +283,7 @@ def test_a_body_over_the_limit_is_refused_however_often_its_head_comes(loop: str
                 client = await server.connect()
                 client.send(b"POST /echo HTTP/1.1\r\nContent-Length: 101\r\n\r\n" + b"x" * 101)
                 response = await client.response()
-                assert response.status == 413
+                assert response.status == 400
             assert server.application.handled == 0
 
     run(loop, test())
@@ -277,7 +295,7 @@ def test_a_client_that_sends_a_refused_body_whole_still_reads_the_answer(loop: s
             client = await server.connect()
             client.post("/echo", b"x" * 20_000_000)
             await asyncio.wait_for(client.writer.drain(), 10)
-            assert (await client.response()).status == 413
+            assert (await client.response()).status == 400
 
     run(loop, test())
 

@@ -129,8 +129,8 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
     "load": (
         lambda c: c.load_model("sum"),
         "StatusCode.UNAVAILABLE",
-        "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
-        "--model-control-mode=explicit",
+        "explicit model load / unload is not allowed if polling is enabled; start the server with "
+        "--model-control-mode=explicit to load and unload models over the API",
     ),
 }
 

@@ -19,6 +19,7 @@ from naiad.backends import registry
 from naiad.backends.builtin.identity import IdentityBackend
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import ModelLoadError
+from naiad.lifecycle.loading import version_loader as version_loads
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.request import RequestOptions
@@ -72,6 +73,27 @@ def test_what_loads_and_what_does_not(tmp_path: Path, caplog: pytest.LogCaptureF
     assert "successfully loaded 'good' version 1" in caplog.text
     assert "failed to load 'backend' version 1: " in caplog.text
     assert "failed to load 'syntax': " in caplog.text
+
+
+def test_a_load_that_takes_long_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less often the longer it takes, and no more once it is done."""
+    monkeypatch.setattr(version_loads, "FIRST_WORD_S", 0.1)
+    write_model(tmp_path, "slow", slow(1, creation=True))
+    write_model(tmp_path, "quick", CONFIG)
+
+    async def test() -> None:
+        async with serving(tmp_path):
+            said = [r.getMessage() for r in caplog.records if "still loading" in r.getMessage()]
+            times = ("0.1", "0.3", "0.7", "1.5", "3.1")[: len(said)]
+            assert said == [f"still loading: slow:1, for {seconds} s now" for seconds in times]
+            assert len(said) >= 2
+            await asyncio.sleep(1)
+            assert sum("still loading" in r.getMessage() for r in caplog.records) == len(said)
+
+    with caplog.at_level(logging.INFO):
+        run(test())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,16 @@ from execution.models import FunctionBackend, negate, run, spec, until
 from execution.process_models import Caller, children, write_model
 from lifecycle.explicit_house import GONE, House, house
 from naiad.backend_api.backend import Arrays
+from naiad.config.freeze import freeze
+from naiad.config.read import ConfigFormat, parse_config
 from naiad.config.spec import BatchingSpec
 from naiad.engine.engine import Engine
-from naiad.errors import NaiadError
+from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.lifecycle.loading.load_version import LoadSettings
-from naiad.lifecycle.loading.warmup_samples import automatic_samples
+from naiad.lifecycle.loading.warmup_samples import automatic_samples, configured_samples
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.local.discover import discover
 
@@ -160,6 +163,49 @@ def test_random_data(tmp_path: Path, wire: str) -> None:
         assert len(set(array.tolist())) == (2 if wire == "BOOL" else len(set(range(256)) & set(array.tolist())))
     (again,) = configured_samples(frozen, tmp_path, None)
     assert again.inputs["x"].tobytes() == array.tobytes()
+
+
+LARGE = """backend: "identity" max_batch_size: 4
+    input [{ name: "x" data_type: TYPE_FP32 dims: [ -1 ] }] output [{ name: "y" data_type: TYPE_FP32 dims: [ -1 ] }]"""
+
+
+@pytest.mark.parametrize(
+    ("text", "together"),
+    [
+        # Each of them may have as many.
+        ("".join(sample(given(dims="500000000"), name=f"s{n}") for n in range(10)), 20_000_000_000),
+        (sample(given(dims="300000000"), batch_size=4), 4_800_000_000),
+        (sample(given(dims="300000000")) + sample(given(dims="1"), name="t"), 1_200_000_004),
+    ],
+)
+def test_samples_that_are_too_large_together_are_refused_before_one_is_made(
+    tmp_path: Path, text: str, together: int
+) -> None:
+    frozen = freeze(parse_config(LARGE + text, ConfigFormat.PBTXT).config)
+    refused = f"have {together} bytes together, and at most 1000000000 are taken"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelLoadError, match=refused):
+            configured_samples(frozen, tmp_path, None, 1_000_000_000)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 1_000_000
+
+
+def test_samples_up_to_the_bound_are_made(tmp_path: Path) -> None:
+    text = sample(given(dims="250"), batch_size=2) + sample(given(dims="500"), name="t")
+    frozen = freeze(parse_config(LARGE + text, ConfigFormat.PBTXT).config)
+    assert [made.name for made in configured_samples(frozen, tmp_path, None, 4000)] == ["s", "t"]
+    with pytest.raises(ModelLoadError, match="have 4000 bytes together, and at most 3999 are taken"):
+        configured_samples(frozen, tmp_path, None, 3999)
+
+
+def test_automatic_samples_that_are_too_large_are_left_out() -> None:
+    text = LARGE.replace("-1", "1000") + "dynamic_batching { preferred_batch_size: [ 2 ] }"
+    frozen = freeze(parse_config(text, ConfigFormat.PBTXT).config)
+    assert [made.name for made in automatic_samples(frozen)] == ["auto_1", "auto_2", "auto_4"]
+    assert [made.name for made in automatic_samples(frozen, 12_000)] == ["auto_1", "auto_2"]
 
 
 def test_data_from_a_file(tmp_path: Path) -> None:

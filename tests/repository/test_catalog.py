@@ -50,7 +50,7 @@ def test_what_cannot_be_found(tmp_path: Path) -> None:
     model(tmp_path / "a", ".hidden")
     (tmp_path / "a" / "plain").touch()
     catalog = Catalog((tmp_path / "a", tmp_path / "b"))
-    with pytest.raises(ModelLoadError, match="more than one repository"):
+    with pytest.raises(ModelLoadError, match="model appears in two or more repositories"):
         catalog.find("both")
     for name in ("nope", "plain", ".hidden"):
         with pytest.raises(ModelLoadError, match=f"no model of the name '{name}'"):

@@ -194,8 +194,8 @@ class TestMirroring:
         both = open_catalog([RemoteUri(s3.uri()), tmp_path / "local"], [], str(mirror), 0)
         outline = both.outline()
         assert list(outline.models) == []
-        assert "in another repository" in outline.unavailable["m"]
-        with pytest.raises(ModelLoadError, match="in another repository"):
+        assert "model appears in two or more repositories" in outline.unavailable["m"]
+        with pytest.raises(ModelLoadError, match="model appears in two or more repositories"):
             both.obtain("m")
 
     def test_a_store_that_is_gone_does_not_keep_a_local_model_away(

@@ -231,7 +231,7 @@ def test_a_second_model_of_the_name(tmp_path: Path) -> None:
     looks = Looks(first, second).begin()
     model(second, "m", "other")
     found = looks.look()
-    assert "more than one repository" in found.refused["m"]
+    assert "model appears in two or more repositories" in found.refused["m"]
     assert found.changes == found.removed == ()
     assert looks.look().refused == found.refused
     shutil.rmtree(second / "m")

@@ -78,6 +78,32 @@ def test_parameters_of_every_type_stay_beside_http_headers(server: RunningServer
     assert told(server, body) == given
 
 
+def test_a_parameter_with_the_name_of_a_header_in_another_case_is_refused(server: RunningServer) -> None:
+    text = "parameter 'x-user' has the name of the header 'X-User', which is forwarded as a parameter, in another case"
+    given = {"parameters": {"x-user": "not me"}}
+    whole = json.dumps({"inputs": [INPUT], **given}).encode()
+    head = json.dumps({"inputs": [BINARY], **given}).encode()
+    length = ("Inference-Header-Content-Length", str(len(head)))
+    for _ in range(3):
+        for body, headers in ((whole, []), (head + bytes(4), [length])):
+            answer = server.ask("POST", "/v2/models/tells/infer", body, [("X-User", "me"), *headers])
+            assert answer.status == 400
+            assert text in answer.error
+            assert told(server, body, *headers) == {"x-user": "not me"}
+            assert told(server, body, ("X-Team", "a"), *headers) == {"x-user": "not me", "X-Team": "a"}
+
+
+def test_grpc_parameters_with_the_name_of_metadata_in_another_case_are_refused(server: RunningServer) -> None:
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+        given = tritonclient.grpc.InferInput("IN", [1], "INT32")
+        given.set_data_from_numpy(np.int32([1]))
+        for _ in range(3):
+            with pytest.raises(InferenceServerException, match="'X-User' has the name of the header 'x-user'"):
+                client.infer("tells", [given], headers={"x-user": "me"}, parameters={"X-User": "not me"})
+            found = client.infer("tells", [given], headers={"x-user": "me"}, parameters={"X-Other": "b"})
+            assert json.loads(found.as_numpy("OUT")[0]) == {"x-user": "me", "X-Other": "b"}
+
+
 def test_binary_requests_that_are_recognised_and_raw_ones_have_them_too(server: RunningServer) -> None:
     text = json.dumps({"inputs": [BINARY]}).encode()
     length = ("Inference-Header-Content-Length", str(len(text)))

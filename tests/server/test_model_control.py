@@ -177,6 +177,7 @@ def test_in_the_other_mode_both_are_refused(repository: Path, tmp_path: Path) ->
             answer = server.post(f"/v2/repository/models/first/{verb}", {})
             assert answer.status == 503
             assert answer.error.startswith("explicit model load / unload is not allowed if polling is enabled")
+            assert "start the server with --model-control-mode=explicit" in answer.error
         with (
             tritonclient.grpc.InferenceServerClient(server.grpc_url) as client,
             pytest.raises(InferenceServerException, match=r"UNAVAILABLE.*explicit model load / unload is not allowed"),

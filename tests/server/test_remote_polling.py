@@ -19,7 +19,7 @@ from server.traffic import Traffic
 pytest_plugins = ["repository.s3_fixture"]
 
 POLL = ("--model-control-mode=poll", "--repository-poll-secs=1")
-IN_TWO = "in another repository: keep it in one of them"
+IN_TWO = "model appears in two or more repositories"
 
 
 def config(tag: str) -> str:

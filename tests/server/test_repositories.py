@@ -12,6 +12,7 @@ import onnx.parser
 import pytest
 from tritonclient import grpc as grpcclient
 
+from server.ensembles import I_TO_O, step, write_ensemble
 from server.models import SUM_AND_DIFFERENCE, identity, numbers, write_model
 from server.running import RunningServer, run_to_end, serving, start
 
@@ -78,7 +79,7 @@ REASONS = {
     "ring": "cycle",
     "nowhere": "cannot be followed",
     "pipe": "expected a plain file",
-    "both": "more than one repository",
+    "both": "model appears in two or more repositories",
 }
 
 
@@ -162,6 +163,17 @@ def test_no_model_at_all(tmp_path: Path) -> None:
         assert server.ask("POST", "/v2/repository/index", b"").json() == []
         assert server.get("/v2/models/stats").json() == {"model_stats": []}
         assert server.infer("any", numbers([1])).status == 404
+        assert f"no model is served: found none in '{tmp_path}/models', expected a folder for each" in server.log
+
+
+def test_an_ensemble_without_a_version_folder(tmp_path: Path) -> None:
+    write_model(tmp_path / "models", "m", identity(max_batch_size=8))
+    folder = write_ensemble(tmp_path / "models", "e", step("m", *I_TO_O))
+    (folder / "1").rmdir()
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
+        given = {"name": "IN", "datatype": "INT32", "shape": [1, 1], "data": [7]}
+        assert server.infer("e", {"inputs": [given]}).json()["outputs"][0]["data"] == [7]
+        assert server.get("/v2/models/e").json()["versions"] == ["1"]
 
 
 def test_a_configuration_by_name(tmp_path: Path) -> None:

@@ -462,6 +462,52 @@ def test_one_input_in_a_region_and_one_beside(caller: Caller, columns: int, in_r
             assert np.array_equal(found, rows["A"] + rows["B"])
 
 
+def runs_one(server: RunningServer) -> bool:
+    page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
+    waits_none = 'nv_inference_pending_request_count{model="gate",version="1"} 0\n'
+    return "\nnaiad_requests_in_flight 1\n" in page and waits_none in page
+
+
+def listed(caller: Caller) -> set[str]:
+    """The names of the regions in the status."""
+    status = caller.client.get_system_shared_memory_status()
+    return {r["name"] for r in status} if isinstance(status, list) else set(status.regions)
+
+
+@pytest.mark.parametrize("columns", [4, 30_000])
+def test_a_region_is_listed_until_the_requests_that_use_it_are_answered(
+    server: RunningServer, caller: Caller, repository: Path, columns: int
+) -> None:
+    """Also one whose inputs alone lie there, and were read before the model runs."""
+    x = random_row(columns)
+    gate = repository / "gate" / "open"
+    protocol = "http" if caller.library is PROTOCOLS["http"] else "grpc"
+
+    def ask_for_sum() -> Any:
+        asker = Caller(server, protocol)
+        return asker.client.infer("gate", [asker.input("X", "FP32", [1, columns], "in", x.nbytes)]).as_numpy("Y")
+
+    with memory(x.nbytes) as source, ThreadPoolExecutor(1) as pool:
+        try:
+            source.put(x)
+            caller.register("in", source)
+            for _ in range(2):  # requests alike are remembered
+                gate.touch()
+                ask_for_sum()
+                gate.unlink()
+            running = pool.submit(ask_for_sum)
+            until(lambda: runs_one(server), 10, "the request runs")
+            caller.client.unregister_system_shared_memory("in")
+            assert listed(caller) == {"in"}
+            with pytest.raises(InferenceServerException, match="Unable to find shared memory region: 'in'"):
+                ask_for_sum()
+        finally:
+            gate.touch()
+        assert np.array_equal(running.result(20), 2 * x)
+        gate.unlink()
+        until(lambda: listed(caller) == set(), 5, "the region is gone from the status")
+
+
 def test_unregistered_while_a_request_uses_it(server: RunningServer, caller: Caller, repository: Path) -> None:
     x = random_row(30_000)
     gate = repository / "gate" / "open"

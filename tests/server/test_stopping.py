@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from naiad.server.server import SAME_SIGNAL_S
 from server.models import identity, numbers, write_model
 from server.running import RunningServer, read_answer, request_bytes, serving, start, until
 
@@ -75,9 +76,26 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         server.wait_pending("slow", 0)
         server.signal()
         server.wait_for("Waiting for in-flight")
+        told_s = time.monotonic()
+        until(lambda: time.monotonic() - told_s > SAME_SIGNAL_S, 5, "it is another signal")
         server.signal()
         assert server.wait_exit(5) == 1
         assert "again" in server.log
+
+
+def test_a_signal_sent_twice_at_once_is_one(tmp_path: Path) -> None:
+    log, models, options = slow_server(tmp_path, 1500)
+    with serving(log, models, *options) as server, ThreadPoolExecutor(1) as callers:
+        asked = callers.submit(server.infer, "slow", numbers([1]))
+        server.wait_pending("slow", 0)
+        # What timeout(1) does: the process, then the process and its group.
+        server.signal()
+        server.wait_for("Waiting for in-flight")
+        os.killpg(server.process.pid, signal.SIGTERM)
+        server.signal(signal.SIGINT)
+        assert asked.result(20).json()["outputs"][0]["data"] == [1]
+        assert server.wait_exit() == 0
+        assert "again" not in server.log
 
 
 def test_idle_and_half_sent_connections_do_not_hold_the_end_up(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_numbers_that_are_not_finite() -> None:
     for value in (math.nan, -math.inf, math.inf):
         histogram.observe(value)
     assert lines(custom, "h")[:3] == ['h_bucket{le="1"} 1', 'h_bucket{le="2"} 1', 'h_bucket{le="+Inf"} 3']
-    assert len(list(text_string_to_metric_families(page(custom)))) == 6
+    assert len(list(text_string_to_metric_families(page(custom)))) == 8
 
 
 @pytest.mark.parametrize("value", [0.0, -0.5, 0.1, 1e300, 2.0**53, 2.0**53 + 2, 1e-320, 2023.0, -23.5, 1e22])

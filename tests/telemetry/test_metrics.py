@@ -28,6 +28,7 @@ COUNTERS = {
 }
 GAUGES = {"nv_inference_pending_request_count", "nv_model_load_duration_secs"}
 MACHINE = {"nv_cpu_utilization", "nv_cpu_memory_total_bytes", "nv_cpu_memory_used_bytes"}
+PINNED = {"nv_pinned_memory_pool_total_bytes", "nv_pinned_memory_pool_used_bytes"}
 OURS = {"naiad_build_info", "naiad_process_resident_memory_bytes", "naiad_process_cpu_seconds"}
 
 
@@ -58,6 +59,11 @@ def busy() -> ModelStatistics:
     return statistics
 
 
+def test_pinned_memory_is_none_without_a_gpu() -> None:
+    got = samples(page())
+    assert {got[name, frozenset()] for name in PINNED} == {0}
+
+
 def test_values_are_those_of_the_counters() -> None:
     got = samples(page(ModelSeries("mlp", 2, {}, busy())))
     labels = frozenset({("model", "mlp"), ("version", "2")})
@@ -82,7 +88,7 @@ def test_values_are_those_of_the_counters() -> None:
 
 def test_a_new_model_has_all_its_series_at_zero() -> None:
     text = page(ModelSeries("new", 1, {}, ModelStatistics()))
-    assert names(text) == COUNTERS | GAUGES | OURS
+    assert names(text) == COUNTERS | GAUGES | OURS | PINNED
     assert text.count('model="new"') == len(COUNTERS | GAUGES) + 3
     assert all(value == 0 for (name, _), value in samples(text).items() if name.startswith("nv_"))
 
@@ -118,12 +124,12 @@ def test_label_values_come_back_as_they_were(value: str) -> None:
 
 def test_durations_can_be_left_out() -> None:
     got = names(page(ModelSeries("m", 1, {}, busy()), latencies=False))
-    assert got == {n for n in COUNTERS if not n.endswith("_us")} | GAUGES | OURS
+    assert got == {n for n in COUNTERS if not n.endswith("_us")} | GAUGES | OURS | PINNED
 
 
 def test_without_models_the_page_still_parses() -> None:
     text = page(cpu=True)
-    assert names(text) == MACHINE | OURS
+    assert names(text) == MACHINE | OURS | PINNED
     assert samples(text)["naiad_build_info", frozenset({("version", __version__)})] == 1
 
 

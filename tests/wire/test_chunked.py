@@ -78,9 +78,9 @@ def test_malformed_codings_are_refused(data: bytes) -> None:
 
 
 def test_the_body_is_bounded_before_its_data_arrives() -> None:
-    assert refusal(b"64\r\n" + b"x" * 100 + b"\r\n1\r\n").status == 413
+    assert refusal(b"64\r\n" + b"x" * 100 + b"\r\n1\r\n").status == 400
     error = refusal(b"FFFFFFFFFFFFFFF\r\n")
-    assert error.status == 413
+    assert error.status == 400
     assert "--http-max-input-size" in error.message
 
 

@@ -202,6 +202,13 @@ def test_an_id_is_cut_out_when_it_is_simple(header: bytes, found: tuple[str, byt
     assert split_id(header) == (found or ("", header))
 
 
+@given(st.binary(max_size=12))
+@example(b'"inputs":[]}')
+def test_what_is_left_of_a_json_part_is_not_taken_for_one(rest: bytes) -> None:
+    _, left = split_id(b'{"id":"7",' + rest)
+    assert split_id(left)[1] != left
+
+
 @given(st.binary(max_size=12), st.binary(max_size=6))
 @example(b"\\", b'",')
 @example(b"a\\", b'",')

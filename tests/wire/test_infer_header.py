@@ -245,8 +245,16 @@ def test_a_surrogate_pair_beside_a_bare_word_is_a_character() -> None:
             with_input(shape=[True]),
             "Unable to parse 'shape' of input 'A': dimensions must be unsigned integers, found true",
         ),
-        (with_input(shape=[-1]), f"invalid shape for input 'A': dimension -1 is outside 0 to {MAX_ELEMENTS}"),
-        (with_input(shape=[2**63]), f"invalid shape for input 'A': dimension {2**63} is outside 0 to {MAX_ELEMENTS}"),
+        (
+            with_input(shape=[2, -1]),
+            "invalid shape for input 'A': shape [2,-1] contains one or more invalid dimensions: -1 is outside 0 to "
+            f"{MAX_ELEMENTS}",
+        ),
+        (
+            with_input(shape=[2**63]),
+            f"invalid shape for input 'A': shape [{2**63}] contains one or more invalid dimensions: {2**63} is outside "
+            f"0 to {MAX_ELEMENTS}",
+        ),
         (with_input(datatype=...), "Unable to parse 'datatype': inputs[0] has no member 'datatype'"),
         (with_input(datatype=8), "Unable to parse 'datatype': expected a string, found the number 8"),
         (with_input(data={}), "Unable to parse 'data': expected an array, found an object"),

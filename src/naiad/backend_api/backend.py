@@ -128,13 +128,16 @@ class Backend(ABC):
                 sides in full.
         """
 
-    def try_out(self) -> None:
+    def try_out(self) -> str:
         """After ``start``, for ``naiad check``: find what ``start`` leaves to the instances.
+
+        Returns:
+            What could not be tried, and why; "" when an instance could be made.
 
         Raises:
             ModelLoadError: no instance could be made.
         """
-        return
+        return ""
 
     @abstractmethod
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:

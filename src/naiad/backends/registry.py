@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from naiad.config.complete import PYTHON_RUNTIME
 from naiad.errors import BackendUnavailableError, first_line
+from naiad.extras import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +132,7 @@ def _require(backend: str, entry: BackendEntry, model: str) -> None:
     except (ImportError, OSError) as error:
         raise BackendUnavailableError(
             f"model '{model}' needs the backend '{backend}', and {entry.framework} cannot be imported "
-            f"({first_line(error)}); run: pip install 'naiad[{entry.extra}]'"
+            f"({first_line(error)}); run: {how_to_install(entry.extra)}"
         ) from error
 
 

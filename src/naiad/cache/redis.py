@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from naiad.cache.packed import MAX_VALUE
 from naiad.errors import OptionError, first_line
+from naiad.extras import how_to_install
 from naiad.options.redis_config import RedisSettings
 from naiad.telemetry.metrics.cache import CacheFigures
 
@@ -293,6 +294,6 @@ def _package() -> Any:
         import redis.retry
     except ImportError:
         raise OptionError(
-            "--cache-config redis needs the package redis, which is not installed: pip install 'naiad[redis]'"
+            f"--cache-config redis needs the package redis, which is not installed; run: {how_to_install('redis')}"
         ) from None
     return redis

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,24 +19,34 @@ from naiad.config.resolve import prepare, problems
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ConfigError, NaiadError
+from naiad.execution.worker.process import FULL_TRACEBACK
 from naiad.lifecycle.loading.candidate import Candidate
 from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
 from naiad.lifecycle.loading.warmup_samples import configured_samples
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.catalog import Outline, open_catalog
+from naiad.telemetry.logs.terminal import is_terminal, wants_colours
 
 if TYPE_CHECKING:
     from naiad.repository.remote.repository import RemoteModel
 
+logger = logging.getLogger("naiad")
+
+_GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
+
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """What there is to say about one model: its problems as lines, or its completed configuration as config.pbtxt."""
+    """What there is to say about one model: its problems as lines, or its completed configuration as config.pbtxt.
+
+    ``notes`` say what was not tried.
+    """
 
     name: str
     versions: tuple[int, ...] = ()
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     pbtxt: str = ""
 
 
@@ -68,6 +81,7 @@ def run(
         agents=AgentDirectory(Path(repoagent_directory)),
     )
     with ExitStack() as stack:
+        stack.enter_context(_shown_warnings())
         try:
             catalog = open_catalog((), paths, mirror, mirror_size)
             stack.callback(catalog.close)
@@ -76,6 +90,20 @@ def run(
             print(f"error: {error}")
             return 1
         return _print_all(outline, settings, paths)
+
+
+@contextmanager
+def _shown_warnings() -> Iterator[None]:
+    """Print what is logged as a warning or an error; the report has what the record of a traceback says."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("warning: %(message)s"))
+    handler.addFilter(lambda record: not hasattr(record, FULL_TRACEBACK))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _print_all(outline: Outline, settings: LoadSettings, paths: Sequence[Path | RemoteUri]) -> int:
@@ -134,42 +162,46 @@ def _tried(found: Candidate, settings: LoadSettings, checked: CheckedModels) -> 
 
 def _report(found: Candidate, settings: LoadSettings, checked: CheckedModels) -> ModelReport:
     wrong: dict[str, None] = {}
+    notes: dict[str, None] = {}
     pbtxt = ""
     for version in found.versions:
-        config, lines = _check_version(found, version, settings, checked)
+        config, lines, note = _check_version(found, version, settings, checked)
         prefix = f"version {version}: " if len(found.versions) > 1 else ""
         # A problem of the configuration is the same in every version and is said once.
         wrong.update((line if is_config else prefix + line, None) for is_config, line in lines)
+        if note:
+            notes[prefix + note] = None
         pbtxt = pbtxt or ("" if config is None else config_pbtxt(config))
-    return ModelReport(found.source.name, found.versions, tuple(wrong), "" if wrong else pbtxt)
+    return ModelReport(found.source.name, found.versions, tuple(wrong), tuple(notes), "" if wrong else pbtxt)
 
 
 def _check_version(
     found: Candidate, version: int, settings: LoadSettings, checked: CheckedModels
-) -> tuple[Any, list[tuple[bool, str]]]:
-    """The completed configuration, or None, and the problems, each with whether it is one of the configuration."""
+) -> tuple[Any, list[tuple[bool, str]], str]:
+    """The completed configuration, or None; the problems, each with whether it is one of the configuration; and what
+    was not tried."""
     source, read = found.source, found.read
     try:
         if is_made_of_others(found):
-            return checked.check_ensemble(found, version), []
+            return checked.check_ensemble(found, version), [], ""
         prepared, backend, spec = start_backend(source, version, read, settings)
     except NaiadError as error:
         lines = [(isinstance(error, ConfigError), line) for line in _lines(error)]
         if not isinstance(error, ConfigProblemsError):
             lines += [(True, line) for line in _static_problems(source, version, read)]
-        return None, lines
+        return None, lines, ""
     try:
-        backend.try_out()
+        note = backend.try_out()
     except NaiadError as error:
-        return None, [(False, line) for line in _lines(error)]
+        return None, [(False, line) for line in _lines(error)], ""
     finally:
         backend.close()
     try:
         configured_samples(spec, source.folder(version), Engine.check)
     except NaiadError as error:
-        return None, [(True, str(error))]
+        return None, [(True, str(error))], ""
     checked.keep(source.name, version, spec)
-    return prepared.config, []
+    return prepared.config, [], note
 
 
 def _static_problems(source: ModelSource, version: int, read: ReadConfig) -> list[str]:
@@ -193,13 +225,20 @@ def _lines(error: NaiadError) -> list[str]:
 def _print_report(report: ModelReport) -> None:
     if not report.problems:
         versions = ", ".join(map(str, report.versions))
-        print(f"{report.name}: ok (version{'s' if len(report.versions) > 1 else ''} {versions})")
+        print(f"{report.name}: {_coloured('ok', _GREEN)} (version{'s' if len(report.versions) > 1 else ''} {versions})")
+        _print_notes(report)
         print(_indented(report.pbtxt))
         return
-    print(f"{report.name}: {_count(len(report.problems), 'problem')}")
+    print(f"{report.name}: {_coloured(_count(len(report.problems), 'problem'), _RED)}")
     for problem in report.problems:
         print(_indented(problem))
+    _print_notes(report)
     print()
+
+
+def _print_notes(report: ModelReport) -> None:
+    for note in report.notes:
+        print(_indented(f"not tried: {note}"))
 
 
 def _print_summary(reports: Sequence[ModelReport], paths: Sequence[Path | RemoteUri]) -> int:
@@ -212,6 +251,10 @@ def _print_summary(reports: Sequence[ModelReport], paths: Sequence[Path | Remote
     text = f"{_count(len(reports), 'model')} checked: {len(reports) - failed} ok, {failed} with problems"
     print(f"{text} ({_count(total, 'problem')})" if failed else text)
     return 1 if failed else 0
+
+
+def _coloured(text: str, colour: str) -> str:
+    return f"{colour}{text}{_PLAIN}" if is_terminal(sys.stdout) and wants_colours(os.environ) else text
 
 
 def _indented(text: str) -> str:

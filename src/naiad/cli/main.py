@@ -12,9 +12,15 @@ from naiad.version import __version__
 COMMANDS = {
     "serve": ("naiad.cli.serve:serve", "serve models over HTTP and gRPC"),
     "check": ("naiad.cli.serve:check", "show everything that is wrong with models, without serving them"),
+    "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),
 }
 
 _INTERRUPTED = 130
+_QUIET = {"ORT_DISABLE_TELEMETRY": "1"}
+"""Read by ONNX Runtime when it is imported: without it the framework writes into the user's cache and looks names up.
+
+Processes of models inherit it. Whoever wants telemetry sets the variable to 0.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     _fill_standard_descriptors()
+    for variable, value in _QUIET.items():
+        os.environ.setdefault(variable, value)
     try:
         code = _run(words)
         if sys.stdout is not None:  # it is None when the process was started with it closed
@@ -60,7 +68,7 @@ def _command(name: str, words: Sequence[str]) -> int:
 
 
 def _help() -> str:
-    commands = "".join(f"  {name:<10}{summary}\n" for name, (_, summary) in COMMANDS.items())
+    commands = "".join(f"  {name:<12}{summary}\n" for name, (_, summary) in COMMANDS.items())
     return (
         "Usage: naiad <command> [OPTION ...]\n\nAn inference server that speaks the protocols of Triton.\n\n"
         f"Commands:\n{commands}\n"

@@ -37,7 +37,8 @@ def _with_options(command: str, argv: Sequence[str], help_text: Callable[[], str
 def _serve(options: ServerOptions) -> int:
     from naiad.telemetry.logs.server_log import LogSettings, ServerLog
 
-    with ServerLog(LogSettings.from_options(options)) as log:
+    for_terminals = "log_format" not in options.given
+    with ServerLog(LogSettings.from_options(options), for_terminals=for_terminals) as log:
         for text in options.warnings:
             logger.warning(text)
         from naiad.server.server import run

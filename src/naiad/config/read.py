@@ -17,7 +17,7 @@ from naiad.config.messages import message_class
 from naiad.config.parsing.entries import EntrySyntaxError
 from naiad.config.parsing.json import read_json_entries
 from naiad.config.parsing.single_values import with_lists
-from naiad.config.parsing.text import read_text_entries
+from naiad.config.parsing.text import misplaced_bracket, read_text_entries
 from naiad.config.parsing.yaml import read_yaml_entries
 from naiad.config.problems import ConfigProblemsError, Origin
 from naiad.errors import ConfigError
@@ -114,18 +114,23 @@ def _parse_pbtxt(text: str, config: Any, file: Path | None) -> Inspection:
         inspection = inspect(read_text_entries(text), config.DESCRIPTOR, is_text=True)
     except EntrySyntaxError as error:
         # protobuf's own words are what users know and search for, so its parser speaks first.
-        _parse_text_format(text, config, Inspection(), file)
-        raise error
+        hint = misplaced_bracket(text)
+        _parse_text_format(text, config, Inspection(), file, hint)
+        raise EntrySyntaxError(_with_hint(str(error), hint), error.line, error.column) from None
     _raise_findings(inspection, file)
     _parse_text_format(text, config, inspection, file)
     return inspection
 
 
-def _parse_text_format(text: str, config: Any, inspection: Inspection, file: Path | None) -> None:
+def _with_hint(message: str, hint: str) -> str:
+    return f"{message.removesuffix('.')}; {hint}" if hint else message
+
+
+def _parse_text_format(text: str, config: Any, inspection: Inspection, file: Path | None, hint: str = "") -> None:
     try:
         text_format.Parse(text, config)
     except text_format.ParseError as error:
-        raise ConfigProblemsError([_text_format_error(error, inspection, file)]) from None
+        raise ConfigProblemsError([_text_format_error(error, inspection, file, hint)]) from None
     except ValueError as error:
         # protobuf lets a number that fits no enumeration through to here, without a place.
         raise ConfigProblemsError([ConfigError(str(error), file)]) from None
@@ -133,9 +138,11 @@ def _parse_text_format(text: str, config: Any, inspection: Inspection, file: Pat
         raise EntrySyntaxError("nested too deep", 1, 1) from None
 
 
-def _text_format_error(error: text_format.ParseError, inspection: Inspection, file: Path | None) -> ConfigError:
+def _text_format_error(
+    error: text_format.ParseError, inspection: Inspection, file: Path | None, hint: str
+) -> ConfigError:
     line, column = error.GetLine(), error.GetColumn()
-    message = str(error)
+    message = _with_hint(str(error), hint)
     if line is None:
         return ConfigError(message, file)
     finding = message.removeprefix(f"{line}:{column} : ")

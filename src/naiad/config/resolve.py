@@ -6,6 +6,7 @@ read_config -> choose_versions -> prepare (per version) -> Backend.complete -> f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from naiad.config.complete import complete_fields
@@ -13,15 +14,13 @@ from naiad.config.freeze import freeze
 from naiad.config.normalize import normalize
 from naiad.config.problems import ConfigProblemsError, Origin
 from naiad.config.read import ReadConfig, read_config
-from naiad.config.unsupported import unsupported
+from naiad.config.unsupported import OWN_BACKENDS, backend_of_runtime, unsupported
 from naiad.config.validate import validate
+from naiad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from naiad.config.source import ModelSource
     from naiad.config.spec import ModelSpec
-    from naiad.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,9 @@ def prepare(
     folder = source.versions[version]
     config = type(read.config)()
     config.CopyFrom(read.config)
+    if not config.platform and config.backend not in OWN_BACKENDS:
+        # The library says which backend runs the model, whatever the backend is called.
+        config.backend = backend_of_runtime(config) or config.backend
     complete_fields(config, source, folder)
     prepared = PreparedConfig(
         config=config,
@@ -94,6 +96,22 @@ def problems(prepared: PreparedConfig, *, gpu_count: int = 0) -> list[ConfigErro
         gpu_count=gpu_count,
     )
     return found + unsupported(prepared.config, prepared.origin)
+
+
+def problems_without_version(source: ModelSource, read: ReadConfig) -> list[ConfigError]:
+    """What is wrong with a configuration as written, of a model that has no version folder to look into."""
+    config = type(read.config)()
+    config.CopyFrom(read.config)
+    folder = source.directory or Path()
+    try:
+        complete_fields(config, source, None)
+    except ConfigError:
+        # A model file would tell which backend runs it.
+        return []
+    if config.max_batch_size == 0:
+        # The backend might still set the size that these are compared with.
+        config.dynamic_batching.ClearField("preferred_batch_size")
+    return problems(PreparedConfig(config, read.origin, source, 0, folder, folder))
 
 
 def finish(prepared: PreparedConfig, *, gpu_count: int = 0) -> ModelSpec:

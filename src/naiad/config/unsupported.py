@@ -6,6 +6,7 @@ for. What only tunes GPUs, TensorRT or the first-response histogram (all off) ch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,9 @@ OWN_BACKENDS = ONE_RESPONSE | {"iterative_sequence", "python", "repeat", "square
 """All backends of Naiad itself."""
 
 
+_LIBRARY = re.compile(r"libtriton_(?P<backend>\w+)\.so")
+
+
 @dataclass(frozen=True, slots=True)
 class Unsupported:
     """One thing that is refused: ``paths`` gives the places of a configuration that ask for it."""
@@ -27,6 +31,12 @@ class Unsupported:
     feature: str
     advice: str
     paths: Callable[[Any], Iterator[str]]
+
+
+def backend_of_runtime(config: Any) -> str:
+    """The backend of Naiad whose library ``runtime`` names; "" for any other runtime."""
+    found = _LIBRARY.fullmatch(config.runtime)
+    return found["backend"] if found is not None and found["backend"] in OWN_BACKENDS else ""
 
 
 def _decoupled(config: Any) -> Iterator[str]:

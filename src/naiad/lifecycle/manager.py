@@ -50,8 +50,8 @@ MAX_UNLOADING: Final = 8
 FETCHES: Final = 4
 """How many models of remote repositories are fetched at the same time when the server starts."""
 _NOT_EXPLICIT: Final = (
-    "explicit model load / unload is not allowed if polling is enabled; this server does not run with "
-    "--model-control-mode=explicit"
+    "explicit model load / unload is not allowed if polling is enabled; start the server with "
+    "--model-control-mode=explicit to load and unload models over the API"
 )
 NO_LIMITS: Final = MemorySettings()
 

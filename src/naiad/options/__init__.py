@@ -3,7 +3,7 @@
 Parsing, help, environment variables, validation and documentation derive from that table.
 """
 
-from naiad.options.check import parse_check
+from naiad.options.check import CHECK_OPTIONS, parse_check
 from naiad.options.command_line import nearest, parse, wants_help
 from naiad.options.kinds import INT32_MAX
 from naiad.options.listing import check_help, option_rows, option_table_markdown, serve_help
@@ -12,6 +12,7 @@ from naiad.options.reference import NOT_SERVED_YET
 from naiad.options.server import OPTIONS, ServerOptions
 
 __all__ = [
+    "CHECK_OPTIONS",
     "INT32_MAX",
     "NOT_SERVED_YET",
     "OPTIONS",

@@ -13,7 +13,7 @@ from naiad.errors import OptionError
 from naiad.options.kinds import read_boolean
 from naiad.options.option import Option
 from naiad.options.own import OWN
-from naiad.options.reference import NOT_SERVED_YET, SWITCHES
+from naiad.options.reference import NOT_SERVED_YET
 from naiad.options.remote_uri import RemoteUri, is_remote
 from naiad.options.server import LISTENER_FIELDS, OPTIONS, ServerOptions
 
@@ -42,7 +42,12 @@ class _Reading:
 
     def reject(self, option: Option, reason: str, source: str = "") -> None:
         self.failed.add(option.field)
-        self.problems.append(f'Bad option: "{option.flag}"{source}. {reason}')
+        self.add_problem(f'Bad option: "{option.flag}"{source}. {reason}')
+
+    def add_problem(self, text: str) -> None:
+        """Note what is wrong, once however often it was given."""
+        if text not in self.problems:
+            self.problems.append(text)
 
     def accept(self, option: Option, text: str, source: str = "") -> None:
         """Take one value of ``option``; the values of a repeatable one add up, else the last one counts."""
@@ -102,7 +107,9 @@ def settle(reading: _Reading, paths: tuple[Path | RemoteUri, ...]) -> ServerOpti
     Raises:
         OptionError: one line for each thing that is wrong.
     """
-    options = ServerOptions(**reading.values, paths=paths, warnings=tuple(reading.warnings))
+    options = ServerOptions(
+        **reading.values, paths=paths, warnings=tuple(reading.warnings), given=frozenset(reading.values)
+    )
     problems = reading.problems if reading.failed & LISTENER_FIELDS else reading.problems + options.problems()
     if problems:
         raise OptionError("\n".join(problems))
@@ -145,7 +152,7 @@ def _split(argv: Sequence[str], known: Mapping[str, Option]) -> tuple[list[_Give
 
 def _completed(name: str, known: Mapping[str, Option]) -> str:
     """The one known name that begins with ``name``, as the reference's command line is read; else ``name`` itself."""
-    others = (*_by_name(OPTIONS), *NOT_SERVED_YET, *SWITCHES)
+    others = (*_by_name(OPTIONS), *NOT_SERVED_YET)
     if not name or name in known or name in others:
         return name
     found = {option.field: full for full, option in known.items() if full.startswith(name)}
@@ -188,29 +195,30 @@ def _read_flag(option: Option, value: str | None, reading: _Reading) -> None:
 
 
 def _remark(option: Option, name: str, reading: _Reading) -> None:
-    if option.remark:
-        reading.warnings.append(f"{name} {option.remark}")
+    text = f"{name} {option.remark}"
+    if option.remark and text not in reading.warnings:
+        reading.warnings.append(text)
 
 
 def _read_unknown(item: _Given, options: Sequence[Option], reading: _Reading) -> None:
     """Say what is wrong with an option that this command does not have, if anything is."""
-    if item.name in SWITCHES and _is_false(item.value):
+    if item.name in NOT_SERVED_YET and _is_false(item.value):
         return
     flag = item.name if item.name.startswith("-") else "--" + item.name
     if item.name in NOT_SERVED_YET:
-        also = " Only false is taken, since the feature is off." if item.name in SWITCHES else ""
-        reading.problems.append(f'Bad option: "{flag}". not supported by this version of naiad.{also}')
+        text = "not supported by this version of naiad. Only false is taken, since the feature is off."
+        reading.add_problem(f'Bad option: "{flag}". {text}')
         return
     if item.name in _by_name(OPTIONS):
-        reading.problems.append(f'Bad option: "{flag}". it is an option of naiad serve only.')
+        reading.add_problem(f'Bad option: "{flag}". it is an option of naiad serve only.')
         return
     several = [f'"--{name}"' for name in _by_name(options) if item.name and name.startswith(item.name)]
     if len(several) > 1:
-        reading.problems.append(f'Bad option: "{flag}". it is ambiguous: {", ".join(several)}.')
+        reading.add_problem(f'Bad option: "{flag}". it is ambiguous: {", ".join(several)}.')
         return
     near = nearest(item.name, _by_name(options))
     hint = f'; did you mean "--{near}"?' if near else "."
-    reading.problems.append(f'Bad option: "{flag}". unknown option{hint}')
+    reading.add_problem(f'Bad option: "{flag}". unknown option{hint}')
 
 
 def _is_false(text: str | None) -> bool:

@@ -154,6 +154,7 @@ def _read_backend_setting(text: str) -> BackendSetting:
 def metrics_setting(switches: dict[str, bool], not_yet: tuple[str, ...]) -> Kind:
     """``<setting>=<value>`` with the boolean settings of ``switches``; a switch whose value there is False can only be
     turned off in this version, and the settings of ``not_yet`` cannot be given at all."""
+    taken = ", ".join(f"{name}=true or {name}=false" if on else f"{name}=false" for name, on in switches.items())
 
     def read(text: str) -> tuple[str, bool]:
         name, mark, value = text.partition("=")
@@ -168,7 +169,7 @@ def metrics_setting(switches: dict[str, bool], not_yet: tuple[str, ...]) -> Kind
             raise ValueError(f"{name}=true is not supported by this version of naiad")
         return name, wanted
 
-    return Kind("<setting>=<boolean>", "<setting>=<boolean> with a setting of " + ", ".join(switches), read)
+    return Kind("<setting>=<boolean>", f"<setting>=<boolean>, of which this version takes {taken}", read)
 
 
 BOOLEAN = Kind("<boolean>", "true, on, 1, false, off or 0", read_boolean)

@@ -19,6 +19,8 @@ class Group(Enum):
     MODEL_REPOSITORY = "Model Repository"
     HTTP = "HTTP"
     GRPC = "GRPC"
+    SAGEMAKER = "Sagemaker"
+    VERTEX = "Vertex"
     ACCESS = "Access"
     METRICS = "Metrics"
     TRACING = "Tracing"

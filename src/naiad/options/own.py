@@ -19,6 +19,7 @@ OWN: Final = frozenset(
         "http_root_cert",
         "http_server_cert",
         "http_server_key",
+        "http_standard_status",
         "load_on_demand_secs",
         "max_in_flight_bytes",
         "max_in_flight_requests",

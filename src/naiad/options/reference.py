@@ -5,30 +5,10 @@ Delete a name here when the option is added to ``server.py``.
 
 from __future__ import annotations
 
-SWITCHES = frozenset(
+NOT_SERVED_YET = frozenset(
     {
         "allow-sagemaker",
         "allow-vertex-ai",
     }
 )
-"""Booleans whose feature is off here: they may be given as false."""
-
-OTHERS = frozenset(
-    {
-        "sagemaker-port",
-        "sagemaker-safe-port-range",
-        "sagemaker-thread-count",
-        "vertex-ai-port",
-        "vertex-ai-thread-count",
-        "vertex-ai-default-model",
-        "cuda-virtual-address-size",
-        "min-supported-compute-capability",
-        "buffer-manager-thread-count",
-        "host-policy",
-        "model-load-gpu-limit",
-    }
-)
-"""Options that are refused whatever their value."""
-
-NOT_SERVED_YET = SWITCHES | OTHERS
-"""Names without the leading dashes."""
+"""Names without the leading dashes: booleans whose feature is off here, so that they may be given as false alone."""

@@ -18,6 +18,7 @@ from naiad.options.cache_config import (
     local_cache_bytes,
     redis_cache,
 )
+from naiad.options.ignored import BYTES_OF_GPU, COMPUTE_CAPABILITY, HOST_POLICY, PORT_RANGE, SHARE_OF_GPU
 from naiad.options.kinds import (
     ADDRESS,
     BACKEND_SETTING,
@@ -60,6 +61,10 @@ _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the
 
 _OF_GPUS = "Taken for compatibility, without effect: models run on the CPU."
 _NO_GPUS = "has no effect: models run on the CPU"
+_OF_SAGEMAKER = "Taken for compatibility, without effect: this version does not serve SageMaker."
+_NO_SAGEMAKER = "has no effect: this version does not serve SageMaker"
+_OF_VERTEX = "Taken for compatibility, without effect: this version does not serve Vertex AI."
+_NO_VERTEX = "has no effect: this version does not serve Vertex AI"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,8 @@ class ServerOptions:
     """All settings of one server, each with its default.
 
     ``paths`` are the positional arguments: model files, one model's folder or repositories. ``warnings`` are remarks
-    on the way the options were given, to be logged once the log is set up.
+    on the way the options were given, to be logged once the log is set up. ``given`` has the fields of those that were
+    given.
     """
 
     id: str = declare(Group.SERVER, TEXT, "triton", "Name of this server in its metadata.")
@@ -90,6 +96,29 @@ class ServerOptions:
         Group.SERVER, TEXT, (), _OF_GPUS, repeatable=True, remark=_NO_GPUS
     )
     enable_peer_access: bool = declare(Group.SERVER, BOOLEAN, True, _OF_GPUS, remark=_NO_GPUS)
+    cuda_virtual_address_size: tuple[str, ...] = declare(
+        Group.SERVER, BYTES_OF_GPU, (), _OF_GPUS, repeatable=True, remark=_NO_GPUS
+    )
+    min_supported_compute_capability: str = declare(Group.SERVER, COMPUTE_CAPABILITY, "7.5", _OF_GPUS, remark=_NO_GPUS)
+    model_load_gpu_limit: tuple[str, ...] = declare(
+        Group.SERVER, SHARE_OF_GPU, (), _OF_GPUS, repeatable=True, remark=_NO_GPUS
+    )
+    buffer_manager_thread_count: int = declare(
+        Group.SERVER,
+        integer(0),
+        0,
+        "Taken for compatibility, without effect: the thread of an instance puts its batches together.",
+        remark="has no effect: the thread of an instance puts its batches together",
+    )
+    host_policy: tuple[str, ...] = declare(
+        Group.SERVER,
+        HOST_POLICY,
+        (),
+        "Taken for compatibility, without effect: the system places threads and memory. taskset and numactl do so for "
+        "the whole server.",
+        repeatable=True,
+        remark="has no effect: the system places threads and memory; taskset and numactl do so for the whole server",
+    )
 
     log_verbose: int = declare(
         Group.LOGGING,
@@ -104,7 +133,8 @@ class ServerOptions:
         Group.LOGGING,
         choice("default", "ISO8601"),
         "default",
-        "How a line begins: level, month, day and microseconds, or an ISO 8601 time and the level.",
+        "How a line begins: level, month, day and microseconds, or an ISO 8601 time and the level. Without this option "
+        "a terminal gets lines for people.",
     )
     log_file: str = declare(
         Group.LOGGING,
@@ -261,8 +291,14 @@ class ServerOptions:
         Group.HTTP,
         integer(1, INT64_MAX, below="Error: --http-max-input-size must be greater than 0."),
         1 << 26,
-        "Largest JSON of a request, raw input or decompressed body in bytes; larger ones are answered 413. Binary "
-        "tensors behind a JSON part are bounded by --max-in-flight-bytes.",
+        "Largest JSON of a request, raw input or decompressed body in bytes; larger ones are answered 400, or 413 "
+        "with --http-standard-status. Binary tensors behind a JSON part are bounded by --max-in-flight-bytes.",
+    )
+    http_standard_status: bool = declare(
+        Group.HTTP,
+        BOOLEAN,
+        False,
+        "Whether a refusal has the status of HTTP where the reference answers 400: 413 for a body that is too large.",
     )
     http_header_forward_pattern: str = declare(
         Group.HTTP,
@@ -402,6 +438,13 @@ class ServerOptions:
         INT32_MAX,
         f"Milliseconds that open calls of such a connection get to finish; {INT32_MAX} for any time.",
     )
+
+    sagemaker_port: int = declare(Group.SAGEMAKER, PORT, 8080, _OF_SAGEMAKER, remark=_NO_SAGEMAKER)
+    sagemaker_safe_port_range: str = declare(Group.SAGEMAKER, PORT_RANGE, "", _OF_SAGEMAKER, remark=_NO_SAGEMAKER)
+    sagemaker_thread_count: int = declare(Group.SAGEMAKER, integer(1), 8, _OF_SAGEMAKER, remark=_NO_SAGEMAKER)
+    vertex_ai_port: int = declare(Group.VERTEX, PORT, 8080, _OF_VERTEX, remark=_NO_VERTEX)
+    vertex_ai_thread_count: int = declare(Group.VERTEX, integer(1), 8, _OF_VERTEX, remark=_NO_VERTEX)
+    vertex_ai_default_model: str = declare(Group.VERTEX, TEXT, "", _OF_VERTEX, remark=_NO_VERTEX)
 
     http_server_cert: str = declare(
         Group.HTTP,
@@ -609,6 +652,7 @@ class ServerOptions:
 
     paths: tuple[Path | RemoteUri, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
         """Settle the values that follow from others."""

@@ -13,7 +13,7 @@ from naiad.config.source import ModelSource
 from naiad.errors import ModelLoadError, NaiadError, StoreError
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.local.discover import discover
-from naiad.repository.local.layout import Listing, check_model_name, model_directory, scan
+from naiad.repository.local.layout import IN_TWO, Listing, check_model_name, model_directory, scan
 from naiad.repository.local.namespaces import in_namespace, namespace_of, short_name
 
 if TYPE_CHECKING:
@@ -261,4 +261,4 @@ def fetched(model: RemoteModel) -> Obtained:
 
 def in_two(name: str, place: str) -> str:
     """Why a model cannot be loaded that lies at ``place``, the address of a repository, and elsewhere as well."""
-    return f"model '{name}' is in '{place}' and in another repository: keep it in one of them"
+    return f"{IN_TWO}: '{place}' and another one have a model '{name}'; keep it in one of them"

@@ -19,15 +19,18 @@ from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError, QueueFullError, TooManyRequestsError
 from naiad.execution.model.rate_limited import RateLimits
+from naiad.execution.worker.process_group import kill_all
 from naiad.frontends.access.settings import gates
 from naiad.frontends.http.server.access_gate import guarded
 from naiad.frontends.http.server.access_log import with_request_log
 from naiad.frontends.http.server.connection import HttpLimits
+from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentTooLargeError
 from naiad.frontends.http.server.listener import HttpListener
 from naiad.frontends.http.server.settings import http_tls, surrounded
 from naiad.frontends.http.v2.router import Router
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.frontends.inference.offload import use_one_thread
+from naiad.frontends.memory_shares import MemoryShares
 from naiad.frontends.net.file_watcher import FileReloader
 from naiad.frontends.reload import renew_grpc_tls, renew_http_tls, renew_keys, renewed_paths
 from naiad.lifecycle.loading.load_version import LoadSettings
@@ -65,6 +68,8 @@ more processor time in switches for the same tail as 0.5 ms (0.60 ms).
 OTHER_FILES = 800
 """Open files beside the connections: the log, the listeners, TLS handshakes, what the frameworks and loading need."""
 
+SAME_SIGNAL_S = 1.0
+"""A signal that comes so soon after the first repeats it: ``timeout`` and shells signal a process and its group."""
 
 TRACE_FILE_S = 5.0
 """How long the end of the server waits for traces that are not written yet."""
@@ -101,7 +106,8 @@ class Server:
         self._options = options
         self._log = log
         self._cache = _cache(options)
-        self._budget = _budget(options)
+        self._shares = MemoryShares.of(usable_memory_bytes(), options.max_in_flight_bytes)
+        self._budget = _budget(options, self._shares)
         settings = LoadSettings(
             options.settings_of,
             not options.disable_auto_complete_config,
@@ -135,6 +141,7 @@ class Server:
         self._listeners: list[Frontend] = []
         renew_keys(self._renewal, options, self._gates.keys, self._listeners)
         self._stop = asyncio.Event()
+        self._told_to_stop_s = 0.0
 
     async def run(self) -> int:
         """Serve until SIGINT or SIGTERM.
@@ -198,6 +205,8 @@ class Server:
 
     def _on_signal(self, name: str) -> None:
         if self._stop.is_set():
+            if monotonic() - self._told_to_stop_s < SAME_SIGNAL_S:
+                return
             logger.error("%s again: exiting at once, requests in flight are lost", name)
             _exit_now(1)
         logger.info("%s: Waiting for in-flight requests to complete, up to %d s", name, self._options.exit_timeout_secs)
@@ -205,6 +214,7 @@ class Server:
             self._engine.leaving = True
         else:
             self._engine.exiting = True
+        self._told_to_stop_s = monotonic()
         self._stop.set()
 
     async def _leave(self) -> None:
@@ -225,6 +235,12 @@ class Server:
             if not problem.fatal:
                 logger.warning("%s", problem.located())
         models = outline.models
+        if not outline.names and options.model_control_mode != "explicit":
+            places = ", ".join(f"'{place}'" for place in (*options.model_repository, *options.paths))
+            logger.warning(
+                "no model is served: found none in %s, expected a folder for each model, such as double/1/model.onnx",
+                places,
+            )
         self._manager.names.known = outline.names
         wanted = options.wanted_models(outline.names)
         for name in sorted(wanted - models.keys()):
@@ -272,12 +288,12 @@ class Server:
         gate = None if self._gates.grpc.is_open else self._gates.grpc
         by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
         if by_grpcio:
-            transport = grpcio_transport(options, methods, gate, self._budget.cancelled)
+            transport = grpcio_transport(options, self._shares, methods, gate, self._budget.cancelled)
             await self._start(transport, "GRPCInferenceService")
             renew_grpc_tls(self._renewal, options, transport)
             if not options.http_port_serves_grpc:
                 return None
-        listener = grpc_listener(options, methods, gate, self._budget.cancelled)
+        listener = grpc_listener(options, self._shares, methods, gate, self._budget.cancelled)
         has_port = options.allow_grpc and not by_grpcio
         await self._start(listener, "GRPCInferenceService" if has_port else "")
         if has_port:
@@ -288,11 +304,18 @@ class Server:
         options = self._options
         limits = HttpLimits(
             max_body_bytes=options.http_max_input_size,
+            too_large_status=413 if options.http_standard_status else 400,
             max_connections=options.http_max_connections,
             idle_s=options.http_idle_timeout_secs,
-            max_arriving_bytes=self._budget.max_bytes,
+            max_arriving_bytes=self._shares.in_flight,
+            max_waiting_bytes=self._shares.waiting,
         )
-        inner = Router(self._engine, options.http_max_input_size, _forwarding(options.http_header_forward_pattern))
+        inner = Router(
+            self._engine,
+            options.http_max_input_size,
+            _forwarding(options.http_header_forward_pattern),
+            ContentTooLargeError if options.http_standard_status else BodyTooLargeError,
+        )
         router = surrounded(inner, options, self._gates.http)
         listener = HttpListener(
             with_request_log(router, self._log.settings.log_verbose_level),
@@ -342,8 +365,9 @@ class Server:
         stopping.cancel()
         if not loading.done():
             # Told to stop while loading: threads that load cannot be interrupted, so nothing waits for them. Models
-            # that were ready before may have requests in flight.
-            _exit_now(0 if await self._drain_listeners() else 1)
+            # that were ready before may have requests in flight. Their processes notice the end of the server and
+            # take their last steps; the reaper ends what hangs.
+            _leave_threads(0 if await self._drain_listeners() else 1)
         loading.result()
         rows = [(row["name"], row.get("version", ""), _status(row)) for row in self._engine.index(ready_only=False)]
         table_log(logger, logging.INFO, "models", format_table(("Model", "Version", "Status"), rows))
@@ -370,10 +394,10 @@ class Server:
         return all(await asyncio.gather(*(listener.drain(timeout_s) for listener in self._listeners)))
 
 
-def _budget(options: ServerOptions) -> RequestBudget:
+def _budget(options: ServerOptions, shares: MemoryShares) -> RequestBudget:
     return RequestBudget(
         options.max_in_flight_requests,
-        options.max_in_flight_bytes or usable_memory_bytes() // 4,
+        shares.in_flight,
         options.max_in_flight_requests_per_model,
         TooManyRequestsError if options.overload_status == "429" else QueueFullError,
     )
@@ -462,6 +486,12 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 def _exit_now(code: int) -> None:
+    """End the process and those of models, which may hang, at once."""
+    kill_all()
+    _leave_threads(code)
+
+
+def _leave_threads(code: int) -> None:
     """End the process without waiting for threads, which may be inside a model."""
     logging.shutdown()
     sys.stdout.flush()

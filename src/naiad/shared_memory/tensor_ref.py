@@ -58,17 +58,20 @@ class PlacedOutput:
 
 
 class RegionUse:
-    """What one request has to do with regions besides its inputs.
+    """What one request has to do with regions besides reading its inputs.
 
     Attributes:
         outputs: where the outputs are wanted that do not travel in the answer.
-        is_placed: they are there.
+        held: refers to the regions of the inputs. A region that loses its name stays in the status as long as anything
+            refers to it, and so until the request is answered, even if its inputs were read before.
+        is_placed: the outputs are there.
     """
 
-    __slots__ = ("is_placed", "outputs")
+    __slots__ = ("held", "is_placed", "outputs")
 
-    def __init__(self, outputs: Mapping[str, RegionPart]) -> None:
+    def __init__(self, outputs: Mapping[str, RegionPart], held: object = None) -> None:
         self.outputs = outputs
+        self.held = held
         self.is_placed = not outputs
 
     def place(self, outputs: Mapping[str, Array]) -> None:

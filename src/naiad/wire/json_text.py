@@ -9,6 +9,12 @@ import orjson
 
 from naiad.errors import MalformedRequestError
 
+MAX_NESTING: Final = 100
+"""How deep the arrays in the data of an input may be nested. Elsewhere the parser's own limit of 1,024 holds."""
+TOO_DEEP: Final = f"JSON nesting depth exceeds maximum allowed limit ({MAX_NESTING})"
+"""The reference's text, whose limit holds for the whole body."""
+
+_PARSER_TOO_DEEP: Final = "depth limit exceeded"
 _MARK: Final = b"\xef\xbb\xbf"
 """The mark that some editors put before UTF-8; the reference reads on behind it."""
 
@@ -32,7 +38,8 @@ def load_json(raw: bytes | bytearray | memoryview) -> Any:
             return _load_loosely(text.decode())
         except (ValueError, RecursionError):
             pass
-    raise MalformedRequestError(f"failed to parse the request JSON buffer: {strict.msg} at {strict.pos}") from None
+    reason = TOO_DEEP if strict.msg.startswith(_PARSER_TOO_DEEP) else strict.msg
+    raise MalformedRequestError(f"failed to parse the request JSON buffer: {reason} at {strict.pos}") from None
 
 
 def dump_json(value: Any) -> bytes:

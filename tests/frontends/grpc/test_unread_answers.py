@@ -480,6 +480,16 @@ def test_beyond_the_bound_those_with_the_most_are_ended() -> None:
     run(test())
 
 
+def test_the_bound_is_looked_at_between_two_sweeps() -> None:
+    async def test() -> None:
+        peers = waiting_peers(GrpcLimits(max_waiting_bytes=1_000_000), [300_000] * 8)
+        await peers[0].turn()
+        assert sum(peer.core.waiting_bytes for peer in peers) <= 1_000_000
+        assert 0 < sum(bool(told(peer)) for peer in peers) < len(peers)
+
+    run(test())
+
+
 def test_up_to_the_bound_nobody_is_ended() -> None:
     async def test() -> None:
         peers = waiting_peers(GrpcLimits(max_waiting_bytes=3 * 1005), [1000, 1000, 1000])

@@ -97,8 +97,8 @@ def _complete_batching(config: Any, graph: GraphSignature, default: int) -> None
         return
     if config.max_batch_size == 0 and default > 0 and not _lists_full_shapes(config, graph):
         config.max_batch_size = default
-        log.warning(
-            "autofilled max_batch_size to %d for model '%s' since batching is supporrted but no max_batch_size is "
+        log.debug(
+            "autofilled max_batch_size to %d for model '%s' since batching is supported but no max_batch_size is "
             "specified in its configuration; write max_batch_size there to choose another size",
             default,
             config.name,

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
 from naiad.backends.out_of_process import program
 from naiad.backends.out_of_process.orders import LoadCommand, pack
-from naiad.backends.placement import SHARED, Execution
+from naiad.backends.placement import PROCESS, SHARED, Execution
 from naiad.backends.shared.parameters import ParameterReader
+from naiad.backends.shared.worker_limits import check_processes
 from naiad.errors import InternalError
 from naiad.execution.worker.framework_instance import FrameworkSpec
 from naiad.execution.worker.process import WorkerProcess
@@ -64,11 +65,13 @@ class OutOfProcessBackend(Backend):
 
     def start(self, spec: ModelSpec) -> None:
         """Let the framework's process load the model and check that ``spec`` fits it."""
+        self._check_processes(spec)
         self._spec = spec
         self._obey(self._orders("start", spec))
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
         """New processes are told of the new groups."""
+        self._check_processes(spec)
         super().regroup(spec, config)
         self._spec = spec
 
@@ -90,6 +93,10 @@ class OutOfProcessBackend(Backend):
         if process is not None:
             process.end()
             process.close()
+
+    def _check_processes(self, spec: ModelSpec) -> None:
+        if self._execution.way == PROCESS:
+            check_processes(spec)
 
     def _obey(self, orders: LoadCommand) -> Any:
         """Let the first process do something; what it answers."""

@@ -6,6 +6,7 @@ Source: the reference's Python backend. What runs in the process is in ``naiad.w
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +16,11 @@ from google.protobuf.json_format import ParseDict, ParseError
 from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
 from naiad.backends.python.environment import Environment, resolve
 from naiad.backends.python.source import Source, own_source, shared_source
-from naiad.backends.shared.worker_limits import WorkerLimits, read_limits
+from naiad.backends.python.trial import TrialAsks
+from naiad.backends.shared.worker_limits import WorkerLimits, check_processes, read_limits
 from naiad.config.export import config_json
 from naiad.errors import InternalError, ModelLoadError
-from naiad.execution.worker.process import WorkerProcess
+from naiad.execution.worker.process import END_S, ChildTimeoutError, WorkerProcess
 from naiad.worker.ipc.frames import CONFIG, VERSION
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ _STANDS_ALONE: Final = re.compile(rb"^class\s+TritonPythonModel\s*(\(\s*(object\
 _SILENCE_S: Final = 30
 # For an initialize that never ends: one that loads much may take many minutes.
 _START_S: Final = 3600
+# ``naiad check`` is waited for by a person or by a build.
+_TRIAL_S: Final = 60
+_TIME_LIMIT: Final = "stub-timeout-seconds"
 # What the reference takes, whatever its text says.
 _MIN_SHARED_BYTES: Final = 1 << 20
 _FORCE_CPU: Final = "FORCE_CPU_ONLY_INPUT_TENSORS"
@@ -39,9 +44,9 @@ class PythonBackend(Backend):
     """One version of a Python model.
 
     ``--backend-config=python,...``: ``stub-timeout-seconds`` is how long an instance may give no sign of life (30 by
-    default), and how long it may take to start (an hour by default: ``initialize`` may load much). ``limits.py`` has
-    those about a batch's time and a process's memory. The settings about the size of shared memory are taken, and have
-    no effect: it is as large as the tensors are.
+    default), and how long it may take to start (an hour by default: ``initialize`` may load much).
+    ``worker_limits.py`` has those about a batch's time and a process's memory. The settings about the size of shared
+    memory are taken, and have no effect: it is as large as the tensors are.
 
     Args:
         backend_py: the file of the Python-based backend that runs the model, None for a model with code of its own.
@@ -51,7 +56,7 @@ class PythonBackend(Backend):
     _decoupled = False
     _splits_failed = False
     _source: Source | None = None
-    _has_run = False
+    _first_group: InstanceGroupSpec | None = None
 
     def __init__(self, context: BackendContext, backend_py: Path | None = None) -> None:
         super().__init__(context)
@@ -69,14 +74,41 @@ class PythonBackend(Backend):
         if kind == CONFIG:
             _merge(config, content["config"], self.context.model)
 
-    def try_out(self) -> None:
-        """Import the model's file in a process of its own, unless ``complete`` has. ``initialize`` is not called."""
-        if not self._has_run and _COMPLETES not in self._code().model_py.read_bytes():
-            self._run_code(self.config)
+    def try_out(self) -> str:
+        """Start one instance, ``initialize`` included, and end it.
+
+        A failure counts only where the model had what a server would have given it: its time, and the other models.
+        """
+        child = self._child_of_first()
+        is_limited = _TIME_LIMIT not in self.context.backend_config
+        if is_limited:
+            child = replace(child, start_s=_TRIAL_S)
+        asks = TrialAsks()
+        name = f"{self.context.model}_{self.context.version}_check"
+        process = WorkerProcess(name, child)
+        try:
+            process.begin(asks.ask)
+            process.finalize()
+            process.end(END_S)
+        except ChildTimeoutError:
+            if not is_limited:
+                raise
+            return (
+                f"initialize() had not returned after {_TRIAL_S} s and was ended; a server waits {_START_S} s. "
+                f"--backend-config=python,{_TIME_LIMIT}=N sets the time for both"
+            )
+        except ModelLoadError as error:
+            if not asks.wanted:
+                raise
+            return f"initialize() asked for {asks.wanted}, which a check does not serve, and failed: {error}"
+        finally:
+            process.end()
+            process.close()
+            asks.close()
+        return ""
 
     def _run_code(self, config: Any) -> tuple[int, Any]:
         """What a process says that imports the model's file and calls ``auto_complete_config``, if there is one."""
-        self._has_run = True
         name = f"{self.context.model}_{self.context.version}_auto_complete"
         process = WorkerProcess(name, self._child(config, name, "complete", "CPU"))
         try:
@@ -89,9 +121,11 @@ class PythonBackend(Backend):
 
     def start(self, spec: ModelSpec) -> None:
         """Check the model file, the settings and the environment."""
+        check_processes(spec)
         self._code().describe(self.config)
         self._decoupled = spec.decoupled
         self._splits_failed = spec.splits_failed
+        self._first_group = spec.instance_groups[0] if spec.instance_groups else None
         self._timeout_s(_START_S)
         self._check_shared_memory()
         forced = spec.parameters.get(_FORCE_CPU, "yes")
@@ -100,6 +134,11 @@ class PythonBackend(Backend):
         self._limits(self.config)
         self._resolved(self.config)
 
+    def regroup(self, spec: ModelSpec, config: Any) -> None:
+        """Check how many processes that takes."""
+        check_processes(spec)
+        super().regroup(spec, config)
+
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """Not called: every instance is a process."""
         raise InternalError("instances of Python models are processes")
@@ -107,6 +146,11 @@ class PythonBackend(Backend):
     def child(self, group: InstanceGroupSpec, index: int) -> WorkerSpec:
         """How the process of an instance is started."""
         return self._child(self.config, f"{group.name}_{index}", "serve", group.kind.removeprefix("KIND_"))
+
+    def _child_of_first(self) -> WorkerSpec:
+        if self._first_group is None:
+            raise InternalError(f"model '{self.context.model}': start() comes before try_out()")
+        return self.child(self._first_group, 0)
 
     def _child(self, config: Any, instance: str, mode: str, kind: str) -> WorkerSpec:
         environment, source, limits = self._resolved(config), self._code(), self._limits(config)
@@ -160,7 +204,7 @@ class PythonBackend(Backend):
         return read_limits("python", self.context.model, parameters, self.context.backend_config)
 
     def _timeout_s(self, default: int) -> int:
-        return self._setting("stub-timeout-seconds", default, 1)
+        return self._setting(_TIME_LIMIT, default, 1)
 
     def _check_shared_memory(self) -> None:
         if self._setting("shm-default-byte-size", _MIN_SHARED_BYTES, 0) < _MIN_SHARED_BYTES:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from naiad.errors import ModelLoadError
+from naiad.execution.worker.process_group import GroupedProcess
 
 LAST_LINES = 12
 _OUTPUT_BYTES = 1 << 16
@@ -38,18 +39,18 @@ def run_command(
     # Into a file: a pipe would stay open as long as any process that the program has started.
     with tempfile.TemporaryFile() as output:
         try:
-            code = subprocess.run(
+            process = GroupedProcess(
                 [str(part) for part in command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=output.fileno(),
                 stderr=subprocess.STDOUT,
-                timeout=timeout_s,
-                env=None if env is None else dict(env),
+                env=env,
                 cwd=cwd,
-                pass_fds=tuple(pass_fds),
-                check=False,
-            ).returncode
+                pass_fds=pass_fds,
+            )
+            code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
             raise ModelLoadError(f"{what}: not done after {timeout_s:g} s{_last_words(_text(output))}") from None
         except OSError as error:
             raise ModelLoadError(f"{what}: {command[0]} cannot be started: {error.strerror or error}") from None

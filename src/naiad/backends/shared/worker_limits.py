@@ -11,10 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError
 
 EXECUTE: Final = "execute-timeout-seconds"
 MEMORY: Final = "memory-limit-mb"
+MAX_PROCESSES: Final = 256
+"""Processes of one model; each takes tens of megabytes before it has loaded anything."""
 _MEGABYTE: Final = 1 << 20
 _MOST_MEGABYTES: Final = 1 << 30
 _LONGEST_S: Final = 1e9
@@ -31,6 +34,20 @@ class WorkerLimits:
 
     execute_s: float = 0.0
     memory_bytes: int = 0
+
+
+def check_processes(spec: ModelSpec) -> None:
+    """Check that a model whose instances are processes does not ask for too many of them.
+
+    Raises:
+        ModelLoadError: it does.
+    """
+    count = sum(group.count for group in spec.instance_groups)
+    if count > MAX_PROCESSES:
+        raise ModelLoadError(
+            f"the instance groups of model '{spec.name}' ask for {count} instances, each of which is a process, and a "
+            f"model has at most {MAX_PROCESSES} processes; lower the counts of 'instance_group'"
+        )
 
 
 def read_limits(backend: str, model: str, parameters: Mapping[str, str], settings: Mapping[str, str]) -> WorkerLimits:

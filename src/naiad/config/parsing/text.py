@@ -20,6 +20,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _CLOSING = {"{": "}", "<": ">"}
+_BRACKETS = {**_CLOSING, "[": "]"}
 
 
 class _Token(NamedTuple):
@@ -35,6 +36,27 @@ def read_text_entries(text: str) -> tuple[Entry, ...]:
         EntrySyntaxError: the text is not in the text format.
     """
     return _TextReader(text).fields("")
+
+
+def misplaced_bracket(text: str) -> str:
+    """Which bracket of ``text`` has no other that belongs to it, with its line; "" when all have."""
+    opened: list[tuple[str, int]] = []
+    line = 1
+    offset = 0
+    while match := _TOKEN.match(text, offset):
+        mark = match.group()
+        if mark in _BRACKETS:
+            opened.append((mark, line))
+        elif mark in _BRACKETS.values():
+            if not opened:
+                return f"the '{mark}' of line {line} closes nothing"
+            opening, at = opened.pop()
+            if _BRACKETS[opening] != mark:
+                return f"the '{opening}' of line {at} is not closed before the '{mark}' of line {line}"
+        line += mark.count("\n")
+        offset = match.end()
+    # Something else is wrong where the tokens end early, in a text without its second quote say.
+    return f"the '{opened[-1][0]}' of line {opened[-1][1]} is not closed" if opened and offset == len(text) else ""
 
 
 class _TextReader:

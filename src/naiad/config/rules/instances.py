@@ -11,7 +11,7 @@ from naiad.config.problems import Violation
 
 MIN_COMPUTE_CAPABILITY = 6.0
 MAX_COUNT = 4096
-"""Instances of one group: each is a thread or a process."""
+"""Instances of one group, and of all groups of a model: each is a thread or a process."""
 
 
 def violations(config: Any, gpu_count: int) -> Iterator[Violation]:
@@ -23,6 +23,11 @@ def violations(config: Any, gpu_count: int) -> Iterator[Violation]:
     elif all(group.passive for group in config.instance_group):
         message = f"every instance group of {config.name} is passive, so that none would run its requests: set passive"
         yield Violation("instance_group", f"{message}: false in one of them")
+    together = sum(group.count for group in config.instance_group)
+    if together > MAX_COUNT >= max((group.count for group in config.instance_group), default=0):
+        groups = len(config.instance_group)
+        message = f"the {groups} instance groups of model {config.name} have {together} instances together, and a model"
+        yield Violation("instance_group", f"{message} has at most {MAX_COUNT}")
     for index, group in enumerate(config.instance_group):
         prefix = f"instance group {group.name} of model {config.name} "
         for field, message in _group(group, gpu_count):
@@ -45,7 +50,10 @@ def _group(group: Any, gpu_count: int) -> Iterator[tuple[str, str]]:
 
 def _gpus(group: Any, gpu_count: int) -> Iterator[tuple[str, str]]:
     if gpu_count == 0:
-        yield "kind", "has kind KIND_GPU but no GPUs are available"
+        yield (
+            "kind",
+            "has kind KIND_GPU but no GPUs are available: write KIND_CPU, or KIND_AUTO for a GPU where there is one",
+        )
         return
     if not group.gpus:
         yield "kind", "has kind KIND_GPU but specifies no GPUs"

@@ -1,7 +1,7 @@
 """Warming instances up: each runs the samples of its version before it gets requests, and nothing of that is counted.
 
-An instance in this process runs them where it was created, in the thread that will use it; see ``child_warmup.py`` for
-those that are processes.
+An instance in this process runs them where it was created, in the thread that will use it; see
+``execution/worker/warmup.py`` for those that are processes.
 """
 
 from __future__ import annotations

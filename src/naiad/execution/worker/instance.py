@@ -386,7 +386,7 @@ class ProcessInstance:
         elif kind == PONG:
             self._missed_beats = 0
         elif kind == IS_READY:
-            self._readiness.take(orjson.loads(bytes(payload)))
+            self._readiness.take(number, orjson.loads(bytes(payload)))
         elif kind == ASK:
             self._asks.ask(orjson.loads(bytes(payload)), partial(self._answer, self._channel, number))
         elif kind == TELL:

@@ -23,6 +23,7 @@ from naiad.backend_api.backend import WorkerSpec
 from naiad.errors import ModelLoadError, NaiadError, error_of_name
 from naiad.execution.worker.codec.writer import frame
 from naiad.execution.worker.cpu_priority import CpuPriority
+from naiad.execution.worker.process_group import GroupedProcess
 from naiad.worker.ipc.frames import ANSWER, ASK, CONFIG, FAILED, FINALIZE, FRAME, INIT, LOG, READY, TELL
 
 logger = logging.getLogger("naiad")
@@ -35,6 +36,8 @@ _MOST_SAID: Final = 100
 MAIN: Final = Path(worker.__file__).with_name("main.py")
 KEPT_LINES: Final = 20
 END_S: Final = 5.0
+FULL_TRACEBACK: Final = "naiad_full_traceback"
+"""An attribute of the log records that hold the whole traceback of an error that is told in short as well."""
 _LOOK_S: Final = 1.0
 _LEISURE_S: Final = 60.0
 _DYING_S: Final = 0.05
@@ -69,6 +72,10 @@ class Running(Protocol):
         """End it at once."""
 
 
+class ChildTimeoutError(ModelLoadError):
+    """A child was not ready in time."""
+
+
 class WorkerProcess:
     """One running child. ``connection`` and ``output`` (what it prints) belong to whoever reads them.
 
@@ -95,13 +102,12 @@ class WorkerProcess:
             theirs.close()
             raise _cannot_start(name, spec, error) from error
         try:
-            self.process: Running = subprocess.Popen(
+            self.process: Running = GroupedProcess(
                 [str(spec.python), "-u", str(spec.program or MAIN), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
                 stdout=write_end,
                 stderr=write_end,
-                env=dict(spec.env),
+                env=spec.env,
             )
         except OSError as error:
             self.connection.close()
@@ -162,7 +168,7 @@ class WorkerProcess:
                 return self._begin(selector, ask)
         except TimeoutError:
             self.end()
-            raise ModelLoadError(
+            raise ChildTimeoutError(
                 f"instance '{self.name}' was not ready within {self.spec.start_s:g} s ({self.spec.setting})"
             ) from None
         except OSError as error:
@@ -355,7 +361,7 @@ def _failure(instance: str, content: Mapping[str, Any]) -> str:
     """Why the model did not load; its traceback, which says more than callers need, goes to the log."""
     message, traceback = str(content.get("message", "")), str(content.get("traceback", ""))
     if traceback.strip() not in message:
-        logger.error("%s: %s", instance, traceback)
+        logger.error("%s: %s", instance, traceback, extra={FULL_TRACEBACK: True})
     return message
 
 

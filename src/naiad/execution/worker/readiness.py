@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from itertools import count
 from typing import Any, Final
 
 from naiad.execution.worker.codec.writer import frame
@@ -31,7 +30,8 @@ class WorkerReadiness:
         self.problem = ""
         self._name = name
         self._is_asked = is_asked
-        self._numbers = count(1)
+        self._last_asked = 0
+        self._last_answered = 0
         self._silent_since: float | None = None
 
     def beat(self, now: float) -> bytes:
@@ -43,10 +43,14 @@ class WorkerReadiness:
         elif now - self._silent_since > LIMIT_S:
             self._become(False, f"is_ready() gave no answer within {LIMIT_S:g} s")
         # Also while a check runs, which leaves this one unanswered: so the next begins soon after it.
-        return frame(CHECK_READY, next(self._numbers))
+        self._last_asked += 1
+        return frame(CHECK_READY, self._last_asked)
 
-    def take(self, content: Mapping[str, Any]) -> None:
-        """Take an answer in."""
+    def take(self, number: int, content: Mapping[str, Any]) -> None:
+        """Take the answer to the question ``number`` in; what answers none that is open does not count."""
+        if not self._last_answered < number <= self._last_asked:
+            return
+        self._last_answered = number
         self._silent_since = None
         self._become(content.get("ready") is True, str(content.get("error") or "is_ready() said no"))
 

@@ -50,6 +50,7 @@ _GRPC: Final = {
 }
 
 HEALTH_FEATURE: Final = "health"
+REPOSITORY_FEATURE: Final = "model-repository"
 _ANY: Final = frozenset({"infer", "manage", "observe"})
 _SCOPES: Final = {
     "inference": frozenset({"infer"}),

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.grpcio.transport import GrpcioTransport
     from naiad.frontends.grpc.rpc.call import Methods
+    from naiad.frontends.memory_shares import MemoryShares
     from naiad.options import ServerOptions
     from naiad.telemetry.metrics.cancelled import CancelCounts
 
 
 def grpc_listener(
-    options: ServerOptions, methods: Methods, gate: Gate | None = None, cancelled: CancelCounts | None = None
+    options: ServerOptions,
+    shares: MemoryShares,
+    methods: Methods,
+    gate: Gate | None = None,
+    cancelled: CancelCounts | None = None,
 ) -> GrpcListener:
     """Our own HTTP/2, not started; it has no port of its own where grpcio has that, or nobody wants one.
 
@@ -32,7 +37,7 @@ def grpc_listener(
         methods,
         options.grpc_address,
         options.grpc_port if own_port else None,
-        limits=grpc_limits(options),
+        limits=grpc_limits(options, shares),
         reuse_port=options.reuse_grpc_port,
         ssl=grpc_tls(options) if own_port else None,
         gate=gate,
@@ -41,7 +46,11 @@ def grpc_listener(
 
 
 def grpcio_transport(
-    options: ServerOptions, methods: Methods, gate: Gate | None = None, cancelled: CancelCounts | None = None
+    options: ServerOptions,
+    shares: MemoryShares,
+    methods: Methods,
+    gate: Gate | None = None,
+    cancelled: CancelCounts | None = None,
 ) -> GrpcioTransport:
     """The gRPC port served by grpcio, not started.
 
@@ -58,7 +67,7 @@ def grpcio_transport(
         methods,
         options.grpc_address,
         options.grpc_port,
-        limits=grpc_limits(options),
+        limits=grpc_limits(options, shares),
         reuse_port=options.reuse_grpc_port,
         tls=tls,
         gate=gate,
@@ -72,11 +81,13 @@ def grpc_tls_files(options: ServerOptions) -> tuple[str, str, str]:
     return options.grpc_server_cert, options.grpc_server_key, root
 
 
-def grpc_limits(options: ServerOptions) -> GrpcLimits:
-    """The limits that the options set."""
+def grpc_limits(options: ServerOptions, shares: MemoryShares) -> GrpcLimits:
+    """The limits that the options and the memory set."""
     age_ms, grace_ms = options.grpc_max_connection_age, options.grpc_max_connection_age_grace
     return GrpcLimits(
         max_message_bytes=options.grpc_max_input_size,
+        max_partial_bytes=shares.arriving,
+        max_waiting_bytes=shares.waiting,
         max_connections=options.grpc_max_connections,
         keepalive_time_ms=options.grpc_keepalive_time,
         keepalive_timeout_ms=options.grpc_keepalive_timeout,

@@ -22,19 +22,36 @@ RESERVED_PREFIX: Final = "triton_"
 class AddedParameters:
     """The parameters that all requests with one head get, and the plan that was last made for such a request."""
 
-    __slots__ = ("_given", "_made", "_parameters")
+    __slots__ = ("_given", "_made", "_names", "_parameters")
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
+        self._names = {name.lower() for name in parameters}
         self._given: InferPlan[Any] | None = None
         self._made: Any = None
 
     def added_to(self, plan: Plan) -> Plan:
-        """``plan`` with these parameters beside its own."""
+        """``plan`` with these parameters beside its own; of the same name they take its place.
+
+        Raises:
+            InvalidArgumentError: one of its own has the name of one of these in another case.
+        """
         if plan is not self._given:
+            if plan.parameters:
+                self._check(plan.parameters)
             self._given, self._made = plan, plan.with_parameters(self._parameters)
         made: Plan = self._made
         return made
+
+    def _check(self, given: Parameters) -> None:
+        """A model that looks for a header in any case could take what the body says for it."""
+        for name in given:
+            if name not in self._parameters and name.lower() in self._names:
+                header = next(header for header in self._parameters if header.lower() == name.lower())
+                raise InvalidArgumentError(
+                    f"parameter '{name}' has the name of the header '{header}', which is forwarded as a parameter, in "
+                    "another case; leave it out, or write it as the header"
+                )
 
 
 class HeaderForwarding:

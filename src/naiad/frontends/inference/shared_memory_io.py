@@ -46,7 +46,7 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
     if options is None:
         raise InternalError(f"{request_label(request.id)}a request without regions was taken for one with regions")
     if (known := registry.recall(options, model.regions_from)) is not None:
-        use = RegionUse(known.outputs)
+        use = RegionUse(known.outputs, known)
         if not request.inputs:
             request.inputs = dict(known.inputs)
             return Opened(use, None)
@@ -56,9 +56,11 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
     inputs = dict(request.inputs)
     late: list[tuple[RegionInput, RegionPart]] = []
     unread: dict[str, Array] = {}
+    parts: list[RegionPart] = []
     for given in options.inputs:
         name, dtype, shape, _, ref = given
         part = registry.part(ref)
+        parts.append(part)
         size = part.byte_size
         if size > SPARSE_BYTES:
             part.region.check_filled(size)
@@ -71,7 +73,7 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
         else:
             late.append((given, part))
     request.inputs = inputs
-    use = RegionUse({name: registry.part(ref) for name, ref in options.outputs})
+    use = RegionUse({name: registry.part(ref) for name, ref in options.outputs}, parts)
     if len(unread) == len(options.inputs) and all(array.nbytes <= SPARSE_BYTES for array in unread.values()):
         registry.keep(LookedUp(options, model.regions_from, unread, use.outputs))
     strings = unchecked(inputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from naiad.engine.engine import Engine
 from naiad.frontends.http.server.connection import Exchange, Handler
-from naiad.frontends.http.server.replies import TEXT, send_message
+from naiad.frontends.http.server.replies import TEXT, send_wrong_method
 from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.metrics.extra_families import own_families
 from naiad.telemetry.metrics.cache import CacheFigures
@@ -66,4 +66,4 @@ def _nothing_here(exchange: Exchange, body: Body) -> None:
 
 
 def _method_not_allowed(exchange: Exchange, body: Body) -> None:
-    send_message(exchange, 405, "Method Not Allowed", TEXT)
+    send_wrong_method(exchange, "GET", TEXT)

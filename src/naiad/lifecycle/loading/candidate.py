@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from naiad.config.problems import ConfigProblemsError
 from naiad.config.read import ConfigFormat, ReadConfig, parse_config, read_config
+from naiad.config.resolve import problems_without_version
 from naiad.errors import ConfigError, InvalidArgumentError, ModelLoadError
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.agents.managed_folder import tend
 from naiad.repository.catalog import Obtained, fetched
 from naiad.repository.changes.fingerprint import Fingerprint, fingerprint
+from naiad.repository.local.folder_hints import hint_for_model, with_version_of_ensemble
 from naiad.repository.local.layout import choose_versions, model_directory
 from naiad.repository.local.namespaces import namespace_of, short_name
 from naiad.repository.local.overrides import NO_OVERRIDES, Overrides, write_files
@@ -77,7 +80,7 @@ class Finder:
         themselves.
 
         Raises:
-            ConfigError: the configuration cannot be read.
+            ConfigError: the configuration cannot be read, or is wrong and there is no version either.
             NoVersionError: no wanted version is there.
             ModelLoadError: an agent refuses the model.
         """
@@ -88,6 +91,7 @@ class Finder:
             if tended is not None and tended.path != source.directory:
                 source = _moved(source, tended.path)
                 read = self._read(source, overrides)
+            source = with_version_of_ensemble(source, read.config)
             versions = _chosen(read, source)
         except BaseException:
             if tended is not None:
@@ -166,7 +170,13 @@ def _chosen(read: ReadConfig, source: ModelSource) -> tuple[int, ...]:
     try:
         return choose_versions(read.config, source.versions)
     except ModelLoadError as error:
-        raise NoVersionError(str(error)) from error
+        if source.versions or source.directory is None:
+            raise NoVersionError(str(error)) from error
+        missing = f"{error}{hint_for_model(source.directory)}"
+        # Both are said: whoever adds the folder would else find out then what is wrong with the configuration.
+        if found := problems_without_version(source, read):
+            raise ConfigProblemsError([*found, ConfigError(missing)]) from error
+        raise NoVersionError(missing) from error
 
 
 def _moved(source: ModelSource, path: Path) -> ModelSource:

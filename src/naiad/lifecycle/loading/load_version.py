@@ -33,6 +33,7 @@ from naiad.execution.worker.bls import ModelDirectory
 from naiad.execution.worker.shared_process import SharedProcesses
 from naiad.lifecycle.loading.candidate import Finder
 from naiad.lifecycle.loading.custom_batching_file import load_strategy
+from naiad.lifecycle.loading.readable_files import check_readable, unreadable
 from naiad.lifecycle.loading.warmup_samples import samples_of
 from naiad.lifecycle.memory.measure import LoadMeter, files_bytes, process_bytes
 from naiad.repository.agents.agents import AgentDirectory
@@ -160,7 +161,7 @@ def make_warmup(
         NaiadError: a sample of the configuration cannot be made.
     """
     check = None if models is None else models.check
-    again = partial(samples_of, spec, folder, check, settings.auto_warmup)
+    again = partial(samples_of, spec, folder, check, settings.auto_warmup, settings.budget.max_bytes)
     samples = again()
     if samples:
         runs, instances = sum(sample.count for sample in samples), spec.instance_count
@@ -182,7 +183,11 @@ def start_backend(
     Raises:
         NaiadError: the configuration is wrong or does not fit the model, or the model cannot be loaded.
     """
-    prepared = prepare(source, version, read=read)
+    try:
+        prepared = prepare(source, version, read=read)
+    except PermissionError as error:
+        raise unreadable(source.name, Path(error.filename or source.versions[version]), error) from error
+    check_readable(source.name, prepared.model_path)
     context = BackendContext(
         model=source.name,
         version=version,

@@ -30,6 +30,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("naiad")
 
+FIRST_WORD_S = 5.0
+"""How long a load takes in silence, in seconds."""
+
+_LONGEST_PAUSE_S = 60.0
+
+
+class _Progress:
+    """Says now and then that a load goes on, until ``end``; less often the longer it takes."""
+
+    def __init__(self, what: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._what = what
+        self._loop = loop
+        self._timer = loop.call_later(FIRST_WORD_S, self._say, FIRST_WORD_S, FIRST_WORD_S)
+
+    def _say(self, after_s: float, pause_s: float) -> None:
+        logger.info("still loading: %s, for %g s now", self._what, after_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        self._timer = self._loop.call_later(pause_s, self._say, after_s + pause_s, pause_s)
+
+    def end(self) -> None:
+        self._timer.cancel()
+
 
 class VersionLoader:
     """Loads versions. Used on the event loop only.
@@ -80,6 +102,7 @@ class VersionLoader:
         models = None if callable_models is None else AskingModels(callable_models, self._control, asker, name)
         loop = asyncio.get_running_loop()
         meter = LoadMeter(self._meters)
+        progress = _Progress(f"{name}:{version.version}", loop)
 
         async def load() -> tuple[LoadedVersion, Any]:
             self._operations.check_open(name)
@@ -108,6 +131,7 @@ class VersionLoader:
             logger.error("failed to load '%s' version %d: %s", name, version.version, located(problem))
             return problem
         finally:
+            progress.end()
             meter.close()
             asker.is_loaded()
             permit.give_back()

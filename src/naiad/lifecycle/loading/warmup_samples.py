@@ -22,6 +22,7 @@ from naiad.errors import InternalError, ModelLoadError
 from naiad.execution.instances.warmup import Sample
 from naiad.execution.worker.bls import CalledInput, Checked
 from naiad.request import Array, RequestOptions, request_label
+from naiad.telemetry.metrics.host import usable_memory_bytes
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import DataType
 
@@ -31,29 +32,35 @@ MAX_BYTES: Final = 1 << 31
 MAX_REQUESTS: Final = 1 << 16
 """Requests of one sample."""
 _POINTER: Final = 8
+_MEMORY_SHARE: Final = 4
 _LABEL: Final = request_label("")
 
 Check = Callable[[ModelSpec, Sequence[CalledInput], Sequence[str], str], Checked]
 """The rules for requests: ``Models.check``."""
 
 
-def samples_of(spec: ModelSpec, folder: Path, check: Check | None, is_automatic: bool) -> list[Sample]:
+def samples_of(
+    spec: ModelSpec, folder: Path, check: Check | None, is_automatic: bool, max_bytes: int = 0
+) -> list[Sample]:
     """The samples that the configuration asks for or, where it asks for none and ``is_automatic``, made up ones.
 
-    Errors as ``configured_samples``.
+    ``max_bytes`` and errors as ``configured_samples``.
     """
     if not spec.warmup and is_automatic:
-        return automatic_samples(run_spec(spec))
-    return configured_samples(spec, folder, check)
+        return automatic_samples(run_spec(spec), max_bytes)
+    return configured_samples(spec, folder, check, max_bytes)
 
 
-def configured_samples(spec: ModelSpec, folder: Path, check: Check | None) -> list[Sample]:
+def configured_samples(spec: ModelSpec, folder: Path, check: Check | None, max_bytes: int = 0) -> list[Sample]:
     """The samples of ``model_warmup``; ``folder`` is the model's own.
 
+    ``max_bytes`` is what their requests may have together; 0: the share of the memory that requests in flight have.
+
     Raises:
-        ModelLoadError: one cannot be made.
+        ModelLoadError: one cannot be made, or they are too large together.
         NaiadError: one is no request that the model takes.
     """
+    _check_sum(spec, max_bytes or usable_memory_bytes() // _MEMORY_SHARE)
     return [_configured(spec, sample, folder / FOLDER, check) for sample in spec.warmup]
 
 
@@ -77,6 +84,39 @@ def _configured(spec: ModelSpec, sample: WarmupSample, folder: Path, check: Chec
         outputs = check(spec, named, (), "").outputs
     options = RequestOptions(outputs, 1, _shape_key(spec, inputs))
     return Sample(sample.name, sample.count, sample.batch_size, options, inputs)
+
+
+def _check_sum(spec: ModelSpec, max_bytes: int) -> None:
+    """Check the bytes of all samples before the first one is made."""
+    together = sum(_bytes_of(spec, sample) for sample in spec.warmup)
+    if together > max_bytes:
+        raise ModelLoadError(
+            f"the {len(spec.warmup)} sample(s) of 'model_warmup' of model '{spec.name}' have {together} bytes "
+            f"together, and at most {max_bytes} are taken; lower their number, 'dims' or 'batch_size', or raise "
+            "--max-in-flight-bytes"
+        )
+
+
+def _bytes_of(spec: ModelSpec, sample: WarmupSample) -> int:
+    """What the requests of a sample have that run together.
+
+    Raises:
+        ModelLoadError: an input is too large by itself. What else is wrong with one is found when it is made.
+    """
+    shapes = {i.name: (i.dtype, i.dims) for i in sample.inputs}
+    for tensor in run_spec(spec).inputs.values():
+        if tensor.name not in spec.inputs:
+            shapes.setdefault(tensor.name, (tensor.dtype, _fixed(tensor)))
+    each = 0
+    for name, (dtype, dims) in shapes.items():
+        size = math.prod(max(0, dim) for dim in dims) * ((dtype.itemsize or _POINTER) if dtype else 0)
+        if size > MAX_BYTES:
+            raise ModelLoadError(
+                f"warmup setting asks for {size} bytes for input '{name}', and a sample has at most {MAX_BYTES}"
+            )
+        each += size
+    # More requests than these are refused in the words of the reference.
+    return each * max(1, min(sample.batch_size, spec.max_batch_size, MAX_REQUESTS))
 
 
 def _check_input(spec: ModelSpec, given: WarmupInput) -> None:
@@ -122,10 +162,6 @@ def _data(spec: ModelSpec, given: WarmupInput, dtype: DataType, folder: Path) ->
     """The elements of one input, flat."""
     elements = math.prod(given.dims)
     size = elements * (dtype.itemsize or _POINTER)
-    if size > MAX_BYTES:
-        raise ModelLoadError(
-            f"warmup setting asks for {size} bytes for input '{given.name}', and a sample has at most {MAX_BYTES}"
-        )
     try:
         if given.source is DataSource.FILE:
             return _from_file(spec, given, dtype, elements, folder)
@@ -185,22 +221,26 @@ def _from_file(spec: ModelSpec, given: WarmupInput, dtype: DataType, elements: i
 # From the signature
 
 
-def automatic_samples(spec: ModelSpec) -> list[Sample]:
+def automatic_samples(spec: ModelSpec, max_bytes: int = 0) -> list[Sample]:
     """A sample of zeros for one row, for each preferred batch size and for the largest batch; none has to succeed.
 
-    Dimensions of any size are 1, and inputs that may be left out are left out. Batches of too many bytes are too.
+    Dimensions of any size are 1, and inputs that may be left out are left out. Batches of too many bytes are too:
+    ``max_bytes`` as in ``configured_samples``.
     """
-    return list(_automatic(spec))
+    return list(_automatic(spec, max_bytes or usable_memory_bytes() // _MEMORY_SHARE))
 
 
-def _automatic(spec: ModelSpec) -> Iterator[Sample]:
+def _automatic(spec: ModelSpec, max_bytes: int) -> Iterator[Sample]:
+    left = max_bytes
     tensors = [t for t in spec.inputs.values() if not t.optional] or list(spec.inputs.values())
     preferred = spec.batching.preferred_batch_sizes if spec.batching else ()
     for rows in sorted({1, *preferred, spec.max_batch_size} - {0}) if spec.max_batch_size else (1,):
         lead = (rows,) if spec.max_batch_size else ()
         shapes = {t.name: (*(() if t.is_shape_tensor else lead), *_fixed(t)) for t in tensors}
-        if any(math.prod(shapes[t.name]) * (t.dtype.itemsize or _POINTER) > MAX_BYTES for t in tensors):
+        sizes = [math.prod(shapes[t.name]) * (t.dtype.itemsize or _POINTER) for t in tensors]
+        if max(sizes, default=0) > MAX_BYTES or sum(sizes) > left:
             continue
+        left -= sum(sizes)
         inputs = {t.name: _zeros(t.dtype, math.prod(shapes[t.name])).reshape(shapes[t.name]) for t in tensors}
         options = RequestOptions(tuple(spec.outputs), rows, _shape_key(spec, inputs))
         yield Sample(f"auto_{rows}", 1, 1, options, inputs, is_needed=False)

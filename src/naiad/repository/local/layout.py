@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from naiad.backends.registry import known
 from naiad.config.complete import FORMATS, format_by_suffix
@@ -18,6 +18,7 @@ from naiad.config.parsing.suggest import did_you_mean
 from naiad.config.read import config_files
 from naiad.config.source import ModelSource
 from naiad.errors import InvalidArgumentError, ModelLoadError, OptionError
+from naiad.repository.local.folder_hints import hint_for_repository, version_number
 
 __all__ = [
     "LayoutProblem",
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 MAX_VERSION = 2**63 - 1
+IN_TWO: Final = "model appears in two or more repositories"
+"""The reference's reason in the index."""
 _CYCLE = "'{}' is a link to a folder that holds it (a cycle)"
 
 
@@ -205,6 +208,8 @@ def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | No
             f"if this is one model's folder, give the folder above it ('{repository.absolute().parent}')"
         )
         problems.append(LayoutProblem("", repository, message, fatal=False))
+    elif hint := hint_for_repository(repository, paths):
+        problems.append(LayoutProblem("", repository, hint, fatal=False))
     return [path for path in paths if _can_be_told(path, problems) and _is_folder(path, path.name, problems)]
 
 
@@ -274,16 +279,9 @@ def _versions(
             yield version, child
 
 
-def version_number(name: str) -> int | None:
-    """The version that a folder called ``name`` holds: digits that do not begin with 0; None for any other name."""
-    is_number = name.isascii() and name.isdigit() and not name.startswith("0")
-    # Python refuses to read numbers of more than 4300 digits; file names end well before.
-    return int(name) if is_number else None
-
-
 def duplicate(name: str, sources: Sequence[ModelSource]) -> LayoutProblem:
     """What is wrong about a model that lies in more than one place."""
     places = [source.directory or source.single_file or Path() for source in sources]
     shown = ", ".join(f"'{place}'" for place in places)
-    message = f"model '{name}' is in more than one repository: {shown}; keep it in one of them"
+    message = f"{IN_TWO}: {shown}; keep it in one of them"
     return LayoutProblem(name, places[0], message)

@@ -1,4 +1,4 @@
-"""The server's log: the reference's two line formats over the standard ``logging`` module.
+"""The server's log: the reference's two line formats over the standard ``logging`` module, and one for terminals.
 
 Source: ``logging.cc`` of the reference. ``default`` begins a line with ``I0131 23:59:59.123456 <pid> <file>:<line>] ``,
 ``ISO8601`` with ``2026-01-31T23:59:59Z I <pid> <file>:<line>] ``, both in UTC; the message follows as a JSON string
@@ -25,6 +25,7 @@ from naiad.errors import OptionError
 from naiad.options import ServerOptions
 from naiad.request import request_label
 from naiad.telemetry.logs.sink import LogSink
+from naiad.telemetry.logs.terminal import format_for_terminal, is_terminal, wants_colours
 
 LOGGER = logging.getLogger("naiad")
 FORMATS = ("default", "ISO8601")
@@ -90,15 +91,26 @@ class ServerLog(logging.Handler):
         environ: Mapping[str, str] = os.environ,
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
+        *,
+        for_terminals: bool = False,
     ) -> None:
         """
+        Args:
+            settings: what it logs by at first.
+            environ: the environment variables.
+            stdout: where informational messages go without a log file.
+            stderr: where warnings and errors go without a log file.
+            for_terminals: streams that are terminals get lines for people while the format is ``default``.
+
         Raises:
             OptionError: the log file cannot be opened.
         """
         super().__init__()
         self._escape = environ.get(ESCAPE_VARIABLE) != "0"
-        self._stdout = LogSink(stdout or sys.stdout)
-        self._stderr = LogSink(stderr or sys.stderr)
+        self._colours = wants_colours(environ)
+        streams = (stdout or sys.stdout, stderr or sys.stderr)
+        self._stdout, self._stderr = sinks = LogSink(streams[0]), LogSink(streams[1])
+        self._terminals = {sink for sink, s in zip(sinks, streams, strict=True) if for_terminals and is_terminal(s)}
         self._file: TextIO | None = None
         self._file_sink: LogSink | None = None
         self._restore: list[Callable[[], None]] = []
@@ -143,10 +155,16 @@ class ServerLog(logging.Handler):
             return
         sink = self._file_sink or (self._stderr if record.levelno >= logging.WARNING else self._stdout)
         try:
-            line = format_record(record, settings.log_format, self._escape)
+            line = self._line(record, sink)
         except Exception as error:  # whatever an argument raises when it is made a text
             line = f"cannot format the log message {record.msg!r} of {record.pathname}:{record.lineno}: {error}\n"
         sink.write(line)
+
+    def _line(self, record: logging.LogRecord, sink: LogSink) -> str:
+        log_format = self.settings.log_format
+        if log_format != "default" or sink not in self._terminals:
+            return format_record(record, log_format, self._escape)
+        return format_for_terminal(record, _message(record), _table_below(record), coloured=self._colours)
 
     def close(self) -> None:
         """Write out what is kept back, for a moment at most, and close the log file."""
@@ -198,13 +216,23 @@ def table_log(logger: logging.Logger, level: int, heading: str, table: str) -> N
 
 def format_record(record: logging.LogRecord, log_format: str, escape: bool) -> str:
     """One record as the text of its line, with the newline."""
+    message = _message(record)
+    if escape:
+        message = json.dumps(message, ensure_ascii=False)
+    return f"{_prefix(record, log_format)}{message}\n" + _table_below(record)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The record's text, with the traceback of its exception if it has one."""
     message = record.getMessage()
     if record.exc_info and record.exc_info[0] is not None:
         message = f"{message}\n{logging.Formatter().formatException(record.exc_info)}"
-    if escape:
-        message = json.dumps(message, ensure_ascii=False)
+    return message
+
+
+def _table_below(record: logging.LogRecord) -> str:
     table: str | None = getattr(record, _TABLE, None)
-    return f"{_prefix(record, log_format)}{message}\n" + (table or "")
+    return table or ""
 
 
 def _prefix(record: logging.LogRecord, log_format: str) -> str:

@@ -6,23 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from naiad.clock import Clock, SystemClock
+from naiad.telemetry.metrics.memory_limits import ROOT, address_space_limit_bytes, cgroup_limit_bytes
 
-_CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
+def usable_memory_bytes(root: Path = ROOT) -> int:
+    """The machine's memory, or less where a control group or ``ulimit -v`` allows less.
 
-def usable_memory_bytes() -> int:
-    """The machine's memory, or less where a container may have less."""
+    ``root`` is the folder that holds ``proc`` and ``sys``.
+    """
     import psutil
 
-    found: int = psutil.virtual_memory().total
-    for name in _CGROUP_FILES:
-        try:
-            text = Path(name).read_text("ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            continue
-        if text.isdigit() and int(text) > 0:
-            found = min(found, int(text))
-    return found
+    limits = (psutil.virtual_memory().total, cgroup_limit_bytes(root), address_space_limit_bytes())
+    return min(limit for limit in limits if limit is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ def render(
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
     cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
-    blocks = [*_model_blocks(shown, latencies), *more, *_process_blocks(host)]
+    blocks = [*_model_blocks(shown, latencies), *more, *_process_blocks(host), *_pinned_blocks()]
     if cached:
         blocks += [_family_block(family, cached) for family in _CACHED]
     if cache is not None:
@@ -244,6 +244,12 @@ def _machine_blocks(host: MachineFigures, interval_ms: int) -> Iterator[str]:
     yield _block("nv_cpu_utilization", "gauge", "Busy share of the machine's processors, 0 to 1", [("", sample.load)])
     yield _block("nv_cpu_memory_total_bytes", "gauge", "Memory of the machine", [("", sample.memory_total_bytes)])
     yield _block("nv_cpu_memory_used_bytes", "gauge", "Memory of the machine in use", [("", sample.memory_used_bytes)])
+
+
+def _pinned_blocks() -> Iterator[str]:
+    """Memory for copies to GPUs: there is none, and dashboards of the reference look for the families."""
+    yield _block("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", 0)])
+    yield _block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", 0)])
 
 
 def _process_blocks(host: MachineFigures) -> Iterator[str]:

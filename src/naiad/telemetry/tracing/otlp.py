@@ -15,6 +15,7 @@ from time import monotonic, monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import OptionError, first_line
+from naiad.extras import how_to_install
 from naiad.options.trace_config import BATCHING, OPENTELEMETRY, TraceSetting, batching_number
 from naiad.telemetry.tracing.trace import Trace, TraceOutput
 from naiad.telemetry.tracing.writer_thread import TraceThread
@@ -106,7 +107,7 @@ class SpanExport:
         except ImportError as error:
             return (
                 "mode=opentelemetry needs OpenTelemetry's SDK and its OTLP exporter, which cannot be imported "
-                f"({first_line(error)}); run: pip install 'naiad[otel]'"
+                f"({first_line(error)}); run: {how_to_install('otel')}"
             )
         return ""
 

@@ -26,15 +26,26 @@ _LINE_LIMITS: Final = {_SIZE: MAX_SIZE_LINE_BYTES, _DATA_END: 0, _TRAILERS: MAX_
 class ChunkedDecoder:
     """Takes the bytes of a chunked body as they arrive and keeps the data in ``body``.
 
-    Chunk extensions and trailers are checked for their form and left out. ``max_body_bytes`` bounds ``body``;
-    the number of chunks, the size lines and the trailers have fixed bounds.
+    Chunk extensions and trailers are checked for their form and left out. ``max_body_bytes`` bounds ``body``,
+    and ``too_large_status`` is the status of a body beyond it; the number of chunks, the size lines and the trailers
+    have fixed bounds.
     """
 
-    __slots__ = ("_chunks", "_left", "_line", "_max_body_bytes", "_state", "_trailer_bytes", "body")
+    __slots__ = (
+        "_chunks",
+        "_left",
+        "_line",
+        "_max_body_bytes",
+        "_state",
+        "_too_large_status",
+        "_trailer_bytes",
+        "body",
+    )
 
-    def __init__(self, max_body_bytes: int) -> None:
+    def __init__(self, max_body_bytes: int, too_large_status: int = 400) -> None:
         self.body = bytearray()
         self._max_body_bytes = max_body_bytes
+        self._too_large_status = too_large_status
         self._state = _SIZE
         self._left = 0
         self._line = bytearray()
@@ -50,7 +61,8 @@ class ChunkedDecoder:
         """Take bytes and say how many belonged to this body; fewer than given only when ``done``.
 
         Raises:
-            HttpError: 400 for a coding that is not well-formed or has too many chunks, 413 for a body over the limit.
+            HttpError: 400 for a coding that is not well-formed or has too many chunks, ``too_large_status`` for a body
+                over the limit.
         """
         position = 0
         while position < len(data) and self._state != _DONE:
@@ -129,7 +141,7 @@ class ChunkedDecoder:
             raise HttpError(400, _TOO_MANY)
         total = len(self.body) + size
         if total > self._max_body_bytes:
-            raise too_large(total, self._max_body_bytes)
+            raise too_large(total, self._max_body_bytes, self._too_large_status)
         self._left = size
         self._state = _DATA
 
@@ -144,10 +156,10 @@ class ChunkedDecoder:
             raise HttpError(400, f"malformed trailer {line[:32].decode('latin-1')!a}")
 
 
-def too_large(found_bytes: int, max_bytes: int) -> HttpError:
+def too_large(found_bytes: int, max_bytes: int, status: int) -> HttpError:
     """The error for a body over the server's limit."""
     return HttpError(
-        413,
+        status,
         f"request body of at least {found_bytes} bytes exceeds the maximum allowed input size of {max_bytes} bytes. "
         "Use --http-max-input-size to increase the limit.",
     )

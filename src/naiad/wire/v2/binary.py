@@ -1,4 +1,4 @@
-"""The fast way of a request whose inputs are all binary: a plan per distinct JSON part, and kept heads of answers."""
+"""Plans of HTTP requests: one per distinct JSON part, with the heads of answers, binary and in JSON, kept."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from naiad.request import Array
+from naiad.wire.v2.json import encode_numbers
 from naiad.wire.v2.plan import MAX_HEADS, InferPlan
 from naiad.wire.v2.response import answer_head, model_head, output_head
 
 MAX_KEPT_ID = 256
 _ID_OPENING = b'{"id":"'
+_NO_JSON = b"\0"
 _JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _HTTP_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
@@ -45,18 +47,71 @@ class BinaryResponseHead:
 
 
 class BinaryPlan(InferPlan[BinaryResponseHead]):
-    """A plan for requests with one JSON part."""
+    """A plan for requests with one JSON part.
 
-    __slots__ = ("_placed_answers",)
+    ``in_json``: every output goes into the JSON of the answer, and is of numbers.
+    """
+
+    __slots__ = ("_json_texts", "_placed_answers", "in_json")
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        kinds = [self.dtypes[name] for name in self.outputs]
+        self.in_json = (
+            self.classes is None
+            and not self.placed
+            and not any(self.binary[name] for name in self.outputs)
+            and all(kind.in_json and not kind.is_bytes for kind in kinds)
+        )
+        if self.in_json and len(self.outputs) == 1:
+            self._single = self.outputs[0]
+        # By the shapes of the outputs: what stands before the data of each; none where they are large.
+        self._json_texts: dict[object, list[bytes]] = {}
         # By the shapes of the outputs: an answer without an id, and what comes behind an id.
         self._placed_answers: dict[object, tuple[bytes, bytes]] = {}
 
     def _begin_answers(self) -> None:
         super()._begin_answers()
         self._placed_answers = {}
+        self._json_texts = {}
+
+    def json_answer(self, request_id: str, outputs: Mapping[str, Array], large_bytes: int) -> bytes | list[Any] | None:
+        """A whole answer whose outputs are all ``in_json``; the id needs no escapes in JSON.
+
+        None where an output is missing or of another datatype than configured, or where they have ``large_bytes``.
+        """
+        try:
+            key, arrays = self.gather(outputs)
+        except KeyError:
+            return None
+        texts = self._json_texts.get(key)
+        if texts is None:
+            texts = self._keep_texts(key, arrays, large_bytes)
+        if len(texts) < len(arrays):
+            return None
+        pieces = [b'{"id":"', request_id.encode(), b'",'] if request_id else [b"{"]
+        for name, text, array in zip(self.outputs, texts, arrays, strict=True):
+            if array.dtype != self.dtypes[name].numpy:
+                return None
+            pieces.append(text)
+            pieces.append(encode_numbers(array))
+        pieces.append(b"}]}")
+        json = b"".join(pieces)
+        head = _JSON_HEAD % len(json)
+        return head + json if len(json) < _ONE_WRITE_BYTES else [head, json]
+
+    def _keep_texts(self, key: object, arrays: Sequence[Array], large_bytes: int) -> list[bytes]:
+        if len(self._json_texts) >= MAX_HEADS:
+            self._json_texts.clear()
+        texts: list[bytes] = []
+        sizes = [a.size * self.dtypes[n].itemsize for n, a in zip(self.outputs, arrays, strict=True)]
+        if sum(sizes) < large_bytes:
+            before = model_head(self.model, self.version)
+            for name, array in zip(self.outputs, arrays, strict=True):
+                texts.append(before + output_head(name, self.dtypes[name], array.shape) + b',"data":')
+                before = b"},"
+        self._json_texts[key] = texts
+        return texts
 
     def placed_answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | None:
         """A whole answer whose outputs are all in regions; None where it has something else in it.
@@ -110,10 +165,11 @@ def split_id(header: bytes) -> tuple[str, bytes]:
     """The request id and the rest of a JSON part that begins with it, as clients write it; else "" and the whole.
 
     Some clients write an empty id where they have none. An id with escapes or unusual characters is left in place: the
-    rest is then read as JSON in full.
+    rest is then read as JSON in full. Bytes that begin like such a rest have another one.
     """
     if not header.startswith(_ID_OPENING):
-        return "", header
+        # A JSON part never begins as the rest of one does: bytes that do must not be taken for such a rest.
+        return "", header if header[:1] != b"," else _NO_JSON + header
     end = header.find(b'"', 7)
     raw = header[7:end]
     if end < 7 or not raw.isascii() or b"\\" in raw:

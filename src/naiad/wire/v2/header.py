@@ -211,7 +211,7 @@ def _read_input(entry: Any, index: int) -> InputHeader:
     name = _string(_required(entry, "name", place), "name")
     dims = _array(_required(entry, "shape", place), "shape")
     check_rank(len(dims), name)
-    shape = tuple([_dim(d, name) for d in dims])
+    shape = _shape(dims, name)
     wire = _string(_required(entry, "datatype", place), "datatype")
     dtype = BY_WIRE.get(wire)
     if dtype is None:
@@ -285,16 +285,20 @@ def _read_output(entry: Any, index: int) -> OutputHeader:
     return output
 
 
-def _dim(value: Any, name: str) -> int:
-    if type(value) is not int:
-        raise MalformedRequestError(
-            f"Unable to parse 'shape' of input '{name}': dimensions must be unsigned integers, found {_kind(value)}"
-        )
-    if value < 0 or value > MAX_ELEMENTS:
-        raise MalformedRequestError(
-            f"invalid shape for input '{name}': dimension {value} is outside 0 to {MAX_ELEMENTS}"
-        )
-    return value
+def _shape(dims: list[Any], name: str) -> tuple[int, ...]:
+    for dim in dims:
+        if type(dim) is not int:
+            raise MalformedRequestError(
+                f"Unable to parse 'shape' of input '{name}': dimensions must be unsigned integers, found {_kind(dim)}"
+            )
+    for dim in dims:
+        if not 0 <= dim <= MAX_ELEMENTS:
+            shown = ",".join(map(str, dims))
+            raise MalformedRequestError(
+                f"invalid shape for input '{name}': shape [{shown}] contains one or more invalid dimensions: {dim} is "
+                f"outside 0 to {MAX_ELEMENTS}"
+            )
+    return tuple(dims)
 
 
 def count_elements(shape: tuple[int, ...], name: str) -> int:

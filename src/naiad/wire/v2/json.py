@@ -17,10 +17,9 @@ from naiad.request import Array, request_label
 from naiad.tensor.bytes_codec import string_array
 from naiad.tensor.dtypes import DataType
 from naiad.tensor.packed_bytes import unpacked
+from naiad.wire.json_text import MAX_NESTING, TOO_DEEP
 from naiad.wire.v2.header import InputHeader, check_in_json
 
-MAX_NESTING = 100
-_DEEP = f"JSON nesting depth exceeds maximum allowed limit ({MAX_NESTING})"
 _EXPECTED = {"b": "true or false", "i": "integers", "u": "unsigned integers", "f": "numbers", "O": "strings"}
 _KINDS = {"b": "boolean", "i": "signed-integer", "u": "unsigned-integer", "f": "number", "O": "string"}
 _ALLOWED: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str}}
@@ -91,7 +90,7 @@ def _flatten_uneven(data: list[Any], name: str, depth: int) -> list[Any]:
 
 
 def _too_deep(name: str) -> MalformedRequestError:
-    return MalformedRequestError(f"Unable to parse 'data' of input '{name}': {_DEEP}")
+    return MalformedRequestError(f"Unable to parse 'data' of input '{name}': {TOO_DEEP}")
 
 
 def _wrong_kind(flat: list[Any], header: InputHeader, wanted: str) -> MalformedRequestError:
@@ -158,15 +157,20 @@ def encode_data(array: Array, dtype: DataType, name: str) -> bytes:
         )
     if dtype.is_bytes:
         return orjson.dumps([_decode_utf8(e, i, name) for i, e in enumerate(unpacked(array).ravel().tolist())])
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if dtype.numpy.kind == "f" and not np.isfinite(flat).all():
-        return _with_bare_words(flat)
-    return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+    return encode_numbers(array)
 
 
-def _with_bare_words(flat: Array) -> bytes:
+def encode_numbers(array: Array) -> bytes:
+    """An array of numbers or booleans, none of them FP16 or BF16, as a flat JSON list, row-major."""
+    flat = array.ravel()
+    text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+    # A null stands for what is not finite; true and false have no such letter.
+    return _with_bare_words(flat, text) if b"n" in text else text
+
+
+def _with_bare_words(flat: Array, text: bytes) -> bytes:
     """Numbers with NaN and Infinity, for which orjson writes null; the reference writes words that the clients read."""
-    texts = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
+    texts = text[1:-1].split(b",")
     for index in np.flatnonzero(~np.isfinite(flat)):
         texts[index] = json.dumps(float(flat[index])).encode()
     return b"[" + b",".join(texts) + b"]"

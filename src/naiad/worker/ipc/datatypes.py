@@ -14,7 +14,7 @@ DLPACK_INT, DLPACK_UINT, DLPACK_FLOAT, DLPACK_BFLOAT, DLPACK_BOOL = 0, 1, 2, 4, 
 class WorkerDataType:
     """One datatype. There is one object for each, so that they compare by identity, which is quick.
 
-    ``number`` is its place in the ``WorkerDataType`` enumeration of the model configuration. ``stored`` is the numpy type
+    ``number`` is its place in the ``DataType`` enumeration of the model configuration. ``stored`` is the numpy type
     that its bytes are kept in: BF16, which numpy lacks, as UINT16. ``itemsize`` is 0 for BYTES. ``dlpack`` is DLPack's
     type code and number of bits.
     """

@@ -62,8 +62,8 @@ not BYTES, ``RESPONSES_UNIFORM`` (number: the batch) may answer them: ``u32 resp
 laid out likewise. All of these responses are final.
 
 **Steps.** The requests of sequences differ in their sequence and their flags as well. ``EXECUTE_STEPS`` is
-``EXECUTE_UNIFORM`` with, right behind its head and before the ids, for each request ``u64 correlation id, u32 flags, u32
-reserved``; those of its form count for nothing. Ids of sequences that are texts travel with forms of their own.
+``EXECUTE_UNIFORM`` with, right behind its head and before the ids, for each request ``u64 correlation id, u32 flags,
+u32 reserved``; those of its form count for nothing. Ids of sequences that are texts travel with forms of their own.
 
 A request that has no final response when its batch ends stays open: the model still holds its response sender, and a
 ``RESPONSE`` with ``FLAG_FINAL`` comes later, an error if the model lets go of the sender. This is the rule in
@@ -164,7 +164,7 @@ CANCEL_CALL = 43
 """number: the call."""
 ASK = 44
 """A question to the server. number: the question, which the child chooses. JSON ``{"what": "load_model", ...}``; see
-``asks.py`` of the child for all of them."""
+``api/control.py`` of the child for all of them."""
 TELL = 45
 """Like ``ASK`` without an answer."""
 RESPONSES_UNIFORM = 46

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import OptionError
+from naiad.extras import how_to_install
 from naiad.frontends.grpc.grpcio.call import CallsInFlight
 from naiad.frontends.grpc.server.state import GrpcLimits
 from naiad.frontends.net.listener import shown_address
@@ -98,7 +99,7 @@ class GrpcioTransport:
         except ModuleNotFoundError as error:
             raise OptionError(
                 f"--grpc-transport=grpcio needs a package that is not installed ({error.name}): "
-                "pip install 'naiad[grpcio]', or leave the option out"
+                f"leave the option out, or run: {how_to_install('grpcio')}"
             ) from error
         calls = CallsInFlight(self._methods, self._gate, self._cancelled)
         server = aio.server(

@@ -69,6 +69,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_stalled_s",
         "_transport",
         "_unsent",
+        "_waiting",
         "_wakes",
         "_write",
         "_yields",
@@ -109,6 +110,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._closing = False
         self._going_away_ns = 0
         self._unsent = 0
+        self._waiting = 0
         self._pumped = 0
         self._stalled_s = 0
         self._linger_s = 0
@@ -245,10 +247,18 @@ class GrpcConnection(asyncio.BufferedProtocol):
                     self._transport.write(out[0])
                 else:
                     self._write_all(out)
+        if core.waiting_bytes != self._waiting:
+            self._count_waiting()
         if core.failed or (core.closed_to_new and not core.streams):
             if core.failed and not self._closing:
                 log.debug("a gRPC connection ended: %s", core.failure)
             self._begin_to_close()
+
+    def _count_waiting(self) -> None:
+        """What the peer does not take for now has become more, or less."""
+        before, self._waiting = self._waiting, self.core.waiting_bytes
+        if self._waiting > before:
+            self.service.count_waiting(self._waiting - before, self._loop.call_soon)
 
     def _pump(self) -> bool:
         core = self.core

@@ -186,7 +186,7 @@ class MessageAssembly:
         self._call.give_up(
             Status.RESOURCE_EXHAUSTED,
             f"the request messages that are arriving hold more than {self._service.limits.max_partial_bytes} bytes "
-            "together; try again later",
+            "together; try again later, or raise --max-in-flight-bytes",
         )
 
     def expect(self) -> None:

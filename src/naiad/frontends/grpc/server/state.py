@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from naiad.frontends.grpc.server.h2_call import H2Call
 
 RECEIVE_BYTES: Final = 1 << 18
+CHECKS_PER_BOUND: Final = 8
+"""How often what waits is added up while as much begins to wait as may wait."""
 MIN_STREAMS: Final = 100
 MAX_STREAMS_TOGETHER: Final = 1 << 17
 
@@ -94,6 +96,7 @@ class GrpcService:
     """
 
     __slots__ = (
+        "_added_bytes",
         "buffer",
         "cancelled",
         "clock",
@@ -133,6 +136,7 @@ class GrpcService:
         self.draining = False
         self.on_empty: Callable[[], None] | None = None
         self.partial_bytes = 0
+        self._added_bytes = 0
         self.partial_calls: dict[H2Call, int] = {}
         self.deadlines = Deadlines(self.clock)
         self.worker = ThreadPoolExecutor(1, "naiad-grpc")
@@ -154,6 +158,16 @@ class GrpcService:
             self.partial_calls[call] = waited_s + seconds
             if not call.check_rate(waited_s + seconds) and call in self.partial_calls:
                 self.partial_calls[call] = 0
+
+    def count_waiting(self, size: int, call_soon: Callable[[Callable[[], object]], object]) -> None:
+        """Note that ``size`` bytes more of answers wait: many can come between two sweeps.
+
+        ``call_soon`` has something done in the next turn of the loop.
+        """
+        self._added_bytes += size
+        if self._added_bytes > self.limits.max_waiting_bytes // CHECKS_PER_BOUND:
+            self._added_bytes = 0
+            call_soon(self._bound_waiting)
 
     def forget_heads(self) -> None:
         """Ask the gate anew for every further call."""

@@ -13,7 +13,6 @@ import json
 import logging
 import queue
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ import orjson
 
 from naiad.config.spec import TensorSpec
 from naiad.errors import InternalError, NaiadError, QueueFullError, UnavailableError, error_of_name
+from naiad.execution.worker.process_group import GroupedProcess
 from naiad.frontends.http.json_worker import program as json_child
 from naiad.frontends.http.json_worker.program import (
     DONE,
@@ -255,10 +255,8 @@ class _JsonProcess:
     def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", json_child.__name__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
+            self._process = GroupedProcess(
+                [sys.executable, "-m", json_child.__name__, str(theirs.fileno())], pass_fds=[theirs.fileno()]
             )
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from naiad.errors import NaiadError, RateLimitError, RestrictedError, ScopeError, UnauthenticatedError
-from naiad.frontends.access.features import feature_of_http
+from naiad.frontends.access.features import HEALTH_FEATURE, REPOSITORY_FEATURE, feature_of_http
 from naiad.frontends.http.server.replies import JSON, TEXT, send_error
 from naiad.wire.http1.head import encode_head
 
@@ -31,15 +31,27 @@ def guarded(application: Application, gate: Gate, feature_of: Callable[[str], st
         return application
 
     def find(head: RequestHead) -> Handler:
+        feature = feature_of(head.target)
         try:
-            key = gate.admit(feature_of(head.target), head.headers)
+            key = gate.admit(feature, head.headers)
         except NaiadError as error:
             head.refused = True
             return _refusing(error)
+        if feature == HEALTH_FEATURE and head.query and not _may_read_index(gate, head):
+            # Why a model is not ready stands in the index: others are told that it is not.
+            head.query = ""
         handler = application(head)
         return handler if key is None else _limited(handler, key)
 
     return find
+
+
+def _may_read_index(gate: Gate, head: RequestHead) -> bool:
+    try:
+        gate.admit(REPOSITORY_FEATURE, head.headers)
+    except NaiadError:
+        return False
+    return True
 
 
 def _refusing(error: NaiadError) -> Handler:

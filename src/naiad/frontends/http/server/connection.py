@@ -2,7 +2,7 @@
 
 The way of a small request is ``buffer_updated`` -> handler -> ``Exchange.send``, and it is kept free of tasks, futures,
 timers and locks. Everything unusual (a body that has not arrived, chunks, HTTP/1.0, HEAD, pipelining out of order,
-back-pressure, the end of the connection) takes the slower methods below and in ``answering.py``.
+back-pressure, the end of the connection) takes the slower methods below and in ``response_writer.py``.
 
 Bytes are received into one buffer that all connections of a listener share: the event loops used read and deliver in
 one step, so a connection keeps only what it could not use at once. A body that is not there yet gets memory of its own
@@ -287,7 +287,8 @@ class HttpConnection(ResponseWriter):
                 return size
         with memoryview(buffer) as whole, whole[position:size] as data:
             if head.chunked:
-                self._decoder = ChunkedDecoder(self._service.limits.max_body_bytes)
+                limits = self._service.limits
+                self._decoder = ChunkedDecoder(limits.max_body_bytes, limits.too_large_status)
                 self._enter(_CHUNKED)
                 return position + self._feed(data)
             self._start_body(length, data)

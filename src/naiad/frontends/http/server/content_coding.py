@@ -31,6 +31,10 @@ _OK: Final = b"HTTP/1.1 200 "
 class BodyTooLargeError(InvalidArgumentError):
     """A body has more bytes than the server takes once decompressed."""
 
+
+class ContentTooLargeError(BodyTooLargeError):
+    """The same for servers that answer with HTTP's own status (``--http-standard-status``)."""
+
     http_status = 413
 
 
@@ -40,10 +44,14 @@ class ContentCoding:
     Args:
         max_body_bytes: what one body may have once decompressed.
         budget: bounds the bodies that wait to be decompressed and the answers that wait to be compressed.
+        too_large: the error of a body that has more.
     """
 
-    def __init__(self, max_body_bytes: int, budget: RequestBudget) -> None:
+    def __init__(
+        self, max_body_bytes: int, budget: RequestBudget, too_large: type[BodyTooLargeError] = BodyTooLargeError
+    ) -> None:
         self._max_body_bytes = max_body_bytes
+        self._too_large = too_large
         self._budget = budget
         self._inflated_bytes = 0
 
@@ -84,7 +92,13 @@ class ContentCoding:
         except NaiadError as error:
             fail(error)
             return
-        run_off_loop(partial(_inflate, body, coding, self._max_body_bytes), deliver, fail, self._budget, len(body))
+        run_off_loop(
+            partial(_inflate, body, coding, self._max_body_bytes, self._too_large),
+            deliver,
+            fail,
+            self._budget,
+            len(body),
+        )
 
     def _inflate_small(self, body: Body, coding: str) -> bytearray | None:
         """What becomes of a body that is small before and after; None for others: a few bytes can become many."""
@@ -99,7 +113,8 @@ class ContentCoding:
         if exchange.closed():
             return
         counted = _CountedExchange(exchange, len(body), self._let_go)
-        if self._inflated_bytes + len(body) > MAX_INFLATED_BYTES:
+        held = self._inflated_bytes + len(body)
+        if held > MAX_INFLATED_BYTES or (self._inflated_bytes and held > self._budget.max_bytes):
             text = "too many compressed requests are unanswered; try again later"
             send_error(exchange, self._budget.refuse("compressed", text))
             return
@@ -197,14 +212,14 @@ def _refuse(exchange: Exchange, body: Sequence[int]) -> None:
     send_error(exchange, error, TEXT, (("Accept-Encoding", ACCEPTED),))
 
 
-def _inflate(body: Body, coding: str, limit: int) -> bytearray:
+def _inflate(body: Body, coding: str, limit: int, too_large: type[BodyTooLargeError] = BodyTooLargeError) -> bytearray:
     try:
         # Clients confuse the two.
         return inflate(body, coding, EITHER, limit)
     except BrokenDataError as error:
         raise MalformedRequestError(f"the request body {error}") from None
     except TooMuchDataError:
-        raise BodyTooLargeError(
+        raise too_large(
             f"request body of more than {limit} bytes once decompressed exceeds the maximum allowed input size of "
             f"{limit} bytes. Use --http-max-input-size to increase the limit."
         ) from None

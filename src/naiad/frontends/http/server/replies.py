@@ -55,6 +55,13 @@ def handler_failed(exchange: Exchange) -> None:
     exchange.send_error(500, "internal error while the request was handled; the server's log has the details")
 
 
-def send_message(exchange: Exchange, status: int, message: str, content_type: str = JSON) -> None:
-    """Answer with ``{"error": message}``."""
-    exchange.send_status(status, content_type, orjson.dumps({"error": caller_text(message)}))
+def send_message(
+    exchange: Exchange, status: int, message: str, content_type: str = JSON, extra: tuple[tuple[str, str], ...] = ()
+) -> None:
+    """Answer with ``{"error": message}`` and ``extra`` headers."""
+    exchange.send_status(status, content_type, orjson.dumps({"error": caller_text(message)}), extra)
+
+
+def send_wrong_method(exchange: Exchange, allowed: str, content_type: str = JSON) -> None:
+    """Answer 405; ``allowed`` are the methods that the path has."""
+    send_message(exchange, 405, "Method Not Allowed", content_type, (("Allow", allowed),))

@@ -1,6 +1,6 @@
 """The answering half of one HTTP/1.1 connection: answers leave in the order of their requests.
 
-What is read, and when, is decided in ``protocol.py``, which goes on from here.
+What is read, and when, is decided in ``connection.py``, which goes on from here.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
     def pause_writing(self) -> None:
         self.halted |= CHOKED
         self._unsent = self._transport.get_write_buffer_size()
+        self._service.count_waiting(self._unsent)
         self._wait(self._service.limits.idle_s)
 
     def resume_writing(self) -> None:
@@ -127,6 +128,8 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
             raise InternalError(f"{head.method} {head.target} was answered twice; a handler must send exactly once")
         exchange.answer = parts
         exchange.owner = None
+        if exchange is not self.pending[0]:
+            self._service.count_waiting(_size_of(parts))
         self.answer_next()
 
     def answer_next(self) -> None:
@@ -164,6 +167,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         self.write_parts(parts)
         if self.halted & CHOKED:
             self._unsent = self._transport.get_write_buffer_size()
+            self._service.count_waiting(sum(map(len, parts)))
         else:
             self.quiet = 0
 

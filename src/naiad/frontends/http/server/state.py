@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 1 << 26
+CHECKS_PER_BOUND: Final = 8
+"""How often what waits is added up while as much begins to wait as may wait."""
 _INFERENCE: Final = ("/infer", "/generate", "/generate_stream")
 """How the paths end whose requests the budget counts: to load a model is possible without room for inference."""
 
@@ -35,6 +37,7 @@ class HttpLimits:
 
     Attributes:
         max_body_bytes: ``--http-max-input-size``; see ``HttpService.check_length`` for what it bounds.
+        too_large_status: of the answer to a body that is larger: 400 as in the reference, or HTTP's own 413.
         max_connections: further ones are answered 503 and closed.
         idle_s: how long a connection may stay open between requests, and how long a peer may take no data.
         head_s: how long a request head may take from its first byte on.
@@ -47,6 +50,7 @@ class HttpLimits:
     """
 
     max_body_bytes: int = MAX_BODY_BYTES
+    too_large_status: int = 400
     max_connections: int = 10_000
     idle_s: int = 600
     head_s: int = 30
@@ -76,6 +80,7 @@ class HttpService:
     """
 
     __slots__ = (
+        "_added_bytes",
         "application",
         "arriving_bytes",
         "budget",
@@ -107,6 +112,7 @@ class HttpService:
         self.pool = BufferPool()
         self.budget = budget or RequestBudget()
         self.arriving_bytes = 0
+        self._added_bytes = 0
         self.json_work = JsonWork(self.budget)
         self.shared_buffer = True
         self.gathers_writes = True
@@ -136,6 +142,14 @@ class HttpService:
         self.pool.age(seconds)
         self._bound_waiting()
 
+    def count_waiting(self, size: int) -> None:
+        """Note that ``size`` bytes more of answers wait: many can come between two sweeps."""
+        self._added_bytes += size
+        if self._added_bytes > self.limits.max_waiting_bytes // CHECKS_PER_BOUND:
+            self._added_bytes = 0
+            # Not at once: who writes is in the middle of it.
+            self.call_soon(self._bound_waiting)
+
     def check_length(self, head: RequestHead) -> None:
         """Check that the body of a request may be as long as its head says.
 
@@ -150,12 +164,12 @@ class HttpService:
             return
         json_bytes = head.inference_header_length or 0
         if not 0 < json_bytes <= limit or not head.target.endswith("/infer") or "content-encoding" in head.headers:
-            raise too_large(length, limit)
+            raise too_large(length, limit, self.limits.too_large_status)
         if length > max(limit, self.budget.max_bytes):
             raise HttpError(
-                413,
-                f"request body of {length} bytes exceeds the {self.budget.max_bytes} bytes that unanswered requests "
-                "may hold together; raise --max-in-flight-bytes to allow it",
+                self.limits.too_large_status,
+                f"request body of {length} bytes exceeds the maximum allowed input size of {self.budget.max_bytes} "
+                "bytes, which unanswered requests may hold together. Use --max-in-flight-bytes to increase the limit.",
             )
 
     def check_arrival(self, path: str, size: int) -> None:

@@ -1,22 +1,31 @@
 """``/v2/health/live``, ``/v2/health/ready`` and ``/v2/models/{model}/ready``.
 
-As the reference answers: an empty 200, or 400 when not; ``?verbose=true`` on ready adds what is not ready.
+As the reference answers: an empty 200, or 400 when not; ``?verbose=true`` on ready adds what is not ready. Who asks for
+JSON (``Accept: application/json``) gets the document that the KServe protocol has for it, with the same status.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import orjson
+
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
 from naiad.frontends.http.server.connection import Exchange, Handler
-from naiad.frontends.http.server.replies import TEXT, send_empty, send_error, send_message
+from naiad.frontends.http.server.replies import JSON, TEXT, send_empty, send_error, send_message
 from naiad.frontends.http.v2.infer_reader import Body
+
+NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def live(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler of server liveness."""
 
     def handle(exchange: Exchange, body: Body) -> None:
-        send_empty(exchange, 200 if engine.is_live() else 400)
+        _send(exchange, engine.is_live(), "live")
 
     return handle
 
@@ -26,13 +35,13 @@ def ready(engine: Engine, model: str, version: str | None) -> Handler:
 
     def handle(exchange: Exchange, body: Body) -> None:
         if engine.is_ready():
-            send_empty(exchange)
+            _send(exchange, True, "ready")
         elif "verbose=true" in exchange.head.query.split("&"):
             is_ending = engine.exiting or engine.leaving
             reasons = ["the server is shutting down"] if is_ending else engine.not_ready() or ["models are loading"]
             send_message(exchange, 400, "not ready: " + "; ".join(reasons))
         else:
-            send_empty(exchange, 400)
+            _send(exchange, False, "ready")
 
     return handle
 
@@ -46,9 +55,23 @@ def model_ready(engine: Engine, model: str, version: str | None) -> Handler:
         except NaiadError as error:
             send_error(exchange, error, TEXT)
             return
-        if is_ready:
-            send_empty(exchange)
+        if is_ready or _wants_json(exchange):
+            _send(exchange, is_ready, "ready", {"name": model})
         else:
             send_message(exchange, 400, "Model version not ready", TEXT)
 
     return handle
+
+
+def _send(exchange: Exchange, holds: bool, key: str, more: Mapping[str, str] = NOTHING_MORE) -> None:
+    """Answer 200 when ``holds``, else 400: empty, or as JSON with ``key`` for those who ask for it."""
+    status = 200 if holds else 400
+    if _wants_json(exchange):
+        exchange.send_status(status, JSON, orjson.dumps({**more, key: holds}))
+    else:
+        send_empty(exchange, status)
+
+
+def _wants_json(exchange: Exchange) -> bool:
+    accepted = exchange.head.headers.get("accept", "")
+    return any(part.partition(";")[0].strip().lower() == JSON for part in accepted.split(","))

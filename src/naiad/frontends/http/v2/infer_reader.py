@@ -16,6 +16,7 @@ from naiad.request import Array, request_label
 from naiad.wire.v2.binary import BinaryPlan
 from naiad.wire.v2.header import InferHeader, InputHeader, parse_infer_header
 from naiad.wire.v2.json import decode_data
+from naiad.wire.v2.json_template import Recalled, Templates
 
 RAW_INPUT: Final = "raw_input"
 """What the reference calls a raw tensor in its texts."""
@@ -42,13 +43,18 @@ class ReadRequest(NamedTuple):
 class RequestReader:
     """Reads and checks the requests for one loaded model.
 
-    Requests with their data in JSON never have the same bytes twice, but mostly the same form: what was checked once is
-    kept by form. ``model`` is the model.
+    Requests with their data in JSON never have the same bytes twice, but mostly the same text around the data, or at
+    least the same form: what was checked once is kept by both. ``model`` is the model.
     """
 
     def __init__(self, model: ServingModel) -> None:
         self.model = model
         self._plans = Planner(model, BinaryPlan)
+        self._templates = Templates()
+
+    def recall(self, body: Body) -> Recalled | None:
+        """A request that is JSON alone and differs in its id and its data from one that was read before; else None."""
+        return self._templates.recall(body if not isinstance(body, memoryview) else bytes(body))
 
     def read(self, body: Body, header_length: int | None) -> ReadRequest:
         """Read and check one request.
@@ -70,6 +76,8 @@ class RequestReader:
         plan = self._plans.plan(header, offsets)
         inputs = plan.views(body, start)
         _read_others(header, spec, offsets, body, start, inputs)
+        if start == len(body) and plan.regions is None:
+            self._templates.learn(body if not isinstance(body, memoryview) else bytes(body), header, plan)
         return ReadRequest(header.id, plan, inputs)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 from naiad.config.routes import ALIAS_PATTERN
 from naiad.engine.engine import Engine
 from naiad.frontends.http.server.connection import Exchange, Handler
-from naiad.frontends.http.server.content_coding import ContentCoding
-from naiad.frontends.http.server.replies import JSON, TEXT, send_json, send_message
+from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentCoding
+from naiad.frontends.http.server.replies import JSON, TEXT, send_json, send_message, send_wrong_method
 from naiad.frontends.http.server.state import MAX_BODY_BYTES
 from naiad.frontends.http.v2 import (
     health,
@@ -33,15 +33,21 @@ from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.wire.http1.head import RequestHead
 
 MAX_HANDLERS = 1024
-_MODEL = rf"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+|{ALIAS_PATTERN}))?"
-_NAME_ONLY = r"/v2/models/(?P<model>[^/]+)"
+MAX_KEY = 4096
+"""Characters of a method and a path; each new head with a longer one gets a handler of its own."""
+MAX_KEYS = 1 << 18
+"""Characters of all methods and paths whose handlers are kept."""
+_MODEL = rf"/v2/models/(?P<model>[^/]++)(?:/versions/(?P<version>[0-9]+|{ALIAS_PATTERN}))?"
+_NAME_ONLY = r"/v2/models/(?P<model>[^/]++)"
 _SYSTEM = "/v2/systemsharedmemory"
 _CUDA = "/v2/cudasharedmemory"
-_REGION = "/region/(?P<region>[^/]+)"
+_REGION = "/region/(?P<region>[^/]++)"
 _ANY_REGION = f"(?:{_REGION})?"
 _ZEROS = re.compile(r"^(/v2/models/[^/]+/versions/)0+(?=[0-9])")
 """A version can be written in any number of ways, and is the same one."""
-_ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]+)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
+_DESCRIBED = (("Link", '</openapi.json>; rel="service-desc"'),)
+"""Where the paths are told, by RFC 8631: the body of a 404 is the reference's."""
+_ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]++)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
 
 
 class Route(NamedTuple):
@@ -81,8 +87,8 @@ ROUTES: tuple[Route, ...] = (
     _route("GET", _MODEL + "/config", metadata.config),
     _route("GET", _MODEL, metadata.model),
     _route("POST", r"/v2/repository(?:/[^/]+)?/index", repository.index),
-    _route("POST", r"/v2/repository/models/(?P<model>[^/]+)/load", repository.load),
-    _route("POST", r"/v2/repository/models/(?P<model>[^/]+)/unload", repository.unload),
+    _route("POST", r"/v2/repository/models/(?P<model>[^/]++)/load", repository.load),
+    _route("POST", r"/v2/repository/models/(?P<model>[^/]++)/unload", repository.unload),
     _route("POST", r"/v2/repository/[^/]+/models/[^/]+/(?:load|unload)", repository.named),
     _route("POST", _MODEL + "/generate", GenerateHandler),
     _route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
@@ -107,29 +113,36 @@ ROUTES: tuple[Route, ...] = (
 class Router:
     """Finds the handler for a request head. Handlers are kept by method and path, so that they can keep state.
 
-    ``max_body_bytes`` is what the body of an inference request may have once decompressed, ``forward``
-    chooses the headers that become parameters.
+    Paths without a route and wrong methods are refused by functions of which nothing is kept: callers can make up any
+    number.
+
+    ``max_body_bytes`` is the limit of the body of an inference request once decompressed, ``too_large`` the error of
+    one that has more; ``forward`` chooses the headers that become parameters.
     """
 
     def __init__(
-        self, engine: Engine, max_body_bytes: int = MAX_BODY_BYTES, forward: HeaderForwarding | None = None
+        self,
+        engine: Engine,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        forward: HeaderForwarding | None = None,
+        too_large: type[BodyTooLargeError] = BodyTooLargeError,
     ) -> None:
         self._engine = engine
         self._forwarding = forward
-        self._coding = ContentCoding(max_body_bytes, engine.budget)
+        self._coding = ContentCoding(max_body_bytes, engine.budget, too_large)
         self._handlers: dict[tuple[str, str], Handler] = {}
+        self._characters = 0
         # Those that remembered heads hold as well: there is never a second one, which would keep as much once more.
         self._living: WeakValueDictionary[tuple[str, str], Handler] = WeakValueDictionary()
 
     def __call__(self, head: RequestHead) -> Handler:
         key = (head.method, _ZEROS.sub(r"\1", head.target))
-        handler = self._handlers.get(key) or self._living.get(key)
+        handler = self._handlers.get(key)
         if handler is None:
-            handler = self._living[key] = self._find(*key)
-        if key not in self._handlers:
-            if len(self._handlers) >= MAX_HANDLERS:
-                self._handlers.clear()
-            self._handlers[key] = handler
+            handler = self._living.get(key) or self._find(*key)
+            if handler is None:
+                return _refusal(key[1])
+            self._keep(key, handler)
         found = self._around_inference(handler, head) if isinstance(handler, HttpInferHandler) else handler
         named = _ALIASED.match(head.target)
         return found if named is None else partial(self._answer_alias, named["model"], named["alias"], found)
@@ -145,31 +158,44 @@ class Router:
         found: Handler = handler if self._forwarding is None else forwarding(handler, head, self._forwarding)
         return self._coding.around(found, head)
 
-    def _find(self, method: str, path: str) -> Handler:
-        wrong_method: Route | None = None
+    def _find(self, method: str, path: str) -> Handler | None:
+        """A new handler; None when no route has this method and path."""
         for route in ROUTES:
-            match = route.pattern.fullmatch(path)
-            if match is None:
-                continue
-            if route.method == method:
+            if route.method == method and (match := route.pattern.fullmatch(path)) is not None:
                 groups = match.groupdict()
                 return route.make(self._engine, _named(groups), groups.get("version"))
-            wrong_method = wrong_method or route
-        if wrong_method is None:
-            return _not_found
-        return _method_not_allowed_text if wrong_method.wrong_method_type == TEXT else _method_not_allowed
+        return None
+
+    def _keep(self, key: tuple[str, str], handler: Handler) -> None:
+        size = len(key[0]) + len(key[1])
+        if size > MAX_KEY:
+            return
+        if len(self._handlers) >= MAX_HANDLERS or self._characters + size > MAX_KEYS:
+            self._handlers.clear()
+            self._characters = 0
+        self._handlers[key] = self._living[key] = handler
+        self._characters += size
+
+
+def _refusal(path: str) -> Handler:
+    """The handler for a path that has no route, or none with the method of the request."""
+    others = [route for route in ROUTES if route.pattern.fullmatch(path)]
+    return _wrong_method(others) if others else _not_found
 
 
 def _not_found(exchange: Exchange, body: Body) -> None:
-    send_message(exchange, 404, "Not Found", TEXT)
+    send_message(exchange, 404, "Not Found", TEXT, _DESCRIBED)
 
 
-def _method_not_allowed(exchange: Exchange, body: Body) -> None:
-    send_message(exchange, 405, "Method Not Allowed")
+def _wrong_method(routes: Sequence[Route]) -> Handler:
+    """The 405 of a path that has ``routes``, all of other methods."""
+    allowed = ", ".join(sorted({route.method for route in routes}))
+    content_type = routes[0].wrong_method_type
 
+    def handle(exchange: Exchange, body: Body) -> None:
+        send_wrong_method(exchange, allowed, content_type)
 
-def _method_not_allowed_text(exchange: Exchange, body: Body) -> None:
-    send_message(exchange, 405, "Method Not Allowed", TEXT)
+    return handle
 
 
 def _named(groups: Mapping[str, str | None]) -> str:

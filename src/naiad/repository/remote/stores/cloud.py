@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import OptionError, StoreError, StoreUnreachableError
+from naiad.extras import how_to_install
 from naiad.options.remote_uri import RemoteUri, redacted
 from naiad.repository.remote.stores.credentials import azure_credentials, google_credentials, s3_credentials
 from naiad.repository.remote.stores.google_metadata import has_service_account
@@ -179,7 +180,7 @@ def open_cloud(uri: RemoteUri, place: BucketLocation, environ: Mapping[str, str]
         import obstore  # noqa: F401
     except ImportError as error:
         raise OptionError(
-            f"the model repository '{uri}' needs the package obstore ({error}): pip install 'naiad[cloud]'"
+            f"the model repository '{uri}' needs the package obstore ({error}); run: {how_to_install('cloud')}"
         ) from None
     environ = os.environ if environ is None else environ
     make: Any = {"s3": _s3, "gs": _google, "as": _azure}[uri.scheme]

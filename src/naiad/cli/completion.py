@@ -1,0 +1,140 @@
+"""``naiad completion``: a shell's script that completes commands, options and their values, made from their table."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from naiad.options import CHECK_OPTIONS, OPTIONS, Option
+
+_HELP: Final = """\
+Usage: naiad completion bash|zsh|fish
+
+Prints a script for the shell, which then completes commands, options and their values:
+
+  bash  source <(naiad completion bash)      in ~/.bashrc
+  zsh   source <(naiad completion zsh)       in ~/.zshrc, after compinit
+  fish  naiad completion fish | source       in ~/.config/fish/config.fish
+"""
+
+# The words of an option end at "=" in bash, which makes "=" a word of its own.
+_BASH: Final = """\
+_naiad() {
+    local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}
+    if [[ $word == = ]]; then
+        word=
+    elif [[ $option == = ]]; then
+        option=${COMP_WORDS[COMP_CWORD-2]}
+    fi
+    COMPREPLY=()
+    if (( COMP_CWORD == 1 )); then
+        COMPREPLY=($(compgen -W '@COMMANDS@' -- "$word"))
+        return
+    fi
+    case $option in
+@VALUES@
+    esac
+    if [[ $word == -* ]]; then
+        case $command in
+            check) COMPREPLY=($(compgen -W '@CHECK@' -- "$word")) ;;
+            completion) ;;
+            *) COMPREPLY=($(compgen -W '@SERVE@' -- "$word")) ;;
+        esac
+        return
+    fi
+    if [[ $command == completion ]]; then
+        COMPREPLY=($(compgen -W '@SHELLS@' -- "$word"))
+        return
+    fi
+    compopt -o filenames 2>/dev/null || :
+    local IFS=$'\\n'
+    COMPREPLY=($(compgen -f -- "$word"))
+}
+complete -F _naiad naiad
+"""
+
+_ZSH: Final = "autoload -U +X bashcompinit && bashcompinit\n"
+
+
+def completion(argv: Sequence[str]) -> int:
+    """Print the script of the shell that ``argv`` names; gives back the exit code."""
+    words = list(argv)
+    if words and words[0] in ("-h", "--help"):
+        print(_HELP, end="")
+        return 0
+    if len(words) != 1 or words[0] not in SHELLS:
+        found = f"found '{' '.join(words)}'" if words else "found nothing"
+        print(f"error: expected one of {', '.join(SHELLS)}, {found}\n\n{_HELP}", end="", file=sys.stderr)
+        return 1
+    print(SHELLS[words[0]](), end="")
+    return 0
+
+
+def _bash() -> str:
+    values = "\n".join(
+        f"        {'|'.join(_flags(option))}) COMPREPLY=($(compgen -W '{' '.join(values)}' -- \"$word\")); return ;;"
+        for option in OPTIONS
+        if (values := _values(option))
+    )
+    return (
+        _BASH.replace("@COMMANDS@", " ".join((*_commands(), "--help", "--version")))
+        .replace("@VALUES@", values)
+        .replace("@CHECK@", " ".join(_all_flags(CHECK_OPTIONS)))
+        .replace("@SERVE@", " ".join(_all_flags(OPTIONS)))
+        .replace("@SHELLS@", " ".join(SHELLS))
+    )
+
+
+def _zsh() -> str:
+    return _ZSH + _bash()
+
+
+def _fish() -> str:
+    return "".join(f"{line}\n" for line in _fish_lines())
+
+
+def _fish_lines() -> Iterator[str]:
+    for name, summary in _commands().items():
+        yield f"complete -c naiad -n __fish_use_subcommand -f -a {name} -d {shlex.quote(summary)}"
+    yield f"complete -c naiad -n '__fish_seen_subcommand_from completion' -f -a {shlex.quote(' '.join(SHELLS))}"
+    for command, options in (("serve", OPTIONS), ("check", CHECK_OPTIONS)):
+        for option in options:
+            for flag in _flags(option):
+                yield _fish_option(command, option, flag.removeprefix("--"))
+
+
+def _fish_option(command: str, option: Option, name: str) -> str:
+    what = shlex.quote(option.help.partition(". ")[0].rstrip("."))
+    line = f"complete -c naiad -n '__fish_seen_subcommand_from {command}' -l {name} -d {what}"
+    if values := _values(option):
+        return f"{line} -x -a {shlex.quote(' '.join(values))}"
+    return line if option.kind.is_flag else f"{line} -r"
+
+
+def _commands() -> dict[str, str]:
+    from naiad.cli.main import COMMANDS
+
+    return {name: summary for name, (_, summary) in COMMANDS.items()}
+
+
+def _all_flags(options: Sequence[Option]) -> Iterator[str]:
+    yield "--help"
+    for option in options:
+        yield from _flags(option)
+
+
+def _flags(option: Option) -> tuple[str, ...]:
+    return (option.flag, *("--" + alias.replace("_", "-") for alias in option.aliases))
+
+
+def _values(option: Option) -> tuple[str, ...]:
+    """The values that an option can have, where they are few and known."""
+    label = option.kind.label.strip("<>")
+    if label == "boolean":
+        return ("true", "false")
+    return tuple(label.split("|")) if "|" in label else ()
+
+
+SHELLS: Final[dict[str, Callable[[], str]]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -1,0 +1,249 @@
+"""The fast way of a request that carries all its data in JSON: only the data are parsed.
+
+Callers repeat the text around their data. A request that was read and checked in full leaves a template: that text and
+its plan. For the next request with the same text only the lists are parsed and turned into arrays. A request that fits
+no template, or has a wrong value in its lists, is read in full, and that reader raises the errors.
+
+This gives the same result as parsing the whole: equal text brings a JSON parser to equal places, and any one complete
+value there leaves it at the same place behind the value.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import orjson
+
+from naiad.errors import NaiadError
+from naiad.request import Array, memory_of
+from naiad.tensor.dtypes import DataType
+from naiad.wire.json_text import MAX_NESTING
+from naiad.wire.v2.binary import BinaryPlan
+from naiad.wire.v2.header import InferHeader, InputHeader
+from naiad.wire.v2.json import decode_data
+from naiad.wire.v2.plan import MAX_PLAN_KEY, MAX_PLANS
+
+MAX_ALIKE: Final = 16
+"""How many templates with the same text before the data are kept. With the shape behind the data each shape has one."""
+
+# The space of JSON is less than that of regular expressions.
+_ID: Final = re.compile(rb'\{[ \t\r\n]*"id"[ \t\r\n]*:[ \t\r\n]*"([ !#-\[\]-~]{0,256})"[ \t\r\n]*,')
+"""An id at the beginning, without escapes or unusual characters."""
+_ANOTHER_ID: Final = re.compile(rb'"id"[ \t\r\n]*:')
+_DATA: Final = b'"data"'
+_DATA_KEY: Final = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*')
+_LIST: Final = re.compile(rb'\[[^"{}]*\]|\[\s*+(?:"(?:[^"\\]|\\.)*+"[\s,]*+)*+\]', re.DOTALL)
+"""Numbers and booleans, nested in any way, or a flat list of strings."""
+
+# Floats are rounded, and refused where they overflow, just as numpy does it.
+_FORMATS: Final = {
+    "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q", "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q",
+    "FP32": "f", "FP64": "d",
+}  # fmt: skip
+
+Body = bytes | bytearray
+
+
+class Recalled(NamedTuple):
+    """A request that fits a template; ``held_bytes`` is what its body and its inputs hold, the larger of both."""
+
+    id: str
+    plan: BinaryPlan
+    inputs: dict[str, Array]
+    held_bytes: int
+
+
+class Templates:
+    """The templates for one loaded model, bounded in number and in length."""
+
+    __slots__ = ("_alike", "_count", "_last")
+
+    def __init__(self) -> None:
+        # By the text up to the first data, without the id.
+        self._alike: dict[bytes, list[_Template]] = {}
+        self._count = 0
+        self._last: _Template | None = None
+
+    def recall(self, body: Body) -> Recalled | None:
+        """The request that ``body`` is, JSON alone; None when it fits no template."""
+        request_id, start = _cut_id(body)
+        template = self._last
+        spans = None if template is None else template.locate(body, start)
+        if template is None or spans is None:
+            template, spans = self._find(body, start)
+            if template is None or spans is None:
+                return None
+            self._last = template
+        inputs = template.read(body, spans)
+        if inputs is None:
+            return None
+        size = template.tensor_bytes if template.tensor_bytes is not None else memory_of(inputs)
+        return Recalled(request_id, template.plan, inputs, max(len(body), size))
+
+    def learn(self, body: Body, header: InferHeader, plan: BinaryPlan) -> None:
+        """Keep a template of a request that was found to fit its model; not of every text one can be made."""
+        request_id, start = _cut_id(body)
+        if request_id != header.id or self._find(body, start)[0] is not None:
+            return
+        if any(given.data is None or not given.elements for given in header.inputs):
+            return
+        pieces = _split(body, start, len(header.inputs))
+        if pieces is None or sum(map(len, pieces)) > MAX_PLAN_KEY:
+            return
+        # Without escapes each member "data" shows as such. There are as many as inputs, and each input has one.
+        if any(b"\\" in piece or _ANOTHER_ID.search(piece) for piece in pieces):
+            return
+        self._keep(_Template(start > 0, pieces, header.inputs, plan))
+
+    def _find(self, body: Body, start: int) -> tuple[_Template | None, list[slice] | None]:
+        """A template that a request fits, and where its data are."""
+        first = body.find(_DATA, start)
+        if 0 <= first - start <= MAX_PLAN_KEY:
+            for template in self._alike.get(bytes(body[start:first]), ()):
+                if (spans := template.locate(body, start)) is not None:
+                    return template, spans
+        return None, None
+
+    def _keep(self, template: _Template) -> None:
+        if self._count >= MAX_PLANS:
+            self._alike.clear()
+            self._count = 0
+        alike = self._alike.setdefault(template.opening[: template.opening.find(_DATA)], [])
+        if len(alike) >= MAX_ALIKE:
+            self._count -= len(alike)
+            alike.clear()
+        alike.append(template)
+        self._count += 1
+
+
+class _Template:
+    """The text around the data of a request, from behind its id on, and what is known of such requests.
+
+    ``opening`` is the text before the first data. ``tensor_bytes`` are those of the inputs; None where they differ from
+    request to request.
+    """
+
+    __slots__ = ("_between", "_closing", "_has_id", "_readers", "opening", "plan", "tensor_bytes")
+
+    def __init__(self, has_id: bool, pieces: Sequence[bytes], inputs: Sequence[InputHeader], plan: BinaryPlan) -> None:
+        self._has_id = has_id
+        self.opening, *self._between, self._closing = pieces
+        self._readers = [(given.name, _reader_of(given)) for given in inputs]
+        self.plan = plan
+        sizes = [given.elements * given.dtype.itemsize for given in inputs]
+        self.tensor_bytes = sum(sizes) if all(sizes) else None
+
+    def locate(self, body: Body, start: int) -> list[slice] | None:
+        """Where the data of a request are; None when its text is another one. ``start``: the end of its id, or 0."""
+        if not body.startswith(self.opening, start) or not body.endswith(self._closing):
+            return None
+        if (start > 0) is not self._has_id:
+            return None
+        at = start + len(self.opening)
+        end = len(body) - len(self._closing)
+        spans = []
+        for between in self._between:
+            found = body.find(between, at, end)
+            if found < 0:
+                return None
+            spans.append(slice(at, found))
+            at = found + len(between)
+        # Opening and closing may overlap: then there is nothing in between, which is no JSON.
+        spans.append(slice(at, end))
+        return spans
+
+    def read(self, body: Body, spans: Sequence[slice]) -> dict[str, Array] | None:
+        """The inputs of a request; None where something in its data is not as usual."""
+        inputs = {}
+        for (name, read), span in zip(self._readers, spans, strict=True):
+            array = read(body[span])
+            if array is None:
+                return None
+            inputs[name] = array
+        return inputs
+
+
+_Reader = Callable[[Body], Array | None]
+
+
+def _reader_of(given: InputHeader) -> _Reader:
+    """What makes the data of one input from their text, giving None for what is not as usual."""
+    letter = _FORMATS.get(given.dtype.wire)
+    return _others(given) if letter is None else _numbers(given.dtype, given.shape, f"<{given.elements}{letter}")
+
+
+def _numbers(dtype: DataType, shape: tuple[int, ...], layout: str) -> _Reader:
+    loads, empty, kind, pack_into = orjson.loads, np.empty, dtype.numpy, struct.Struct(layout).pack_into
+
+    def read(text: Body) -> Array | None:
+        # In JSON without these there is no string, true, null, false or object.
+        if b'"' in text or b"u" in text or b"s" in text or b"{" in text:
+            return None
+        try:
+            values = loads(text)
+            if text.find(b"[", 1) > 0:
+                values = _flat(values)
+            array = empty(shape, kind)
+            # Arrays have a buffer; typeshed does not know it before 3.12.
+            pack_into(array, 0, *values)  # type: ignore[arg-type]
+        except (ValueError, TypeError, OverflowError, struct.error):
+            return None
+        return array
+
+    return read
+
+
+def _flat(values: Any) -> list[Any]:
+    """The elements of evenly nested lists; ``TypeError`` or ``ValueError`` for others."""
+    for _ in range(MAX_NESTING):
+        if not values or type(values[0]) is not list:
+            return values  # type: ignore[no-any-return]
+        values = list(chain.from_iterable(values))
+    raise ValueError
+
+
+def _others(given: InputHeader) -> _Reader:
+    """For booleans and strings, checked as in a request that is read in full, but without an error."""
+    name, dtype, shape, elements = given.name, given.dtype, given.shape, given.elements
+
+    def read(text: Body) -> Array | None:
+        try:
+            values = orjson.loads(text)
+            return (
+                decode_data(InputHeader(name, dtype, shape, elements, values, None)) if type(values) is list else None
+            )
+        except (orjson.JSONDecodeError, NaiadError):
+            return None
+
+    return read
+
+
+def _cut_id(body: Body) -> tuple[str, int]:
+    """The id with which a request begins, and where the rest does; "" and 0 without one."""
+    found = _ID.match(body)
+    return ("", 0) if found is None else (found[1].decode("ascii"), found.end())
+
+
+def _split(body: Body, start: int, count: int) -> list[bytes] | None:
+    """The text around the lists of all members "data"; None where there are not ``count``, or one is unusual."""
+    pieces: list[bytes] = []
+    while (key := _DATA_KEY.search(body, start)) is not None:
+        found = _LIST.match(body, key.end()) if len(pieces) < count else None
+        if found is None or not _is_json(found[0]):
+            return None
+        pieces.append(bytes(body[start : key.end()]))
+        start = found.end()
+    return [*pieces, bytes(body[start:])] if len(pieces) == count else None
+
+
+def _is_json(text: Body) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True

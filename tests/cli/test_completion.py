@@ -1,0 +1,80 @@
+"""``naiad completion``, in the shells themselves."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from naiad.cli.completion import SHELLS
+from naiad.cli.main import main
+from naiad.options import OPTIONS
+
+Completed = Callable[..., list[str]]
+
+
+@pytest.fixture
+def completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Completed:
+    """What bash offers for the last of some words, which it splits at "=" as well."""
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "naiad.bash"
+    script.write_text(capsys.readouterr().out)
+
+    def complete(*words: str) -> list[str]:
+        line = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _naiad; printf "%s\\n" "${COMPREPLY[@]}"'
+        command = ["bash", "-euc", line, "bash", str(script), *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+        assert done.stderr == ""
+        return [line for line in done.stdout.splitlines() if line]
+
+    return complete
+
+
+def test_bash_completes_commands_and_options(completed: Completed) -> None:
+    assert completed("naiad", "") == ["serve", "check", "completion", "--help", "--version"]
+    assert completed("naiad", "ch") == ["check"]
+    assert completed("naiad", "serve", "--http-p") == ["--http-port", "--http-port-serves-grpc"]
+    assert completed("naiad", "check", "--http-p") == []
+    assert completed("naiad", "completion", "") == list(SHELLS)
+
+
+def test_bash_completes_values(completed: Completed) -> None:
+    assert completed("naiad", "serve", "--log-format", "=", "I") == ["ISO8601"]
+    assert completed("naiad", "serve", "--log-format", "=") == ["default", "ISO8601"]
+    assert completed("naiad", "serve", "--allow-grpc", "f") == ["false"]
+
+
+def test_bash_completes_files(completed: Completed, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "my models").mkdir()
+    assert completed("naiad", "serve", "mod") == ["models"]
+    assert completed("naiad", "serve", "my") == ["my models"]
+    assert completed("naiad", "check", "--model-repository", "=", "mod") == ["models"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_option_is_in_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for option in OPTIONS:
+        assert (f"-l {option.flag.removeprefix('--')} -d " if shell == "fish" else option.flag) in script
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_shell_reads_the_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    main(["completion", shell])
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out)
+    done = subprocess.run([shell, "-n", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("argv", [[], ["tcsh"], ["bash", "zsh"]])
+def test_an_unknown_shell_is_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", *argv]) == 1
+    assert capsys.readouterr().err.startswith("error: expected one of bash, zsh, fish, found ")
