@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from room import Room
+from machine_lock import MachineLock
 
 # How long an example takes says more about the machine than about the code; a test as a whole has its time limit.
 settings.register_profile("naiad", deadline=None)
@@ -25,26 +25,26 @@ settings.load_profile("naiad")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Of this process: the room it shares with the others of a run under pytest-xdist, or the folder it made for them.
-ROOM = pytest.StashKey[Room]()
+# In a worker of pytest-xdist: the lock it shares with the others. In the controller: the folder that it made for them.
+LOCK = pytest.StashKey[MachineLock]()
 FOLDER = pytest.StashKey[Path]()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a process of pytest-xdist where the files of the room are."""
+    """Pass the shared folder to a worker of pytest-xdist."""
     stash = node.config.stash
     if FOLDER not in stash:
         stash[FOLDER] = Path(tempfile.mkdtemp(prefix="naiad-tests-"))
-    node.workerinput["room"] = str(stash[FOLDER])
+    node.workerinput["folder"] = str(stash[FOLDER])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Open the room in a process of pytest-xdist, with a temporary folder of its own for all that is started there."""
+    """Open the lock in a worker of pytest-xdist, and give the worker a temporary folder of its own."""
     given = getattr(config, "workerinput", {})
-    if "room" in given:
-        config.stash[ROOM] = Room(Path(given["room"]))
-        temporary = Path(given["room"]) / given["workerid"]
+    if "folder" in given:
+        config.stash[LOCK] = MachineLock(Path(given["folder"]))
+        temporary = Path(given["folder"]) / given["workerid"]
         temporary.mkdir()
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
 
@@ -56,9 +56,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Close the room and remove its files."""
-    if ROOM in config.stash:
-        config.stash[ROOM].close()
+    """Close the lock and remove the shared folder."""
+    if LOCK in config.stash:
+        config.stash[LOCK].close()
     if FOLDER in config.stash:
         shutil.rmtree(config.stash[FOLDER], ignore_errors=True)
 
@@ -66,8 +66,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Run a test marked ``serial`` alone. The wait for it is outside a test's time limit."""
-    room = item.config.stash.get(ROOM, None)
-    if room is None:
+    lock = item.config.stash.get(LOCK, None)
+    if lock is None:
         return (yield)
-    with room.entered(alone=item.get_closest_marker("serial") is not None):
+    with lock.held(exclusive=item.get_closest_marker("serial") is not None):
         return (yield)

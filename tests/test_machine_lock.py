@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from room import Room
+from machine_lock import MachineLock
 from server.running import until
 from source_tree import ROOT
 
@@ -42,59 +42,59 @@ def test_alone():
 """
 
 
-def test_many_are_in_a_room_at_once(tmp_path: Path) -> None:
-    one, other = Room(tmp_path), Room(tmp_path)
-    with one.entered(alone=False), other.entered(alone=False):
+def test_many_share_the_lock(tmp_path: Path) -> None:
+    one, other = MachineLock(tmp_path), MachineLock(tmp_path)
+    with one.held(exclusive=False), other.held(exclusive=False):
         pass
     one.close()
     other.close()
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_one_alone_has_no_other_beside_it(tmp_path: Path, alone: bool) -> None:
-    rooms = [Room(tmp_path) for _ in range(3)]
+def test_an_exclusive_holder_has_no_other_beside_it(tmp_path: Path, alone: bool) -> None:
+    locks = [MachineLock(tmp_path) for _ in range(3)]
     order: list[str] = []
 
-    def enter(room: Room, name: str, alone: bool) -> None:
-        with room.entered(alone=alone):
+    def enter(lock: MachineLock, name: str, alone: bool) -> None:
+        with lock.held(exclusive=alone):
             order.append(name)
 
-    with rooms[0].entered(alone=not alone):
-        first = threading.Thread(target=enter, args=(rooms[1], "second", alone))
+    with locks[0].held(exclusive=not alone):
+        first = threading.Thread(target=enter, args=(locks[1], "second", alone))
         first.start()
         first.join(0.1)
         assert order == []
         order.append("first")
     first.join(WITHIN_S)
     assert order == ["first", "second"]
-    for room in rooms:
-        room.close()
+    for lock in locks:
+        lock.close()
 
 
-def test_one_that_waits_to_be_alone_goes_before_those_who_come_later(tmp_path: Path) -> None:
-    rooms = [Room(tmp_path) for _ in range(3)]
+def test_an_exclusive_holder_goes_before_those_that_come_later(tmp_path: Path) -> None:
+    locks = [MachineLock(tmp_path) for _ in range(3)]
     order: list[str] = []
     waiting = threading.Event()
 
-    def enter(room: Room, name: str, alone: bool) -> None:
+    def enter(lock: MachineLock, name: str, alone: bool) -> None:
         waiting.set()
-        with room.entered(alone=alone):
+        with lock.held(exclusive=alone):
             order.append(name)
 
-    with rooms[0].entered(alone=False):
-        alone = threading.Thread(target=enter, args=(rooms[1], "alone", True))
+    with locks[0].held(exclusive=False):
+        alone = threading.Thread(target=enter, args=(locks[1], "alone", True))
         alone.start()
         waiting.wait(WITHIN_S)
-        until(lambda: is_locked(tmp_path / "door"), WITHIN_S, "it waits behind the door")
-        late = threading.Thread(target=enter, args=(rooms[2], "late", False))
+        until(lambda: is_locked(tmp_path / "gate"), WITHIN_S, "it holds the gate and waits for the lock")
+        late = threading.Thread(target=enter, args=(locks[2], "late", False))
         late.start()
         late.join(0.1)
         assert order == []
     alone.join(WITHIN_S)
     late.join(WITHIN_S)
     assert order == ["alone", "late"]
-    for room in rooms:
-        room.close()
+    for lock in locks:
+        lock.close()
 
 
 def is_locked(path: Path) -> bool:
