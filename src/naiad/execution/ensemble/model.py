@@ -24,9 +24,9 @@ from naiad.execution.ensemble.members import Members
 from naiad.execution.ensemble.run import EnsembleRun
 from naiad.execution.ensemble.step_request import MemberRequest
 from naiad.execution.ensemble.tracing import RunTrace
+from naiad.execution.instances.model_instance import NO_REGIONS
 from naiad.execution.model.cache import ModelCache
 from naiad.execution.model.interface import ServingModel
-from naiad.execution.model.loaded_model import NEVER
 from naiad.execution.model.responder import ModelResponder, send_part
 from naiad.execution.model.tracing import ModelTracer
 from naiad.execution.worker.bls import ModelDirectory
@@ -52,7 +52,7 @@ class EnsembleModel:
         NaiadError: its members are not there, or do not fit.
     """
 
-    regions_from = NEVER
+    regions_from = NO_REGIONS
 
     def __init__(
         self,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from functools import partial
 from time import monotonic_ns
 from typing import ClassVar
 
@@ -16,18 +15,13 @@ from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, Unavai
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
-from naiad.execution.batching.gather import gather, is_small
-from naiad.execution.batching.ragged import assemble, is_small_assembly
 from naiad.execution.ensemble.step_request import tell_batch
-from naiad.execution.instances.decoupled import SteppedDecoupledInstance
-from naiad.execution.instances.thread import ThreadInstance
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.custom_batching import CustomBatching
 from naiad.execution.model.group_change import InstancePosition
-from naiad.execution.model.instance_set import AnyInstance
 from naiad.execution.model.queue_timeout import WaitingTime
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import dynamic_batcher_kind, limited_batcher_kind
-from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import InferRequest
 from naiad.scheduling.batcher.dynamic import Batcher, DynamicBatcher, SingleBatcher
 from naiad.scheduling.batcher.limited import BatchLimit, ByteLimit
@@ -67,10 +61,8 @@ class Dispatcher:
             self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late, self._due)
         self.batcher = _make_batcher(spec, self.policies, strategy)
         self.batches = isinstance(self.batcher, DynamicBatcher)
-        self._gather = gather if spec.assembly is None else assemble
-        self._is_small = is_small if spec.assembly is None else partial(is_small_assembly, spec=spec)
-        self.idle: list[AnyInstance] = []
-        self.passive: set[AnyInstance] = set()
+        self.idle: list[ModelInstance] = []
+        self.passive: set[ModelInstance] = set()
         self.turn_is_set = False
         self.outage: UnavailableError | None = None
         self.tells_batches = False
@@ -78,7 +70,7 @@ class Dispatcher:
 
     # Instances that come and go
 
-    def begin(self, places: Mapping[AnyInstance, InstancePosition]) -> None:
+    def begin(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
         """Take in the first instances, those that are to serve; called in a loading thread, before any starts.
 
         Raises:
@@ -87,10 +79,10 @@ class Dispatcher:
         # One that dies while others start leaves the list again.
         self.idle[:] = places
 
-    def join(self, places: Mapping[AnyInstance, InstancePosition]) -> None:
+    def join(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
         """Further instances are about to come, to serve from ``serve_by`` on; errors as ``begin``."""
 
-    def leave(self, instances: Sequence[AnyInstance]) -> None:
+    def leave(self, instances: Sequence[ModelInstance]) -> None:
         """Instances have ended, or never began."""
 
     # Requests
@@ -170,30 +162,16 @@ class Dispatcher:
                 self._answers.settle(finished)
             now_ns = monotonic_ns()
 
-    def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
+    def _run(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         """Hand a batch to an instance; gives what became of it when that is known at once."""
         if self.tells_batches:
             tell_batch(batch, batch.requests)
-        if isinstance(instance, ProcessInstance):
-            return instance.run(batch)
-        if isinstance(instance, SteppedDecoupledInstance):
-            instance.begin(batch)
-            return None
-        self._gather_small(batch, now_ns)
+        prepare = instance.prepare
+        if prepare is not None:
+            prepare(batch, now_ns)
         return instance.run(batch)
 
-    def _gather_small(self, batch: Batch, now_ns: int) -> None:
-        """Put the inputs of a small batch together, which the instance does for a large one."""
-        if self._is_small(batch):
-            # Done here without a fight for the interpreter, which would cost the instance's thread far more.
-            try:
-                batch.inputs = self._gather(batch, self._spec)
-            except Exception:
-                # The instance meets it again, and there it fails this batch alone.
-                batch.inputs = None
-            batch.gather_ns = monotonic_ns() - now_ns
-
-    def finished_in_thread(self, instance: ThreadInstance, batches: list[Batch]) -> None:
+    def finished_in_thread(self, instance: ModelInstance, batches: list[Batch]) -> None:
         """Batches are done; called in the thread of an instance."""
         try:
             self._loop.call_soon_threadsafe(self._finished, instance, batches)
@@ -201,22 +179,22 @@ class Dispatcher:
             # The loop is closed: the server was told to abort and nobody waits for these answers.
             return
 
-    def _finished(self, instance: ThreadInstance, batches: list[Batch]) -> None:
+    def _finished(self, instance: ModelInstance, batches: list[Batch]) -> None:
         self.freed(instance)
         self._answers.settle(batches)
 
-    def freed(self, instance: AnyInstance) -> None:
+    def freed(self, instance: ModelInstance) -> None:
         """An instance can take a batch; one that is passive gets none."""
         if instance not in self.passive:
             self.idle.append(instance)
             self.turn()
 
-    def take_back(self, instance: AnyInstance) -> None:
+    def take_back(self, instance: ModelInstance) -> None:
         """An instance can take no batch for now."""
         if instance in self.idle:
             self.idle.remove(instance)
 
-    def serve_by(self, fresh: list[AnyInstance]) -> None:
+    def serve_by(self, fresh: list[ModelInstance]) -> None:
         """The instances have changed; ``fresh`` are those that can take a batch now."""
         self.idle[:] = [i for i in self.idle if i not in self.passive] + fresh
         if fresh:

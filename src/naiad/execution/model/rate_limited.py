@@ -17,10 +17,10 @@ from typing import ClassVar, Final
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.custom_batching import CustomBatching
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.group_change import InstancePosition
-from naiad.execution.model.instance_set import AnyInstance
 from naiad.execution.model.responder import ModelResponder
 from naiad.request import InferRequest
 from naiad.scheduling.rate_limiter import GLOBAL, Contender, RateLimiter, Resource, ResourceLimit
@@ -81,8 +81,8 @@ class TurnTaker(Dispatcher, ABC):
     def _share(self, limits: RateLimits) -> None:
         """Take turns by ``limits``; to be called once, first."""
         self._limits = limits
-        self._contenders: dict[AnyInstance, Contender] = {}
-        self._instances: dict[Contender, AnyInstance] = {}
+        self._contenders: dict[ModelInstance, Contender] = {}
+        self._instances: dict[Contender, ModelInstance] = {}
 
     @abstractmethod
     def run_next(self, contender: Contender) -> bool:
@@ -90,7 +90,7 @@ class TurnTaker(Dispatcher, ABC):
 
     # Instances that come and go
 
-    def begin(self, places: Mapping[AnyInstance, InstancePosition]) -> None:
+    def begin(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
         """Take in the first instances, those that are to serve; called in a loading thread, before any starts.
 
         Raises:
@@ -99,14 +99,14 @@ class TurnTaker(Dispatcher, ABC):
         _on_loop(self._loop, lambda: self.join(places))
         super().begin(places)
 
-    def join(self, places: Mapping[AnyInstance, InstancePosition]) -> None:
+    def join(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
         """Further instances are about to come, to serve from ``serve_by`` on; errors as ``begin``."""
         coming = {instance: contender_of(place) for instance, place in places.items()}
         self._limits.join(coming.values(), self)
         self._contenders.update(coming)
         self._instances.update({contender: instance for instance, contender in coming.items()})
 
-    def leave(self, instances: Sequence[AnyInstance]) -> None:
+    def leave(self, instances: Sequence[ModelInstance]) -> None:
         """Instances have ended, or never began."""
         for instance in instances:
             if (contender := self._contenders.pop(instance, None)) is not None:
@@ -114,7 +114,7 @@ class TurnTaker(Dispatcher, ABC):
                 self._limits.leave(contender)
         self._limits.hand_out()
 
-    def serve_by(self, fresh: list[AnyInstance]) -> None:
+    def serve_by(self, fresh: list[ModelInstance]) -> None:
         """The instances have changed; ``fresh`` are those that can take a batch now."""
         for instance in self.idle:
             if instance in self.passive:
@@ -128,13 +128,13 @@ class TurnTaker(Dispatcher, ABC):
 
     # Turns
 
-    def freed(self, instance: AnyInstance) -> None:
+    def freed(self, instance: ModelInstance) -> None:
         """An instance has nothing to run and gives back what it held; one that is passive gets no batch again."""
         self._give_back(instance)
         super().freed(instance)
         self._limits.hand_out()
 
-    def take_back(self, instance: AnyInstance) -> None:
+    def take_back(self, instance: ModelInstance) -> None:
         """An instance can take no batch for now: it died, and holds nothing."""
         super().take_back(instance)
         if (contender := self._contenders.get(instance)) is not None:
@@ -142,7 +142,7 @@ class TurnTaker(Dispatcher, ABC):
         self._give_back(instance)
         self._limits.hand_out()
 
-    def _give_back(self, instance: AnyInstance) -> None:
+    def _give_back(self, instance: ModelInstance) -> None:
         if (contender := self._contenders.get(instance)) is not None:
             self._limits.limiter.release(contender)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from naiad.config.spec import SequenceSpec
 from naiad.errors import InternalError, InvalidArgumentError, ServerStoppingError, UnavailableError
-from naiad.execution.instances.decoupled import SteppedDecoupledInstance
+from naiad.execution.instances.model_instance import NO_REGIONS
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.fast_path import InlineRunner
-from naiad.execution.model.loaded_model import MAX_ID, NEVER, LoadedModel
+from naiad.execution.model.loaded_model import MAX_ID, LoadedModel
 from naiad.execution.model.rate_limited import RateLimits
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.worker_events import WorkerEvents
@@ -16,7 +16,6 @@ from naiad.execution.sequence.dispatcher import SequenceDispatcher
 from naiad.execution.sequence.events import SequenceResponder, SequenceWorkerEvents
 from naiad.execution.sequence.rate_limited import LimitedSequenceDispatcher
 from naiad.execution.sequence.step import SequenceTracer
-from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import SEQUENCE_START, InferRequest
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.telemetry.tracing.settings_store import Sampler
@@ -61,7 +60,7 @@ class SequenceModel(LoadedModel):
 
     def _find_regions_from(self) -> int:
         # Controls and states travel beside the inputs, as arrays.
-        return NEVER
+        return NO_REGIONS
 
     # The way of a request
 
@@ -115,7 +114,7 @@ class SequenceModel(LoadedModel):
         is_text = self._named_by_texts
         if is_text is not None and options.correlation_id and isinstance(options.correlation_id, str) is not is_text:
             raise misfit(self.name, self._options, request)
-        if len(request.id) > MAX_ID and self._runs_in_processes:
+        if len(request.id) > MAX_ID and self._sends_requests:
             raise InvalidArgumentError(
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
                 "the process of a model"
@@ -124,10 +123,9 @@ class SequenceModel(LoadedModel):
     def cancel(self, request: InferRequest) -> None:
         """Give a request up. If it waits, what else waits of its sequence goes with it, and the sequence ends."""
         running = self._sequences.give_up(request)
-        if running is not None and self._tells:
+        if running is not None:
             for instance in self._instances:
-                if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
-                    instance.cancel(running)
+                instance.cancel(running)
 
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """As ``LoadedModel.hold``."""

@@ -9,7 +9,7 @@ import asyncio
 from time import monotonic_ns
 
 from naiad.config.spec import ModelSpec, SequenceSpec
-from naiad.execution.model.instance_set import AnyInstance
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.rate_limited import RateLimits, TurnTaker
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
@@ -68,7 +68,7 @@ class LimitedSequenceDispatcher(TurnTaker, SequenceDispatcher):
             self._answers.settle(finished)
         return True
 
-    def freed_soon(self, instance: AnyInstance) -> None:
+    def freed_soon(self, instance: ModelInstance) -> None:
         """As ``SequenceDispatcher.freed_soon``; what the instance held is free at once."""
         self._give_back(instance)
         super().freed_soon(instance)
