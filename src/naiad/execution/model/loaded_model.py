@@ -13,7 +13,7 @@ from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
 from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
-from naiad.errors import CancelledError, InvalidArgumentError, QueueFullError, ServerStoppingError, UnavailableError
+from naiad.errors import CancelledError, InvalidArgumentError, QueueFullError, UnavailableError
 from naiad.execution.instances.model_instance import NO_REGIONS, ModelInstance
 from naiad.execution.instances.warmup import NO_WARMUP, Warmup
 from naiad.execution.model.custom_batching import CustomBatching
@@ -23,7 +23,7 @@ from naiad.execution.model.group_change import GroupChange
 from naiad.execution.model.instance_set import InstanceSet
 from naiad.execution.model.rate_limited import LimitedDispatcher, RateLimits
 from naiad.execution.model.remote_cache import RemoteModelCache, SharedCache, model_cache
-from naiad.execution.model.responder import ModelResponder, not_sent
+from naiad.execution.model.responder import ModelResponder, not_sent, stopping_error
 from naiad.execution.model.startup import end_all
 from naiad.execution.model.tracing import ModelTracer
 from naiad.execution.model.worker_events import WorkerEvents
@@ -290,9 +290,7 @@ class LoadedModel:
         if direct is not None and direct.run(request, not_sent):
             return
         if self._stopping:
-            raise ServerStoppingError(
-                "Server is stopping, scheduler for model has stopped accepting new inference requests"
-            )
+            raise stopping_error()
         if self._sends_requests and len(request.id) > MAX_ID:
             raise InvalidArgumentError(
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
@@ -301,24 +299,11 @@ class LoadedModel:
         queue, answers = self._queue, self._answers
         if queue.outage is not None:
             raise UnavailableError(str(queue.outage))
-        is_plain = self._is_plain
-        if not is_plain and self._answered_from_cache(request):
-            return
-        budget, size = self.budget, request.held_bytes
-        held = budget.bytes + size
-        if (
-            held > budget.max_bytes
-            or budget.requests >= budget.max_requests
-            or answers.in_flight >= budget.max_per_model
-        ):
-            self._check_room(request)
-        if is_plain:
+        if self._is_plain:
+            answers.admit(request)
             self._push(request)
-        else:
-            self._push_specially(request)
-        budget.bytes = held
-        budget.requests += 1
-        answers.in_flight += 1
+        elif not self._queued_specially(request):
+            return
         self._statistics.pending += 1
         if queue.idle and not queue.turn_is_set:
             queue.wake()
@@ -348,26 +333,41 @@ class LoadedModel:
         if isinstance(cache, RemoteModelCache):
             if not cache.may_take(request):
                 return False
-            self._check_room(request)
+            if request.can_be_refused:
+                self._answers.check_room(request.held_bytes, request.received_ns)
             return cache.take(request)
         if cache is None or (outputs := cache.look_up(request)) is None:
             return False
         self._answers.respond_kept(request, outputs)
         return True
 
-    def _push_specially(self, request: InferRequest) -> None:
-        """Queue a request by the model's policies, and where answers are to come in the order of requests, note it."""
-        if self._queue.policies is None:
-            self._push(request)
-        else:
-            try:
-                self._queue.push_by_policy(request)
-            except QueueFullError:
-                if self._cache is not None:
-                    self._cache.keep(request, None)
-                raise
+    def _queued_specially(self, request: InferRequest) -> bool:
+        """Queue a request by the model's policies, and where answers are to come in the order of requests, note it.
+
+        False when it was answered from the cache, or waits for that.
+        """
+        try:
+            if self._answered_from_cache(request):
+                return False
+            self._answers.admit(request)
+            if self._queue.policies is None:
+                self._push(request)
+            else:
+                self._push_by_policy(request)
+        except QueueFullError:
+            if self._cache is not None:
+                self._cache.keep(request, None)
+            raise
         if self._answers.ordered is not None:
             self._answers.ordered.expect(request)
+        return True
+
+    def _push_by_policy(self, request: InferRequest) -> None:
+        try:
+            self._queue.push_by_policy(request)
+        except BaseException:
+            self._answers.let_go(request)
+            raise
 
     def check_room(self, size: int) -> None:
         """Check that a request of at least ``size`` bytes would be taken, before work is done for it.
@@ -375,29 +375,8 @@ class LoadedModel:
         Raises:
             QueueFullError: it would not; that counts as a request that failed.
         """
-        budget = self.budget
-        if self._direct is None and (
-            budget.bytes + size > budget.max_bytes
-            or budget.requests >= budget.max_requests
-            or self.in_flight >= budget.max_per_model
-        ):
-            self._refuse(size, monotonic_ns())
-
-    def _check_room(self, request: InferRequest) -> None:
-        if not request.can_be_refused:
-            return
-        try:
-            self._refuse(request.held_bytes, request.received_ns)
-        except QueueFullError:
-            if self._cache is not None:
-                self._cache.keep(request, None)
-            raise
-
-    def _refuse(self, size: int, received_ns: int) -> None:
-        error = self.budget.refusal(size, self.name, self.in_flight)
-        if error is not None:
-            self._statistics.count_failure(error.reason, monotonic_ns() - received_ns)
-            raise error
+        if self._direct is None:
+            self._answers.check_room(size, monotonic_ns())
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""

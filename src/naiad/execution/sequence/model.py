@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from naiad.config.spec import SequenceSpec
-from naiad.errors import InternalError, InvalidArgumentError, ServerStoppingError, UnavailableError
+from naiad.errors import InternalError, InvalidArgumentError, UnavailableError
 from naiad.execution.instances.model_instance import NO_REGIONS
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.fast_path import InlineRunner
 from naiad.execution.model.loaded_model import MAX_ID, LoadedModel
 from naiad.execution.model.rate_limited import RateLimits
-from naiad.execution.model.responder import ModelResponder
+from naiad.execution.model.responder import ModelResponder, stopping_error
 from naiad.execution.model.worker_events import WorkerEvents
 from naiad.execution.sequence.correlation_id import correlation_is_text, misfit
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
@@ -79,24 +79,17 @@ class SequenceModel(LoadedModel):
                     model.submit(request)
                     return
         if self._stopping and not queue.sequences.is_live(options.correlation_id):
-            raise ServerStoppingError(
-                "Server is stopping, scheduler for model has stopped accepting new inference requests"
-            )
+            raise stopping_error()
         self._check(request)
         if queue.outage is not None:
             raise UnavailableError(str(queue.outage))
-        budget, answers = self.budget, self._answers
-        held = budget.bytes + request.held_bytes
-        if (
-            held > budget.max_bytes
-            or budget.requests >= budget.max_requests
-            or answers.in_flight >= budget.max_per_model
-        ):
-            self._check_room(request)
-        queue.push(request)
-        budget.bytes = held
-        budget.requests += 1
-        answers.in_flight += 1
+        answers = self._answers
+        answers.admit(request)
+        try:
+            queue.push(request)
+        except BaseException:
+            answers.let_go(request)
+            raise
         self._statistics.pending += 1
         queue.pushed(request)
 
