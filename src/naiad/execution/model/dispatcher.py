@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from time import monotonic_ns
-from typing import ClassVar
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
@@ -20,6 +19,7 @@ from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.custom_batching import CustomBatching
 from naiad.execution.model.group_change import InstancePosition
 from naiad.execution.model.queue_timeout import WaitingTime
+from naiad.execution.model.rate_limits import OPEN_GATE, RateLimitGate, RateLimits
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import dynamic_batcher_kind, limited_batcher_kind
 from naiad.request import InferRequest
@@ -38,11 +38,9 @@ class Dispatcher:
         passive: those that get none, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
-        is_limited: whether an idle instance may have to wait for its turn.
+        gate: says when an idle instance may run.
         tells_batches: steps of ensembles among the requests are told the batch that they run in.
     """
-
-    is_limited: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -50,6 +48,7 @@ class Dispatcher:
         loop: asyncio.AbstractEventLoop,
         answers: ModelResponder,
         strategy: CustomBatching | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         self._spec = spec
         self._loop = loop
@@ -63,6 +62,7 @@ class Dispatcher:
         self.batches = isinstance(self.batcher, DynamicBatcher)
         self.idle: list[ModelInstance] = []
         self.passive: set[ModelInstance] = set()
+        self.gate = OPEN_GATE if limits is None else RateLimitGate(limits, loop, self.run_next)
         self.turn_is_set = False
         self.outage: UnavailableError | None = None
         self.tells_batches = False
@@ -76,14 +76,17 @@ class Dispatcher:
         Raises:
             NaiadError: one could never run.
         """
+        self.gate.begin(places)
         # One that dies while others start leaves the list again.
         self.idle[:] = places
 
     def join(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
         """Further instances are about to come, to serve from ``serve_by`` on; errors as ``begin``."""
+        self.gate.join(places)
 
     def leave(self, instances: Sequence[ModelInstance]) -> None:
         """Instances have ended, or never began."""
+        self.gate.leave(instances)
 
     # Requests
 
@@ -122,6 +125,10 @@ class Dispatcher:
         if not self.batcher.discard(request):
             return False
         self._answers.statistics.pending -= 1
+        if self.gate.is_limited and self.idle and not self.turn_is_set:
+            # What is left may have to wait for others. Many may leave together, and one look is enough.
+            self.turn_is_set = True
+            self._loop.call_soon(self.turn)
         return True
 
     def fail_all(self, error: NaiadError) -> None:
@@ -148,6 +155,10 @@ class Dispatcher:
         now_ns = monotonic_ns()
         if self._waiting_time is not None:
             self._waiting_time.look(now_ns)
+        if self.gate.is_limited:
+            self._request_turns(now_ns)
+            self.gate.hand_out()
+            return
         idle = self.idle
         while idle:
             requests, wake_ns = self.batcher.take(now_ns)
@@ -161,6 +172,40 @@ class Dispatcher:
                 idle.append(instance)
                 self._answers.settle(finished)
             now_ns = monotonic_ns()
+
+    def _request_turns(self, now_ns: int) -> None:
+        """Request turns for the idle instances, if there is a batch to be run now."""
+        count, wake_ns = self.batcher.due(now_ns)
+        if not count:
+            self._withdraw_turns(wake_ns)
+            return
+        for instance in self.idle:
+            self.gate.request(instance)
+
+    def _withdraw_turns(self, wake_ns: int) -> None:
+        """There is nothing to run, or not before ``wake_ns``."""
+        for instance in self.idle:
+            self.gate.withdraw(instance)
+        if wake_ns:
+            self._wake_at(wake_ns)
+
+    def run_next(self, instance: ModelInstance) -> bool:
+        """Run a batch on an instance whose turn it is; False when there is nothing to run, or not yet."""
+        now_ns = monotonic_ns()
+        if self._waiting_time is not None:
+            self._waiting_time.look(now_ns)
+        requests, wake_ns = self.batcher.take(now_ns)
+        if not requests:
+            # Not ``due`` here: a batch strategy may say another thing each time it is called.
+            self._withdraw_turns(wake_ns)
+            return False
+        self._answers.statistics.pending -= len(requests)
+        self.idle.remove(instance)
+        self._request_turns(now_ns)
+        if finished := self._run(instance, Batch(requests), now_ns):
+            self.freed(instance)
+            self._answers.settle(finished)
+        return True
 
     def _run(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         """Hand a batch to an instance; gives what became of it when that is known at once."""
@@ -185,17 +230,32 @@ class Dispatcher:
 
     def freed(self, instance: ModelInstance) -> None:
         """An instance can take a batch; one that is passive gets none."""
-        if instance not in self.passive:
+        if self.gate.is_limited:
+            self._freed_limited(instance)
+        elif instance not in self.passive:
             self.idle.append(instance)
             self.turn()
 
+    def _freed_limited(self, instance: ModelInstance) -> None:
+        self.gate.release(instance)
+        if instance not in self.passive:
+            self.idle.append(instance)
+            self.turn()
+        self.gate.hand_out()
+
     def take_back(self, instance: ModelInstance) -> None:
-        """An instance can take no batch for now."""
+        """An instance can take no batch for now: it died, and holds nothing."""
         if instance in self.idle:
             self.idle.remove(instance)
+        self.gate.withdraw(instance)
+        self.gate.release(instance)
+        self.gate.hand_out()
 
     def serve_by(self, fresh: list[ModelInstance]) -> None:
         """The instances have changed; ``fresh`` are those that can take a batch now."""
+        for instance in self.idle:
+            if instance in self.passive:
+                self.gate.withdraw(instance)
         self.idle[:] = [i for i in self.idle if i not in self.passive] + fresh
         if fresh:
             self.outage = None
@@ -215,6 +275,9 @@ class Dispatcher:
             self._waiting_time.close()
             self._waiting_time = None
         self.idle.clear()
+        self.gate.close()
+        # It knows this dispatcher.
+        self.gate = OPEN_GATE
 
 
 def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None, strategy: CustomBatching | None) -> Batcher:

@@ -21,7 +21,7 @@ from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.fast_path import InlineRunner, may_run_directly
 from naiad.execution.model.group_change import GroupChange
 from naiad.execution.model.instance_set import InstanceSet
-from naiad.execution.model.rate_limited import LimitedDispatcher, RateLimits
+from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.remote_cache import RemoteModelCache, SharedCache, model_cache
 from naiad.execution.model.responder import ModelResponder, not_sent, stopping_error
 from naiad.execution.model.startup import end_all
@@ -99,7 +99,7 @@ class LoadedModel:
         return ModelResponder(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
 
     def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, WorkerEvents]:
-        queue = _dispatcher(self.spec, self._loop, self._answers, limits, self._strategy)
+        queue = Dispatcher(self.spec, self._loop, self._answers, self._strategy, limits)
         return queue, WorkerEvents(self.spec, self._answers, queue)
 
     @property
@@ -150,7 +150,7 @@ class LoadedModel:
         first = self._queue.idle[0] if self._queue.idle else None
         is_plain = (
             not self._queue.batches
-            and not self._queue.is_limited
+            and not self._queue.gate.is_limited
             and self._answers.ordered is None
             and self._cache is None
         )
@@ -405,15 +405,3 @@ class LoadedModel:
         """The caller takes the responses to a request again."""
         for instance in self._instances:
             instance.resume(request)
-
-
-def _dispatcher(
-    spec: ModelSpec,
-    loop: asyncio.AbstractEventLoop,
-    answers: ModelResponder,
-    limits: RateLimits | None,
-    strategy: CustomBatching | None,
-) -> Dispatcher:
-    if limits is None:
-        return Dispatcher(spec, loop, answers, strategy)
-    return LimitedDispatcher(spec, loop, answers, limits, strategy)

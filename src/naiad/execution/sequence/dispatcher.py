@@ -18,6 +18,7 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.ensemble.step_request import tell_batch
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.dispatcher import Dispatcher
+from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import held_back
 from naiad.execution.sequence.step import SequenceBatch, SequenceRequest, SequenceRequestFactory
@@ -32,9 +33,14 @@ class SequenceDispatcher(Dispatcher):
     """Queues the requests of sequences and hands batches of them to the instances that their sequences stand in."""
 
     def __init__(
-        self, spec: ModelSpec, sequence: SequenceSpec, loop: asyncio.AbstractEventLoop, answers: ModelResponder
+        self,
+        spec: ModelSpec,
+        sequence: SequenceSpec,
+        loop: asyncio.AbstractEventLoop,
+        answers: ModelResponder,
+        limits: RateLimits | None = None,
     ) -> None:
-        super().__init__(run_spec(spec), loop, answers)
+        super().__init__(run_spec(spec), loop, answers, limits=limits)
         self._name = spec.name
         self._iterative = sequence.iterative
         self._idle_ns = sequence.max_idle_ns
@@ -46,6 +52,8 @@ class SequenceDispatcher(Dispatcher):
         self._suspended: set[ModelInstance] = set()
         self._settler: LoopTimer | None = None
         self._settle_ns = NEVER
+        # When a turn is requested once more, 0 for no such time. One timer is for all instances.
+        self._look_again_ns = 0
 
     @property
     def is_stateful(self) -> bool:
@@ -184,8 +192,11 @@ class SequenceDispatcher(Dispatcher):
             self.wake()
 
     def freed_soon(self, instance: ModelInstance) -> None:
-        """An instance can take a batch at the end of the loop's turn."""
+        """An instance can take a batch at the end of the loop's turn. What it held is free at once."""
         self.idle.append(instance)
+        if self.gate.is_limited:
+            self.gate.release(instance)
+            self.gate.hand_out()
         self.wake_later()
 
     def waits_for_more(self, instance: ModelInstance, batch: Batch) -> bool:
@@ -204,7 +215,7 @@ class SequenceDispatcher(Dispatcher):
 
     def freed(self, instance: ModelInstance) -> None:
         """As ``Dispatcher.freed``; without a request there is nothing to look for."""
-        if len(self.sequences):
+        if len(self.sequences) or self.gate.is_limited:
             super().freed(instance)
         elif instance not in self.passive:
             self.idle.append(instance)
@@ -212,6 +223,10 @@ class SequenceDispatcher(Dispatcher):
     def turn(self) -> None:
         """Hand batches out to the idle instances that have something to run."""
         self.turn_is_set = False
+        if self.gate.is_limited:
+            self._request_turns(monotonic_ns())
+            self.gate.hand_out()
+            return
         wake_ns = 0
         waiting = list(self.idle)
         while waiting:
@@ -233,6 +248,38 @@ class SequenceDispatcher(Dispatcher):
                 self._answers.settle(finished)
         if wake_ns:
             self._wake_at(wake_ns)
+
+    def _request_turns(self, now_ns: int) -> None:
+        """Request turns for the idle instances whose sequences have something to run now."""
+        self._look_again_ns = 0
+        for instance in self.idle:
+            count, at_ns = self._strategy.due(self._number(instance), now_ns)
+            if count:
+                self.gate.request(instance)
+            else:
+                # It waits for further requests, or its callers have gone: nobody should wait behind it.
+                self.gate.withdraw(instance)
+                self._look_again(at_ns)
+
+    def _look_again(self, at_ns: int) -> None:
+        """There is something to run at ``at_ns``, if that is not 0."""
+        if at_ns and not 0 < self._look_again_ns <= at_ns:
+            self._look_again_ns = at_ns
+            self._wake_at(at_ns)
+
+    def run_next(self, instance: ModelInstance) -> bool:
+        """Run the next requests of an instance's own sequences; False when there are none, or not yet."""
+        now_ns = monotonic_ns()
+        rows, at_ns = self._strategy.take(self._number(instance), now_ns)
+        if not rows:
+            self._look_again(at_ns)
+            return False
+        self.idle.remove(instance)
+        if finished := self._run(instance, self._batch(rows, now_ns), now_ns):
+            self.end_batches(finished)
+            self.freed(instance)
+            self._answers.settle(finished)
+        return True
 
     def _batch(self, rows: list[Row], now_ns: int) -> Batch:
         steps = [row.request for row in rows if row.request is not None]

@@ -8,13 +8,12 @@ from naiad.execution.instances.model_instance import NO_REGIONS
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.fast_path import InlineRunner
 from naiad.execution.model.loaded_model import MAX_ID, LoadedModel
-from naiad.execution.model.rate_limited import RateLimits
+from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.responder import ModelResponder, stopping_error
 from naiad.execution.model.worker_events import WorkerEvents
 from naiad.execution.sequence.correlation_id import correlation_is_text, misfit
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
 from naiad.execution.sequence.events import SequenceResponder, SequenceWorkerEvents
-from naiad.execution.sequence.rate_limited import LimitedSequenceDispatcher
 from naiad.execution.sequence.step import SequenceTracer
 from naiad.request import SEQUENCE_START, InferRequest
 from naiad.scheduling.queue.ordered_release import OrderedRelease
@@ -41,8 +40,7 @@ class SequenceModel(LoadedModel):
         self._before: list[SequenceModel] = []
         self._after: list[SequenceModel] = []
         self._named_by_texts = correlation_is_text(self._options)
-        given = self.spec, self._options, self._loop, self._answers
-        self._sequences = SequenceDispatcher(*given) if limits is None else LimitedSequenceDispatcher(*given, limits)
+        self._sequences = SequenceDispatcher(self.spec, self._options, self._loop, self._answers, limits)
         return self._sequences, SequenceWorkerEvents(self.spec, self._answers, self._sequences)
 
     @property
