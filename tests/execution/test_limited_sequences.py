@@ -11,7 +11,7 @@ from execution.models import FunctionBackend, run, until
 from execution.sequence_models import Caller, Totals, model_spec, sequences
 from execution.test_rate_limits import Meter, R, groups, limited, needing, submit
 from naiad.config.rate_limiter import ResourceSpec
-from naiad.execution.model.rate_limited import RateLimits
+from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.sequence.model import SequenceModel
 from naiad.scheduling.rate_limiter import ResourceLimit
 

@@ -18,7 +18,7 @@ from naiad.errors import BackendError, CancelledError, ModelLoadError, RequestTi
 from naiad.execution.instances.warmup import NO_WARMUP
 from naiad.execution.model.instance_set import end
 from naiad.execution.model.loaded_model import LoadedModel
-from naiad.execution.model.rate_limited import RateLimits
+from naiad.execution.model.rate_limits import RateLimits
 from naiad.scheduling.rate_limiter import ResourceLimit
 
 R = ResourceSpec("R", 1)

@@ -17,7 +17,7 @@ from lifecycle.explicit_house import AS_JSON, CONFIG, GONE, LATE, READY, SLOW, H
 from naiad.cache.redis import RedisCache
 from naiad.errors import InternalError, ModelLoadError, NaiadError, NotFoundError, ServerStoppingError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
-from naiad.execution.model.rate_limited import RateLimits
+from naiad.execution.model.rate_limits import RateLimits
 from naiad.lifecycle.state.states import ModelState
 from naiad.options.redis_config import RedisSettings
 from naiad.repository.catalog import Catalog

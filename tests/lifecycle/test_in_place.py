@@ -181,7 +181,7 @@ def test_a_process_that_leaves_answers_what_it_holds(tmp_path: Path) -> None:
         async with python_model(tmp_path, streams, decoupled, 2) as (found, model):
             callers = [Caller(1.0) for _ in range(4)]
             process_models.submit(model, *callers)
-            await until(lambda: all(i.is_unused is False for i in model._instances))  # type: ignore[union-attr]
+            await until(lambda: all(i.is_idle is False for i in model._instances))  # type: ignore[union-attr]
             found.write("m", process_models.CONFIG + decoupled + groups(1))
             await found.manager.load_model("m")
             assert len(names(model)) == 2
@@ -217,8 +217,8 @@ def test_a_process_that_ended_while_others_came_serves_when_it_is_warm_again(tmp
         async with python_model(tmp_path, GATED.replace("FOLDER", repr(str(tmp_path))), sample(), 1) as (found, model):
             loading = asyncio.ensure_future(again(found, sample(), 3))
             await until((tmp_path / "m_0_2_waits").exists)
-            # The two start side by side, and either may be first.
-            await until((tmp_path / "m_0_1").exists)
+            # The second instance has its own warm-up behind it, whose failure would end the load.
+            await until(lambda: (tmp_path / "m_0_1").exists() and model._instances[1].answers is model._events)  # type: ignore[attr-defined]
             process_models.process_of(model, 1).kill()
             await until((tmp_path / "m_0_1_waits").exists)
             (tmp_path / "m_0_2_goes").touch()

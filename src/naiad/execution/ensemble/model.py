@@ -15,7 +15,7 @@ from typing import Final
 from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
 from naiad.config.spec import ModelSpec
-from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBacklogError, ServerStoppingError
+from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBacklogError
 from naiad.execution.batching.reshape import as_model_sees
 from naiad.execution.ensemble.fast_run import FastRun
 from naiad.execution.ensemble.inflight_limit import InFlightLimit
@@ -24,10 +24,10 @@ from naiad.execution.ensemble.members import Members
 from naiad.execution.ensemble.run import EnsembleRun
 from naiad.execution.ensemble.step_request import MemberRequest
 from naiad.execution.ensemble.tracing import RunTrace
+from naiad.execution.instances.model_instance import NO_REGIONS
 from naiad.execution.model.cache import ModelCache
 from naiad.execution.model.interface import ServingModel
-from naiad.execution.model.loaded_model import NEVER
-from naiad.execution.model.responder import ModelResponder, send_part
+from naiad.execution.model.responder import ModelResponder, send_part, stopping_error
 from naiad.execution.model.tracing import ModelTracer
 from naiad.execution.worker.bls import ModelDirectory
 from naiad.request import Array, InferRequest, RequestOptions
@@ -52,7 +52,7 @@ class EnsembleModel:
         NaiadError: its members are not there, or do not fit.
     """
 
-    regions_from = NEVER
+    regions_from = NO_REGIONS
 
     def __init__(
         self,
@@ -240,9 +240,7 @@ class EnsembleModel:
             NaiadError: a member is not there, or does not fit any more.
         """
         if self._stopping:
-            raise ServerStoppingError(
-                "Server is stopping, scheduler for model has stopped accepting new inference requests"
-            )
+            raise stopping_error()
         if not self._members.are_current():
             self._renew()
         self._submit(request)
@@ -254,17 +252,12 @@ class EnsembleModel:
         if cache is not None and (outputs := cache.look_up(request)) is not None:
             self._answers.respond_kept(request, outputs)
             return
-        budget, answers = self.budget, self._answers
-        if request.can_be_refused:
-            try:
-                self._check_room(request.held_bytes, request.received_ns)
-            except QueueFullError:
-                if cache is not None:
-                    cache.keep(request, None)
-                raise
-        budget.bytes += request.held_bytes
-        budget.requests += 1
-        answers.in_flight += 1
+        try:
+            self._answers.admit(request)
+        except QueueFullError:
+            if cache is not None:
+                cache.keep(request, None)
+            raise
         members.runs += 1
         trace: RunTrace | None = None
         if self._sampler is not None or request.__class__ is MemberRequest:
@@ -303,17 +296,7 @@ class EnsembleModel:
 
     def check_room(self, size: int) -> None:
         """As ``LoadedModel.check_room``."""
-        self._check_room(size, monotonic_ns())
-
-    def _check_room(self, size: int, received_ns: int) -> None:
-        budget, in_flight = self.budget, self._answers.in_flight
-        if (
-            budget.bytes + size > budget.max_bytes
-            or budget.requests >= budget.max_requests
-            or in_flight >= budget.max_per_model
-        ) and (error := budget.refusal(size, self.name, in_flight)) is not None:
-            self.statistics.count_failure(error.reason, monotonic_ns() - received_ns)
-            raise error
+        self._answers.check_room(size, monotonic_ns())
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it is answered at once, and its steps leave their queues."""

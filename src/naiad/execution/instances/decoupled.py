@@ -17,6 +17,7 @@ from naiad.backend_api.decoupled import DecoupledInstance, Delay, Step
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, CancelledError, InternalError, NaiadError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.runner import failed_to_start
 from naiad.execution.worker.codec.writer import Response
 from naiad.request import InferRequest, request_label
@@ -59,7 +60,7 @@ class _OpenRequest:
         self.begun_ns = 0
 
 
-class SteppedDecoupledInstance:
+class SteppedDecoupledInstance(ModelInstance):
     """Runs a decoupled instance. Everything but ``start``, ``stop`` and ``join`` happens on the event loop.
 
     Args:
@@ -130,13 +131,13 @@ class SteppedDecoupledInstance:
         self._courses.clear()
 
     @property
-    def is_unused(self) -> bool:
+    def is_idle(self) -> bool:
         """No request is open."""
         return not self._courses and self._batch is None
 
     # Requests
 
-    def begin(self, batch: Batch) -> None:
+    def run(self, batch: Batch) -> None:
         """Begin with the requests of a batch.
 
         ``StepAnswers.step_finished`` is called when the next batch may begin, never before this returns.
@@ -180,13 +181,13 @@ class SteppedDecoupledInstance:
             self._busy.cancel()
             self._busy = self._loop.call_soon(self._free)
 
-    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+    def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """The caller of a request does not take its responses for now."""
         course = self._courses.get(request)
         if course is not None and not course.is_cancelled:
             course.is_held = True
 
-    def go_on(self, request: InferRequest) -> None:
+    def resume(self, request: InferRequest) -> None:
         """The caller of a request takes its responses again."""
         course = self._courses.get(request)
         if course is None or not course.is_held:

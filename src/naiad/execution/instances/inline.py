@@ -8,17 +8,20 @@ from naiad.backend_api.backend import Instance
 from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, NaiadError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.small_batch import SmallBatchGatherer
 from naiad.execution.instances.bytes_adapter import with_arrays
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.runner import close_instance, failed_to_start, run_batch
 
 
-class InlineInstance:
+class InlineInstance(ModelInstance):
     """Runs each batch at once, in the caller's thread."""
 
     def __init__(self, name: str, spec: ModelSpec, create: Callable[[], Instance]) -> None:
         self.name = name
         self._spec = spec
         self._create = create
+        self.prepare = SmallBatchGatherer(spec).gather
         self._instance: Instance | None = None
 
     def start(self) -> None:

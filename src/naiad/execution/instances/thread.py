@@ -10,11 +10,14 @@ from naiad.backend_api.backend import Instance
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.gather import SMALL_BYTES
+from naiad.execution.batching.small_batch import SmallBatchGatherer
 from naiad.execution.instances.bytes_adapter import with_arrays
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.runner import close_instance, failed_to_start, run_batch
 
 
-class ThreadInstance:
+class ThreadInstance(ModelInstance):
     """Runs batches one after another in its own thread.
 
     Args:
@@ -24,6 +27,9 @@ class ThreadInstance:
         finished: called in the instance's thread with the batches that are done, one call per batch given to ``run``
             (several batches when one was split); it must only pass them on to the loop.
     """
+
+    # What is small travels at less cost than its place does.
+    regions_from = SMALL_BYTES + 1
 
     def __init__(
         self,
@@ -35,12 +41,12 @@ class ThreadInstance:
         self.name = name
         self._spec = spec
         self._create = create
+        self.prepare = SmallBatchGatherer(spec).gather
         self._finished = finished
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._created = threading.Event()
         self._failure: NaiadError | None = None
         self._thread = threading.Thread(target=self._main, name=f"naiad-{name}", daemon=True)
-        self.run = self._queue.put
 
     def start(self) -> None:
         """Create the instance and wait until it is there; called by a loading thread.
@@ -64,6 +70,10 @@ class ThreadInstance:
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def run(self, batch: Batch) -> None:
+        """Queue a batch for the thread, which calls ``finished`` with what became of it."""
+        self._queue.put(batch)
 
     def _main(self) -> None:
         try:

@@ -7,27 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from functools import partial
 from time import monotonic_ns
-from typing import ClassVar
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, UnavailableError
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
-from naiad.execution.batching.gather import gather, is_small
-from naiad.execution.batching.ragged import assemble, is_small_assembly
 from naiad.execution.ensemble.step_request import tell_batch
-from naiad.execution.instances.decoupled import SteppedDecoupledInstance
-from naiad.execution.instances.thread import ThreadInstance
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.custom_batching import CustomBatching
 from naiad.execution.model.group_change import InstancePosition
-from naiad.execution.model.instance_set import AnyInstance
 from naiad.execution.model.queue_timeout import WaitingTime
+from naiad.execution.model.rate_limits import OPEN_GATE, RateLimitGate, RateLimits
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import dynamic_batcher_kind, limited_batcher_kind
-from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import InferRequest
 from naiad.scheduling.batcher.dynamic import Batcher, DynamicBatcher, SingleBatcher
 from naiad.scheduling.batcher.limited import BatchLimit, ByteLimit
@@ -44,11 +38,9 @@ class Dispatcher:
         passive: those that get none, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
-        is_limited: whether an idle instance may have to wait for its turn.
+        gate: says when an idle instance may run.
         tells_batches: steps of ensembles among the requests are told the batch that they run in.
     """
-
-    is_limited: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -56,6 +48,7 @@ class Dispatcher:
         loop: asyncio.AbstractEventLoop,
         answers: ModelResponder,
         strategy: CustomBatching | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         self._spec = spec
         self._loop = loop
@@ -67,10 +60,9 @@ class Dispatcher:
             self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late, self._due)
         self.batcher = _make_batcher(spec, self.policies, strategy)
         self.batches = isinstance(self.batcher, DynamicBatcher)
-        self._gather = gather if spec.assembly is None else assemble
-        self._is_small = is_small if spec.assembly is None else partial(is_small_assembly, spec=spec)
-        self.idle: list[AnyInstance] = []
-        self.passive: set[AnyInstance] = set()
+        self.idle: list[ModelInstance] = []
+        self.passive: set[ModelInstance] = set()
+        self.gate = OPEN_GATE if limits is None else RateLimitGate(limits, loop, self.run_next)
         self.turn_is_set = False
         self.outage: UnavailableError | None = None
         self.tells_batches = False
@@ -78,20 +70,23 @@ class Dispatcher:
 
     # Instances that come and go
 
-    def begin(self, places: Mapping[AnyInstance, InstancePosition]) -> None:
+    def begin(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
         """Take in the first instances, those that are to serve; called in a loading thread, before any starts.
 
         Raises:
             NaiadError: one could never run.
         """
+        self.gate.begin(places)
         # One that dies while others start leaves the list again.
         self.idle[:] = places
 
-    def join(self, places: Mapping[AnyInstance, InstancePosition]) -> None:
+    def join(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
         """Further instances are about to come, to serve from ``serve_by`` on; errors as ``begin``."""
+        self.gate.join(places)
 
-    def leave(self, instances: Sequence[AnyInstance]) -> None:
+    def leave(self, instances: Sequence[ModelInstance]) -> None:
         """Instances have ended, or never began."""
+        self.gate.leave(instances)
 
     # Requests
 
@@ -130,6 +125,10 @@ class Dispatcher:
         if not self.batcher.discard(request):
             return False
         self._answers.statistics.pending -= 1
+        if self.gate.is_limited and self.idle and not self.turn_is_set:
+            # What is left may have to wait for others. Many may leave together, and one look is enough.
+            self.turn_is_set = True
+            self._loop.call_soon(self.turn)
         return True
 
     def fail_all(self, error: NaiadError) -> None:
@@ -156,6 +155,10 @@ class Dispatcher:
         now_ns = monotonic_ns()
         if self._waiting_time is not None:
             self._waiting_time.look(now_ns)
+        if self.gate.is_limited:
+            self._request_turns(now_ns)
+            self.gate.hand_out()
+            return
         idle = self.idle
         while idle:
             requests, wake_ns = self.batcher.take(now_ns)
@@ -170,30 +173,50 @@ class Dispatcher:
                 self._answers.settle(finished)
             now_ns = monotonic_ns()
 
-    def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
+    def _request_turns(self, now_ns: int) -> None:
+        """Request turns for the idle instances, if there is a batch to be run now."""
+        count, wake_ns = self.batcher.due(now_ns)
+        if not count:
+            self._withdraw_turns(wake_ns)
+            return
+        for instance in self.idle:
+            self.gate.request(instance)
+
+    def _withdraw_turns(self, wake_ns: int) -> None:
+        """There is nothing to run, or not before ``wake_ns``."""
+        for instance in self.idle:
+            self.gate.withdraw(instance)
+        if wake_ns:
+            self._wake_at(wake_ns)
+
+    def run_next(self, instance: ModelInstance) -> bool:
+        """Run a batch on an instance whose turn it is; False when there is nothing to run, or not yet."""
+        now_ns = monotonic_ns()
+        if self._waiting_time is not None:
+            self._waiting_time.look(now_ns)
+        requests, wake_ns = self.batcher.take(now_ns)
+        if not requests:
+            # Not ``due`` here: a batch strategy may say another thing each time it is called.
+            self._withdraw_turns(wake_ns)
+            return False
+        self._answers.statistics.pending -= len(requests)
+        self.idle.remove(instance)
+        self._request_turns(now_ns)
+        if finished := self._run(instance, Batch(requests), now_ns):
+            self.freed(instance)
+            self._answers.settle(finished)
+        return True
+
+    def _run(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         """Hand a batch to an instance; gives what became of it when that is known at once."""
         if self.tells_batches:
             tell_batch(batch, batch.requests)
-        if isinstance(instance, ProcessInstance):
-            return instance.run(batch)
-        if isinstance(instance, SteppedDecoupledInstance):
-            instance.begin(batch)
-            return None
-        self._gather_small(batch, now_ns)
+        prepare = instance.prepare
+        if prepare is not None:
+            prepare(batch, now_ns)
         return instance.run(batch)
 
-    def _gather_small(self, batch: Batch, now_ns: int) -> None:
-        """Put the inputs of a small batch together, which the instance does for a large one."""
-        if self._is_small(batch):
-            # Done here without a fight for the interpreter, which would cost the instance's thread far more.
-            try:
-                batch.inputs = self._gather(batch, self._spec)
-            except Exception:
-                # The instance meets it again, and there it fails this batch alone.
-                batch.inputs = None
-            batch.gather_ns = monotonic_ns() - now_ns
-
-    def finished_in_thread(self, instance: ThreadInstance, batches: list[Batch]) -> None:
+    def finished_in_thread(self, instance: ModelInstance, batches: list[Batch]) -> None:
         """Batches are done; called in the thread of an instance."""
         try:
             self._loop.call_soon_threadsafe(self._finished, instance, batches)
@@ -201,23 +224,38 @@ class Dispatcher:
             # The loop is closed: the server was told to abort and nobody waits for these answers.
             return
 
-    def _finished(self, instance: ThreadInstance, batches: list[Batch]) -> None:
+    def _finished(self, instance: ModelInstance, batches: list[Batch]) -> None:
         self.freed(instance)
         self._answers.settle(batches)
 
-    def freed(self, instance: AnyInstance) -> None:
+    def freed(self, instance: ModelInstance) -> None:
         """An instance can take a batch; one that is passive gets none."""
-        if instance not in self.passive:
+        if self.gate.is_limited:
+            self._freed_limited(instance)
+        elif instance not in self.passive:
             self.idle.append(instance)
             self.turn()
 
-    def take_back(self, instance: AnyInstance) -> None:
-        """An instance can take no batch for now."""
+    def _freed_limited(self, instance: ModelInstance) -> None:
+        self.gate.release(instance)
+        if instance not in self.passive:
+            self.idle.append(instance)
+            self.turn()
+        self.gate.hand_out()
+
+    def take_back(self, instance: ModelInstance) -> None:
+        """An instance can take no batch for now: it died, and holds nothing."""
         if instance in self.idle:
             self.idle.remove(instance)
+        self.gate.withdraw(instance)
+        self.gate.release(instance)
+        self.gate.hand_out()
 
-    def serve_by(self, fresh: list[AnyInstance]) -> None:
+    def serve_by(self, fresh: list[ModelInstance]) -> None:
         """The instances have changed; ``fresh`` are those that can take a batch now."""
+        for instance in self.idle:
+            if instance in self.passive:
+                self.gate.withdraw(instance)
         self.idle[:] = [i for i in self.idle if i not in self.passive] + fresh
         if fresh:
             self.outage = None
@@ -237,6 +275,9 @@ class Dispatcher:
             self._waiting_time.close()
             self._waiting_time = None
         self.idle.clear()
+        self.gate.close()
+        # It knows this dispatcher.
+        self.gate = OPEN_GATE
 
 
 def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None, strategy: CustomBatching | None) -> Batcher:

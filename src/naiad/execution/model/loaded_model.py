@@ -6,46 +6,39 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any
 
 from naiad.backend_api.backend import Backend
 from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
 from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
-from naiad.errors import CancelledError, InvalidArgumentError, QueueFullError, ServerStoppingError, UnavailableError
-from naiad.execution.batching.gather import SMALL_BYTES
-from naiad.execution.instances.decoupled import SteppedDecoupledInstance
-from naiad.execution.instances.inline import InlineInstance
-from naiad.execution.instances.thread import ThreadInstance
+from naiad.errors import CancelledError, InvalidArgumentError, QueueFullError, UnavailableError
+from naiad.execution.instances.model_instance import NO_REGIONS, ModelInstance
 from naiad.execution.instances.warmup import NO_WARMUP, Warmup
 from naiad.execution.model.custom_batching import CustomBatching
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.fast_path import InlineRunner, may_run_directly
 from naiad.execution.model.group_change import GroupChange
-from naiad.execution.model.instance_set import AnyInstance, InstanceSet
-from naiad.execution.model.rate_limited import LimitedDispatcher, RateLimits
+from naiad.execution.model.instance_set import InstanceSet
+from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.remote_cache import RemoteModelCache, SharedCache, model_cache
-from naiad.execution.model.responder import ModelResponder, not_sent
+from naiad.execution.model.responder import ModelResponder, not_sent, stopping_error
 from naiad.execution.model.startup import end_all
 from naiad.execution.model.tracing import ModelTracer
 from naiad.execution.model.worker_events import WorkerEvents
 from naiad.execution.worker.bls import ModelDirectory
-from naiad.execution.worker.framework_instance import FrameworkInstance
-from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import InferRequest, request_label
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.tracing.settings_store import Sampler
-from naiad.worker.ipc.frames import SEGMENT_BYTES
 
 logger = logging.getLogger("naiad")
 
 MAX_ID = 16_383
 """Characters of an id that fit the frames for a process (64 KiB of UTF-8)."""
-NEVER: Final = 1 << 63
 
 
 class LoadedModel:
@@ -55,7 +48,7 @@ class LoadedModel:
 
     Attributes:
         regions_from: inputs of so many bytes and more may be a ``RegionTensor`` instead of an array, and such outputs
-            as requests want in regions are written there before they come back; ``NEVER`` where that is not so.
+            as requests want in regions are written there before they come back; ``NO_REGIONS`` where that is not so.
     """
 
     def __init__(
@@ -99,14 +92,14 @@ class LoadedModel:
         self._queue.passive = self._set.passive
         self._stopping = False
         self._direct: InlineRunner | None = None
-        self._runs_in_processes = self._tells = False
-        self.regions_from = NEVER
+        self._sends_requests = False
+        self.regions_from = NO_REGIONS
 
     def _make_answers(self, ordered: OrderedRelease | None) -> ModelResponder:
         return ModelResponder(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
 
     def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, WorkerEvents]:
-        queue = _dispatcher(self.spec, self._loop, self._answers, limits, self._strategy)
+        queue = Dispatcher(self.spec, self._loop, self._answers, self._strategy, limits)
         return queue, WorkerEvents(self.spec, self._answers, queue)
 
     @property
@@ -143,39 +136,35 @@ class LoadedModel:
         try:
             self._set.make_all(self.spec, warmup)
             self._queue.begin(self._set.serving(self._instances))
-            self._set.start(self._instances, self.spec, warmup)
+            self._set.start(self._instances, warmup)
         except BaseException:
             self.close()
             self._loop.call_soon_threadsafe(self.detach)
             raise
         self._direct = self._make_direct()
         self.regions_from = self._find_regions_from()
-        # The processes of frameworks do not get to see the requests.
-        self._runs_in_processes = any(type(i) is ProcessInstance for i in self._instances)
-        self._tells = any(type(i) in (ProcessInstance, SteppedDecoupledInstance) for i in self._instances)
+        self._sends_requests = any(instance.sends_requests for instance in self._instances)
 
     def _make_direct(self) -> InlineRunner | None:
         """The shortest way, where one instance on the loop is all there is between a request and its answer."""
         first = self._queue.idle[0] if self._queue.idle else None
         is_plain = (
             not self._queue.batches
-            and not self._queue.is_limited
+            and not self._queue.gate.is_limited
             and self._answers.ordered is None
             and self._cache is None
         )
         if not is_plain or not may_run_directly(self.spec):
             return None
-        return InlineRunner(first.execute, self._statistics, self._clock) if isinstance(first, InlineInstance) else None
+        execute = None if first is None else first.execute
+        return None if execute is None else InlineRunner(execute, self._statistics, self._clock)
 
     def _find_regions_from(self) -> int:
-        """Threads and processes read what they need themselves; what is small travels at less cost."""
+        """What every instance can read from regions itself."""
         if self._cache is not None or self.spec.assembly is not None:
             # Its inputs are part of the key, or are put together in another way than row by row.
-            return NEVER
-        kinds = {type(instance) for instance in self._instances}
-        if kinds and kinds <= {ProcessInstance, FrameworkInstance}:
-            return SEGMENT_BYTES
-        return SMALL_BYTES + 1 if kinds == {ThreadInstance} else NEVER
+            return NO_REGIONS
+        return max((instance.regions_from for instance in self._instances), default=NO_REGIONS)
 
     def close(self, timeout: float | None = None) -> bool:
         """End every instance after what it runs and close the backend; False when one did not end in time."""
@@ -224,7 +213,7 @@ class LoadedModel:
 
     # Other instance groups while it serves
 
-    def regroup(self, spec: ModelSpec, config: Any, warmup: Warmup) -> GroupChange[AnyInstance]:
+    def regroup(self, spec: ModelSpec, config: Any, warmup: Warmup) -> GroupChange[ModelInstance]:
         """Make the instances that the groups of ``spec`` ask for beyond those that are there; they serve nobody yet.
 
         ``config`` is the completed configuration message with these groups; errors as ``Backend.regroup``.
@@ -243,11 +232,11 @@ class LoadedModel:
             self._backend.regroup(as_backend_sees(self.spec), before)
             raise
 
-    def start_more(self, change: GroupChange[AnyInstance], warmup: Warmup) -> None:
+    def start_more(self, change: GroupChange[ModelInstance], warmup: Warmup) -> None:
         """Start the instances that came with ``regroup``; called in a loading thread. Errors as ``start``."""
-        self._set.start(change.coming, self.spec, warmup)
+        self._set.start(change.coming, warmup)
 
-    def serve_by(self, spec: ModelSpec, change: GroupChange[AnyInstance]) -> None:
+    def serve_by(self, spec: ModelSpec, change: GroupChange[ModelInstance]) -> None:
         """Let the instances that came serve, and give those that leave nothing more to do."""
         self.spec = spec
         fresh = self._set.exchange(change)
@@ -268,11 +257,11 @@ class LoadedModel:
         """How many instances leave that have not ended."""
         return self._set.leaving
 
-    def may_end(self, instance: AnyInstance) -> bool:
+    def may_end(self, instance: ModelInstance) -> bool:
         """Whether an instance that leaves has nothing more to do."""
         return self._set.may_end(instance)
 
-    def let_go(self, instances: Sequence[AnyInstance]) -> None:
+    def let_go(self, instances: Sequence[ModelInstance]) -> None:
         """Forget instances that have ended."""
         self._queue.leave(instances)
         self._set.let_go(instances)
@@ -280,7 +269,7 @@ class LoadedModel:
     @property
     def process_ids(self) -> list[int]:
         """The processes that its instances run in, if they do not run in the server's."""
-        return [i.pid for i in self._instances if isinstance(i, ProcessInstance) and i.pid]
+        return [i.pid for i in self._instances if i.pid]
 
     def tell_batches(self) -> None:
         """From now on tell requests that are steps of ensembles which batch they run in."""
@@ -301,10 +290,8 @@ class LoadedModel:
         if direct is not None and direct.run(request, not_sent):
             return
         if self._stopping:
-            raise ServerStoppingError(
-                "Server is stopping, scheduler for model has stopped accepting new inference requests"
-            )
-        if self._runs_in_processes and len(request.id) > MAX_ID:
+            raise stopping_error()
+        if self._sends_requests and len(request.id) > MAX_ID:
             raise InvalidArgumentError(
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
                 "the process of a model"
@@ -312,24 +299,11 @@ class LoadedModel:
         queue, answers = self._queue, self._answers
         if queue.outage is not None:
             raise UnavailableError(str(queue.outage))
-        is_plain = self._is_plain
-        if not is_plain and self._answered_from_cache(request):
-            return
-        budget, size = self.budget, request.held_bytes
-        held = budget.bytes + size
-        if (
-            held > budget.max_bytes
-            or budget.requests >= budget.max_requests
-            or answers.in_flight >= budget.max_per_model
-        ):
-            self._check_room(request)
-        if is_plain:
+        if self._is_plain:
+            answers.admit(request)
             self._push(request)
-        else:
-            self._push_specially(request)
-        budget.bytes = held
-        budget.requests += 1
-        answers.in_flight += 1
+        elif not self._queued_specially(request):
+            return
         self._statistics.pending += 1
         if queue.idle and not queue.turn_is_set:
             queue.wake()
@@ -359,26 +333,41 @@ class LoadedModel:
         if isinstance(cache, RemoteModelCache):
             if not cache.may_take(request):
                 return False
-            self._check_room(request)
+            if request.can_be_refused:
+                self._answers.check_room(request.held_bytes, request.received_ns)
             return cache.take(request)
         if cache is None or (outputs := cache.look_up(request)) is None:
             return False
         self._answers.respond_kept(request, outputs)
         return True
 
-    def _push_specially(self, request: InferRequest) -> None:
-        """Queue a request by the model's policies, and where answers are to come in the order of requests, note it."""
-        if self._queue.policies is None:
-            self._push(request)
-        else:
-            try:
-                self._queue.push_by_policy(request)
-            except QueueFullError:
-                if self._cache is not None:
-                    self._cache.keep(request, None)
-                raise
+    def _queued_specially(self, request: InferRequest) -> bool:
+        """Queue a request by the model's policies, and where answers are to come in the order of requests, note it.
+
+        False when it was answered from the cache, or waits for that.
+        """
+        try:
+            if self._answered_from_cache(request):
+                return False
+            self._answers.admit(request)
+            if self._queue.policies is None:
+                self._push(request)
+            else:
+                self._push_by_policy(request)
+        except QueueFullError:
+            if self._cache is not None:
+                self._cache.keep(request, None)
+            raise
         if self._answers.ordered is not None:
             self._answers.ordered.expect(request)
+        return True
+
+    def _push_by_policy(self, request: InferRequest) -> None:
+        try:
+            self._queue.push_by_policy(request)
+        except BaseException:
+            self._answers.let_go(request)
+            raise
 
     def check_room(self, size: int) -> None:
         """Check that a request of at least ``size`` bytes would be taken, before work is done for it.
@@ -386,29 +375,8 @@ class LoadedModel:
         Raises:
             QueueFullError: it would not; that counts as a request that failed.
         """
-        budget = self.budget
-        if self._direct is None and (
-            budget.bytes + size > budget.max_bytes
-            or budget.requests >= budget.max_requests
-            or self.in_flight >= budget.max_per_model
-        ):
-            self._refuse(size, monotonic_ns())
-
-    def _check_room(self, request: InferRequest) -> None:
-        if not request.can_be_refused:
-            return
-        try:
-            self._refuse(request.held_bytes, request.received_ns)
-        except QueueFullError:
-            if self._cache is not None:
-                self._cache.keep(request, None)
-            raise
-
-    def _refuse(self, size: int, received_ns: int) -> None:
-        error = self.budget.refusal(size, self.name, self.in_flight)
-        if error is not None:
-            self._statistics.count_failure(error.reason, monotonic_ns() - received_ns)
-            raise error
+        if self._direct is None:
+            self._answers.check_room(size, monotonic_ns())
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
@@ -416,10 +384,9 @@ class LoadedModel:
             text = f"{request_label(request.id)}the request was cancelled by its caller"
             self._answers.fail(request, CancelledError(text))
             self._answers.tell_when_drained()
-        elif self._tells:
+        else:
             for instance in self._instances:
-                if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
-                    instance.cancel(request)
+                instance.cancel(request)
 
     def _looked_up_no_more(self, request: InferRequest) -> bool:
         if self._cache is None or not self._cache.give_up(request):
@@ -432,23 +399,9 @@ class LoadedModel:
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """The caller does not take the responses to a request for now; see ``Recipient.hold``."""
         for instance in self._instances:
-            if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
-                instance.hold(request, backpressure_timeout_ms)
+            instance.pause(request, backpressure_timeout_ms)
 
     def go_on(self, request: InferRequest) -> None:
         """The caller takes the responses to a request again."""
         for instance in self._instances:
-            if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
-                instance.go_on(request)
-
-
-def _dispatcher(
-    spec: ModelSpec,
-    loop: asyncio.AbstractEventLoop,
-    answers: ModelResponder,
-    limits: RateLimits | None,
-    strategy: CustomBatching | None,
-) -> Dispatcher:
-    if limits is None:
-        return Dispatcher(spec, loop, answers, strategy)
-    return LimitedDispatcher(spec, loop, answers, limits, strategy)
+            instance.resume(request)

@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic_ns
 
 from naiad.clock import Clock
-from naiad.errors import CancelledError, InternalError, NaiadError
+from naiad.errors import CancelledError, InternalError, NaiadError, ServerStoppingError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.model.accounting import count_batch, count_failed_execution
 from naiad.execution.model.cache import ModelCache
@@ -23,7 +23,7 @@ logger = logging.getLogger("naiad")
 
 
 class ModelResponder:
-    """Answers and counts the requests of a model version that were accepted.
+    """Admits, answers and counts the requests of a model version.
 
     Args:
         name: the model's.
@@ -56,6 +56,44 @@ class ModelResponder:
         self.in_flight = 0
         self.tracer: ModelTracer | None = None
         self._drained: list[Callable[[], object]] = []
+
+    # Admission
+
+    def admit(self, request: InferRequest) -> None:
+        """Count a request as in flight, until it is answered for good or ``let_go``.
+
+        Raises:
+            QueueFullError: the server or the model has too many unanswered requests; that counts as a failure.
+        """
+        budget = self.budget
+        held = budget.bytes + request.held_bytes
+        # Written out rather than asked of the budget: this is done for every request.
+        if (
+            held > budget.max_bytes or budget.requests >= budget.max_requests or self.in_flight >= budget.max_per_model
+        ) and request.can_be_refused:
+            self.check_room(request.held_bytes, request.received_ns)
+        budget.bytes = held
+        budget.requests += 1
+        self.in_flight += 1
+
+    def check_room(self, size: int, received_ns: int) -> None:
+        """Check that a request of ``size`` bytes, which came at ``received_ns``, would be admitted.
+
+        Raises:
+            QueueFullError: it would not; that counts as a failure.
+        """
+        error = self.budget.refusal(size, self._name, self.in_flight)
+        if error is not None:
+            self.statistics.count_failure(error.reason, monotonic_ns() - received_ns)
+            raise error
+
+    def let_go(self, request: InferRequest) -> None:
+        """Count a request as in flight no more: it is about to be answered for good, or was not queued."""
+        self.in_flight -= 1
+        self.budget.requests -= 1
+        self.budget.bytes -= request.held_bytes
+
+    # Answers
 
     def settle(self, batches: list[Batch]) -> None:
         """Count finished batches and answer their requests."""
@@ -108,12 +146,6 @@ class ModelResponder:
         self.statistics.count_execution(
             batch.rows, batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
         )
-
-    def let_go(self, request: InferRequest) -> None:
-        """A request is about to be answered for good."""
-        self.in_flight -= 1
-        self.budget.requests -= 1
-        self.budget.bytes -= request.held_bytes
 
     def fail(self, request: InferRequest, error: NaiadError) -> None:
         """Answer a request that is held with an error, and count it."""
@@ -201,6 +233,11 @@ class ModelResponder:
             callbacks, self._drained = self._drained, []
             for callback in callbacks:
                 callback()
+
+
+def stopping_error() -> ServerStoppingError:
+    """The error for a request to a model that takes no further ones, with the text of the reference server."""
+    return ServerStoppingError("Server is stopping, scheduler for model has stopped accepting new inference requests")
 
 
 def send_part(

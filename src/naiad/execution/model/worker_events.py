@@ -9,9 +9,9 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, UnavailableError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.decoupled import SteppedDecoupledInstance
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.accounting import count_one
 from naiad.execution.model.dispatcher import Dispatcher
-from naiad.execution.model.instance_set import AnyInstance
 from naiad.execution.model.responder import ModelResponder, send_part
 from naiad.execution.model.response_times import ResponseTimes
 from naiad.execution.worker.codec.writer import Response
@@ -36,7 +36,7 @@ class WorkerEvents:
         self._queue = queue
         self._times = ResponseTimes(answers.statistics)
         self.held: dict[InferRequest, Response] = {}
-        self.instances: Sequence[AnyInstance] = ()
+        self.instances: Sequence[ModelInstance] = ()
 
     def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Take the one response of each request of a batch. The instance gets its next batch before that."""
@@ -134,7 +134,7 @@ class WorkerEvents:
     def worker_down(self, instance: ProcessInstance) -> None:
         """An instance will have no process for a while. Nobody waits for it when no other is left."""
         serving = [i for i in self.instances if i not in self._queue.passive]
-        if not all(isinstance(i, ProcessInstance) and i.is_down for i in serving):
+        if not all(i.is_down for i in serving):
             return
         text = f"Stub process '{instance.name}' is not healthy. {instance.problem}"
         self._queue.outage = UnavailableError(text)

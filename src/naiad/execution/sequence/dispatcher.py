@@ -16,15 +16,12 @@ from naiad.errors import CancelledError, InvalidArgumentError, NaiadError, Reque
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
 from naiad.execution.ensemble.step_request import tell_batch
-from naiad.execution.instances.decoupled import SteppedDecoupledInstance
-from naiad.execution.instances.inline import InlineInstance
-from naiad.execution.instances.thread import ThreadInstance
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.dispatcher import Dispatcher
-from naiad.execution.model.instance_set import AnyInstance
+from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import held_back
 from naiad.execution.sequence.step import SequenceBatch, SequenceRequest, SequenceRequestFactory
-from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import SEQUENCE_START, Array, InferRequest, request_label
 from naiad.scheduling.sequence.slots import NEVER, Sequence
 from naiad.scheduling.sequence.strategies import Row, make_sequence_batcher
@@ -36,9 +33,14 @@ class SequenceDispatcher(Dispatcher):
     """Queues the requests of sequences and hands batches of them to the instances that their sequences stand in."""
 
     def __init__(
-        self, spec: ModelSpec, sequence: SequenceSpec, loop: asyncio.AbstractEventLoop, answers: ModelResponder
+        self,
+        spec: ModelSpec,
+        sequence: SequenceSpec,
+        loop: asyncio.AbstractEventLoop,
+        answers: ModelResponder,
+        limits: RateLimits | None = None,
     ) -> None:
-        super().__init__(run_spec(spec), loop, answers)
+        super().__init__(run_spec(spec), loop, answers, limits=limits)
         self._name = spec.name
         self._iterative = sequence.iterative
         self._idle_ns = sequence.max_idle_ns
@@ -46,10 +48,12 @@ class SequenceDispatcher(Dispatcher):
         self.sequences = self._strategy.sequences
         self._maker = SequenceRequestFactory(spec, sequence)
         self._steps: dict[InferRequest, SequenceRequest] = {}
-        self._numbers: dict[AnyInstance, int] = {}
-        self._suspended: set[AnyInstance] = set()
+        self._numbers: dict[ModelInstance, int] = {}
+        self._suspended: set[ModelInstance] = set()
         self._settler: LoopTimer | None = None
         self._settle_ns = NEVER
+        # When a turn is requested once more, 0 for no such time. One timer is for all instances.
+        self._look_again_ns = 0
 
     @property
     def is_stateful(self) -> bool:
@@ -176,7 +180,7 @@ class SequenceDispatcher(Dispatcher):
         if not self.idle or self.turn_is_set:
             return
         begins = self._iterative or request.options.flags & SEQUENCE_START
-        if begins or self.sequences.has_idle or type(self.idle[0]) is not ProcessInstance:
+        if begins or self.sequences.has_idle or not self.idle[0].sends_requests:
             self.wake()
         else:
             # Every sequence has its request here, so nothing that comes later in this turn could run with it.
@@ -187,28 +191,31 @@ class SequenceDispatcher(Dispatcher):
         if self.idle and not self.turn_is_set:
             self.wake()
 
-    def freed_soon(self, instance: AnyInstance) -> None:
-        """An instance can take a batch at the end of the loop's turn."""
+    def freed_soon(self, instance: ModelInstance) -> None:
+        """An instance can take a batch at the end of the loop's turn. What it held is free at once."""
         self.idle.append(instance)
+        if self.gate.is_limited:
+            self.gate.release(instance)
+            self.gate.hand_out()
         self.wake_later()
 
-    def waits_for_more(self, instance: AnyInstance, batch: Batch) -> bool:
+    def waits_for_more(self, instance: ModelInstance, batch: Batch) -> bool:
         """Whether the callers of a finished batch get their answers before the instance gets the next one."""
         steps = batch.steps if isinstance(batch, SequenceBatch) else batch.requests
         return len(steps) > 1 and self._strategy.waits_for_more(self._number(instance), len(steps))
 
-    def freed_late(self, instance: ProcessInstance) -> None:
+    def freed_late(self, instance: ModelInstance) -> None:
         """An instance can take a batch after the loop's next look at what has come."""
         self._loop.call_soon(self._loop.call_soon, self._freed_late, instance)
 
-    def _freed_late(self, instance: ProcessInstance) -> None:
+    def _freed_late(self, instance: ModelInstance) -> None:
         # Otherwise it died meanwhile, and is free when it comes back.
         if instance.is_up:
             self.freed(instance)
 
-    def freed(self, instance: AnyInstance) -> None:
+    def freed(self, instance: ModelInstance) -> None:
         """As ``Dispatcher.freed``; without a request there is nothing to look for."""
-        if len(self.sequences):
+        if len(self.sequences) or self.gate.is_limited:
             super().freed(instance)
         elif instance not in self.passive:
             self.idle.append(instance)
@@ -216,6 +223,10 @@ class SequenceDispatcher(Dispatcher):
     def turn(self) -> None:
         """Hand batches out to the idle instances that have something to run."""
         self.turn_is_set = False
+        if self.gate.is_limited:
+            self._request_turns(monotonic_ns())
+            self.gate.hand_out()
+            return
         wake_ns = 0
         waiting = list(self.idle)
         while waiting:
@@ -238,6 +249,38 @@ class SequenceDispatcher(Dispatcher):
         if wake_ns:
             self._wake_at(wake_ns)
 
+    def _request_turns(self, now_ns: int) -> None:
+        """Request turns for the idle instances whose sequences have something to run now."""
+        self._look_again_ns = 0
+        for instance in self.idle:
+            count, at_ns = self._strategy.due(self._number(instance), now_ns)
+            if count:
+                self.gate.request(instance)
+            else:
+                # It waits for further requests, or its callers have gone: nobody should wait behind it.
+                self.gate.withdraw(instance)
+                self._look_again(at_ns)
+
+    def _look_again(self, at_ns: int) -> None:
+        """There is something to run at ``at_ns``, if that is not 0."""
+        if at_ns and not 0 < self._look_again_ns <= at_ns:
+            self._look_again_ns = at_ns
+            self._wake_at(at_ns)
+
+    def run_next(self, instance: ModelInstance) -> bool:
+        """Run the next requests of an instance's own sequences; False when there are none, or not yet."""
+        now_ns = monotonic_ns()
+        rows, at_ns = self._strategy.take(self._number(instance), now_ns)
+        if not rows:
+            self._look_again(at_ns)
+            return False
+        self.idle.remove(instance)
+        if finished := self._run(instance, self._batch(rows, now_ns), now_ns):
+            self.end_batches(finished)
+            self.freed(instance)
+            self._answers.settle(finished)
+        return True
+
     def _batch(self, rows: list[Row], now_ns: int) -> Batch:
         steps = [row.request for row in rows if row.request is not None]
         self._answers.statistics.pending -= len(steps)
@@ -248,26 +291,20 @@ class SequenceDispatcher(Dispatcher):
         empty = self._maker.empty(first, now_ns)
         return SequenceBatch([empty if row.request is None else row.request for row in rows], steps)
 
-    def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
+    def _run(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         if self.tells_batches:
             tell_batch(batch, [request.original for request in batch.requests if isinstance(request, SequenceRequest)])
-        if isinstance(instance, SteppedDecoupledInstance):
-            instance.begin(batch)
-            return None
-        if isinstance(instance, ProcessInstance):
-            return instance.run(batch)
-        self._gather_small(batch, now_ns)
-        if isinstance(instance, InlineInstance):
-            return instance.run(batch)
-        instance.run(batch)
-        return None
+        prepare = instance.prepare
+        if prepare is not None:
+            prepare(batch, now_ns)
+        return instance.run(batch)
 
-    def _number(self, instance: AnyInstance) -> int:
+    def _number(self, instance: ModelInstance) -> int:
         return self._numbers.setdefault(instance, len(self._numbers))
 
     # Requests that have run
 
-    def _finished(self, instance: ThreadInstance, batches: list[Batch]) -> None:
+    def _finished(self, instance: ModelInstance, batches: list[Batch]) -> None:
         self.end_batches(batches)
         super()._finished(instance, batches)
 
@@ -342,7 +379,7 @@ class SequenceDispatcher(Dispatcher):
 
     # Instances that come and go
 
-    def lost(self, instance: AnyInstance, forgets: bool) -> None:
+    def lost(self, instance: ModelInstance, forgets: bool) -> None:
         """An instance can run nothing for a while. With ``forgets`` what it knew of its sequences is gone."""
         number = self._number(instance)
         self._suspended.add(instance)
@@ -360,7 +397,7 @@ class SequenceDispatcher(Dispatcher):
                 )
         self._answers.tell_when_drained()
 
-    def found(self, instance: AnyInstance) -> None:
+    def found(self, instance: ModelInstance) -> None:
         """An instance can run batches again, if it could not."""
         if instance in self._suspended:
             self._suspended.remove(instance)

@@ -140,7 +140,7 @@ class SequenceWorkerEvents(WorkerEvents):
         """As ``WorkerEvents.worker_died``; what a Python model knew of its sequences is gone with its process."""
         super().worker_died(instance)
         if instance not in self._sequences.passive:
-            self._sequences.lost(instance, forgets=not isinstance(instance, FrameworkInstance))
+            self._sequences.lost(instance, forgets=instance.sends_requests)
 
     def worker_down(self, instance: ProcessInstance) -> None:
         """As ``WorkerEvents.worker_down``; nobody waits for this instance, even when others are left."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from naiad.config.spec import SequenceSpec
-from naiad.errors import InternalError, InvalidArgumentError, ServerStoppingError, UnavailableError
-from naiad.execution.instances.decoupled import SteppedDecoupledInstance
+from naiad.errors import InternalError, InvalidArgumentError, UnavailableError
+from naiad.execution.instances.model_instance import NO_REGIONS
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.fast_path import InlineRunner
-from naiad.execution.model.loaded_model import MAX_ID, NEVER, LoadedModel
-from naiad.execution.model.rate_limited import RateLimits
-from naiad.execution.model.responder import ModelResponder
+from naiad.execution.model.loaded_model import MAX_ID, LoadedModel
+from naiad.execution.model.rate_limits import RateLimits
+from naiad.execution.model.responder import ModelResponder, stopping_error
 from naiad.execution.model.worker_events import WorkerEvents
 from naiad.execution.sequence.correlation_id import correlation_is_text, misfit
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
 from naiad.execution.sequence.events import SequenceResponder, SequenceWorkerEvents
-from naiad.execution.sequence.rate_limited import LimitedSequenceDispatcher
 from naiad.execution.sequence.step import SequenceTracer
-from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import SEQUENCE_START, InferRequest
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.telemetry.tracing.settings_store import Sampler
@@ -42,8 +40,7 @@ class SequenceModel(LoadedModel):
         self._before: list[SequenceModel] = []
         self._after: list[SequenceModel] = []
         self._named_by_texts = correlation_is_text(self._options)
-        given = self.spec, self._options, self._loop, self._answers
-        self._sequences = SequenceDispatcher(*given) if limits is None else LimitedSequenceDispatcher(*given, limits)
+        self._sequences = SequenceDispatcher(self.spec, self._options, self._loop, self._answers, limits)
         return self._sequences, SequenceWorkerEvents(self.spec, self._answers, self._sequences)
 
     @property
@@ -61,7 +58,7 @@ class SequenceModel(LoadedModel):
 
     def _find_regions_from(self) -> int:
         # Controls and states travel beside the inputs, as arrays.
-        return NEVER
+        return NO_REGIONS
 
     # The way of a request
 
@@ -80,24 +77,17 @@ class SequenceModel(LoadedModel):
                     model.submit(request)
                     return
         if self._stopping and not queue.sequences.is_live(options.correlation_id):
-            raise ServerStoppingError(
-                "Server is stopping, scheduler for model has stopped accepting new inference requests"
-            )
+            raise stopping_error()
         self._check(request)
         if queue.outage is not None:
             raise UnavailableError(str(queue.outage))
-        budget, answers = self.budget, self._answers
-        held = budget.bytes + request.held_bytes
-        if (
-            held > budget.max_bytes
-            or budget.requests >= budget.max_requests
-            or answers.in_flight >= budget.max_per_model
-        ):
-            self._check_room(request)
-        queue.push(request)
-        budget.bytes = held
-        budget.requests += 1
-        answers.in_flight += 1
+        answers = self._answers
+        answers.admit(request)
+        try:
+            queue.push(request)
+        except BaseException:
+            answers.let_go(request)
+            raise
         self._statistics.pending += 1
         queue.pushed(request)
 
@@ -115,7 +105,7 @@ class SequenceModel(LoadedModel):
         is_text = self._named_by_texts
         if is_text is not None and options.correlation_id and isinstance(options.correlation_id, str) is not is_text:
             raise misfit(self.name, self._options, request)
-        if len(request.id) > MAX_ID and self._runs_in_processes:
+        if len(request.id) > MAX_ID and self._sends_requests:
             raise InvalidArgumentError(
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
                 "the process of a model"
@@ -124,10 +114,9 @@ class SequenceModel(LoadedModel):
     def cancel(self, request: InferRequest) -> None:
         """Give a request up. If it waits, what else waits of its sequence goes with it, and the sequence ends."""
         running = self._sequences.give_up(request)
-        if running is not None and self._tells:
+        if running is not None:
             for instance in self._instances:
-                if isinstance(instance, (ProcessInstance, SteppedDecoupledInstance)):
-                    instance.cancel(running)
+                instance.cancel(running)
 
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """As ``LoadedModel.hold``."""

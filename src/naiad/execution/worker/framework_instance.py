@@ -42,6 +42,8 @@ class FrameworkSpec(WorkerSpec):
 class FrameworkInstance(ProcessInstance):
     """Runs batches one after another in a framework's process."""
 
+    sends_requests = False
+
     def __init__(
         self,
         name: str,

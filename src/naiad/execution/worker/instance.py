@@ -29,6 +29,7 @@ from naiad.errors import (
     UnavailableError,
 )
 from naiad.execution.batching.batch import Batch
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.worker.bls import BlsCalls, ModelDirectory
 from naiad.execution.worker.channel import WorkerChannel
 from naiad.execution.worker.codec.uniform_steps import writer_for
@@ -71,6 +72,7 @@ from naiad.worker.ipc.frames import (
     RESPONSES_UNIFORM,
     RESUME,
     SEGMENT,
+    SEGMENT_BYTES,
     TELL,
 )
 from naiad.worker.ipc.segments import ServerSegments, notice
@@ -80,7 +82,7 @@ logger = logging.getLogger("naiad")
 BEAT_S: Final = 1.0
 
 
-class ProcessInstance:
+class ProcessInstance(ModelInstance):
     """Runs batches one after another in a child.
 
     Args:
@@ -98,6 +100,10 @@ class ProcessInstance:
         is_down: no child is there, and it will take a while until there is one.
         warm_again: called instead of ``answers.worker_ready`` when a child comes back, which it then calls itself.
     """
+
+    is_worker = True
+    sends_requests = True
+    regions_from = SEGMENT_BYTES
 
     def __init__(
         self,
@@ -213,7 +219,7 @@ class ProcessInstance:
         return self._channel is not None
 
     @property
-    def is_unused(self) -> bool:
+    def is_idle(self) -> bool:
         """No request is open in the child."""
         return self._requests.is_empty
 
@@ -315,12 +321,12 @@ class ProcessInstance:
             self._send(frame(CANCEL, number))
             self._calls.cancel_with(self._requests)
 
-    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+    def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Tell the child that the caller of a request does not take its responses, if the request is here."""
         if number := self._requests.number_of(request):
             self._send(frame(PAUSE, number, NUMBERS.pack(backpressure_timeout_ms)))
 
-    def go_on(self, request: InferRequest) -> None:
+    def resume(self, request: InferRequest) -> None:
         """Tell the child that the caller takes them again."""
         if number := self._requests.number_of(request):
             self._send(frame(RESUME, number))

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.config.resolve import finish, prepare
 from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, NaiadError, UnavailableError
+from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.model.group_change import GroupChange
-from naiad.execution.model.instance_set import AnyInstance, end
+from naiad.execution.model.instance_set import end
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.lifecycle.loading.load_version import LoadSettings, make_warmup
 from naiad.lifecycle.state.load_errors import as_load_error, load_failed, located, not_reloaded
@@ -85,7 +86,7 @@ class _Change:
     spec: ModelSpec
     before: Any
     config: Any
-    regrouping: GroupChange[AnyInstance]
+    regrouping: GroupChange[ModelInstance]
 
 
 class InstanceGroupUpdate:
@@ -187,7 +188,7 @@ class InstanceGroupUpdate:
                     entry.name, change.version.version, *counts)  # fmt: skip
         return ending
 
-    async def _end(self, model: LoadedModel, instance: AnyInstance) -> None:
+    async def _end(self, model: LoadedModel, instance: ModelInstance) -> None:
         """End an instance when it is done. One of a model that is unloaded meanwhile ends with that."""
         while not model.may_end(instance):
             await asyncio.sleep(LOOK_S)

@@ -26,7 +26,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.model.loaded_model import LoadedModel
-from naiad.execution.model.rate_limited import RateLimits
+from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.remote_cache import SharedCache
 from naiad.execution.sequence.model import SequenceModel
 from naiad.execution.worker.bls import ModelDirectory

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from naiad.errors import ServerStoppingError
-from naiad.execution.model.loaded_model import NEVER
+from naiad.execution.instances.model_instance import NO_REGIONS
 from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, RequestOptions
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.traffic.weighted_split import WeightedSplit
@@ -66,7 +66,7 @@ class RoutedModel:
         self.version: int = first.version
         self._budget = first.budget
         # Copies of requests go to other versions, too, and what lies in a region is read once.
-        self.regions_from = NEVER if shadow is not None else max(m.regions_from for m in versions.values())
+        self.regions_from = NO_REGIONS if shadow is not None else max(m.regions_from for m in versions.values())
         self._shares = tuple(shares)
         self._only = first if len(shares) == 1 else None
         self._split = WeightedSplit(shares)

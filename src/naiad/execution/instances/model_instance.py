@@ -1,0 +1,116 @@
+"""The contract of an instance: one executable copy of a model, as the queue and the set of its version use it.
+
+Each kind (``InlineInstance``, ``ThreadInstance``, ``SteppedDecoupledInstance``, ``ProcessInstance`` and
+``FrameworkInstance``) overrides what applies to it. Nothing outside asks which kind it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from naiad.execution.batching.batch import Batch
+from naiad.request import InferRequest
+
+NO_REGIONS: Final = 1 << 63
+"""As a least size in bytes: no tensor may be a ``RegionTensor``, however large it is."""
+
+
+class ModelInstance(ABC):
+    """One copy of a model, which runs one batch at a time.
+
+    ``start``, ``stop`` and ``join`` are called in loading threads, everything else on the event loop.
+
+    Attributes:
+        name: of the instance, for threads, processes and the log.
+        problem: why it cannot work at the moment, "" when it can.
+        is_down: it cannot work, and will not for a while.
+        prepare: called with a batch and the monotonic time of its start before ``run``; None where there is nothing to
+            prepare. It never raises.
+        is_worker: it runs in a worker process, so instances of its model start in parallel.
+        sends_requests: it sends single requests with their ids to its model, not gathered batches. Such a model may
+            have state of its own for each sequence, which ends with its process.
+        regions_from: inputs of at least so many bytes may be ``RegionTensor``s, and so large outputs that requests want
+            in regions are written there by the instance.
+    """
+
+    is_worker: ClassVar[bool] = False
+    sends_requests: ClassVar[bool] = False
+    regions_from: ClassVar[int] = NO_REGIONS
+
+    name: str
+    problem: str = ""
+    is_down: bool = False
+    prepare: Callable[[Batch, int], None] | None = None
+
+    # Life
+
+    @abstractmethod
+    def start(self) -> None:
+        """Create the copy and wait until it can run batches.
+
+        Raises:
+            NaiadError: it could not be created.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Request its end, after the batch that it runs."""
+
+    @abstractmethod
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait at most ``timeout`` seconds for that end; whether it has come."""
+
+    def detach(self) -> None:
+        """Release what belongs to the event loop; the last call there."""
+        return
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it can take a batch when it is idle."""
+        return True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether ``stop`` would lose no request: none is open, or those that are come to their end first."""
+        return True
+
+    @property
+    def pid(self) -> int:
+        """The number of its worker process; 0 without one."""
+        return 0
+
+    @property
+    def not_ready(self) -> str:
+        """Why the model says that it is not ready, "" when it does not."""
+        return ""
+
+    @property
+    def execute(self) -> Callable[..., object] | None:
+        """The model's own function where it may be called on the event loop without a batch, else None."""
+        return None
+
+    # Batches
+
+    @abstractmethod
+    def run(self, batch: Batch) -> list[Batch] | None:
+        """Run a batch.
+
+        Returns:
+            What became of it when that is known at once; otherwise None, and the instance reports it later.
+        """
+
+    # Requests of batches that were handed over. Each does nothing for a request that is not open here.
+
+    def cancel(self, request: InferRequest) -> None:
+        """Notify the model that the caller of a request has gone."""
+        return
+
+    def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+        """Make no further response to a request whose caller does not take them; see ``Recipient.hold``."""
+        return
+
+    def resume(self, request: InferRequest) -> None:
+        """Make responses to a paused request again."""
+        return
