@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
 from naiad.backends.out_of_process import program
+from naiad.backends.out_of_process.mode import SHARED, Execution
 from naiad.backends.out_of_process.orders import LoadCommand, pack
-from naiad.backends.placement import SHARED, Execution
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.errors import InternalError
 from naiad.execution.worker.framework_instance import FrameworkSpec

@@ -29,7 +29,7 @@ from naiad.telemetry.metrics.custom import CustomMetrics
 AnyInstance = ThreadInstance | InlineInstance | ProcessInstance | SteppedDecoupledInstance
 
 
-class SetAnswers(WorkerEventSink, StepAnswers, Protocol):
+class SetAnswers(WorkerEventSink[ProcessInstance], StepAnswers, Protocol):
     """Takes what the instances of a model say."""
 
 

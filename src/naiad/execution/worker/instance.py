@@ -104,7 +104,7 @@ class ProcessInstance:
         name: str,
         spec: ModelSpec,
         child: WorkerSpec,
-        answers: WorkerEventSink,
+        answers: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
         models: ModelDirectory | None = None,
         metrics: CustomMetrics | None = None,
