@@ -12,7 +12,7 @@ import numpy as np
 
 from naiad.backend_api.backend import Arrays, BackendContext
 from naiad.backends.out_of_process.backend import OutOfProcessBackend
-from naiad.backends.placement import Execution
+from naiad.backends.out_of_process.mode import Execution
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
 from naiad.execution.model.loaded_model import LoadedModel

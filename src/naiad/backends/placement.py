@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backends import registry
+from naiad.backends.out_of_process.mode import PROCESS, THREAD, Execution
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.config.freeze import parameters
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 KEY: Final = "execution"
-THREAD: Final = "thread"
-PROCESS: Final = "process"
-SHARED: Final = "shared"
 DEFAULT: Final = THREAD
 EXPECTED: Final = '"thread", "process" or "shared" (a group of its own: "shared:NAME")'
 _PYTHON_EXPECTED: Final = (
@@ -29,14 +26,6 @@ _PYTHON_EXPECTED: Final = (
 )
 _STAYS_EXPECTED: Final = '"thread" or nothing: the models of this backend run on the loop of the server'
 _KNOWN: Final = re.compile(r"thread|process|shared(:[A-Za-z0-9_.-]{1,64})?")
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """``way`` is ``thread``, ``process`` or ``shared``; ``group`` names one of several shared processes."""
-
-    way: str
-    group: str = ""
 
 
 def create(backend: str, context: BackendContext, config: Any, shared: SharedProcesses) -> Backend:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,8 @@ from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import DataType
 from naiad.worker.ipc.frames import COUNT, FLAG_ERROR, FLAG_FINAL, REQUEST, RESPONSE_HEAD, RESPONSES
 from naiad.worker.ipc.schemas import Forms, Schema, aligned
-from naiad.worker.ipc.types import Place
+from naiad.worker.ipc.types import Locate, Place
 from naiad.worker.runtime.writer import FrameBody, FrameWriter
-
-Locate = Callable[[bytearray, tuple[int, ...], int], tuple[Place, ...]]
 
 
 def read_whole(payload: bytearray, forms: Forms, locate: Locate, spec: ModelSpec) -> Batch:

@@ -28,7 +28,7 @@ from naiad.execution.worker.warmup import WarmProcess
 from naiad.telemetry.metrics.custom import CustomMetrics
 
 
-class SetAnswers(WorkerEventSink, StepAnswers, Protocol):
+class SetAnswers(WorkerEventSink[ProcessInstance], StepAnswers, Protocol):
     """Takes what the instances of a model say."""
 
 

@@ -15,7 +15,6 @@ from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.responder import ModelResponder, send_part
 from naiad.execution.model.response_times import ResponseTimes
 from naiad.execution.worker.codec.writer import Response
-from naiad.execution.worker.framework_instance import FrameworkInstance
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest, request_label
 from naiad.worker.ipc.frames import FLAG_FINAL, FLAG_OWN, FLAG_RESCHEDULE
@@ -120,7 +119,7 @@ class WorkerEvents:
         self._answers.count_execution(batch)
         self._queue.freed(instance)
 
-    def framework_finished(self, instance: FrameworkInstance, batches: list[Batch], is_free: bool) -> None:
+    def framework_finished(self, instance: ProcessInstance, batches: list[Batch], is_free: bool) -> None:
         """Batches of a framework's process are done."""
         if is_free:
             # It gets its next batch before the callers get their answers.

@@ -130,7 +130,7 @@ class SequenceWorkerEvents(WorkerEvents):
         if instance not in self._sequences.passive:
             self._sequences.freed_soon(instance)
 
-    def framework_finished(self, instance: FrameworkInstance, batches: list[Batch], is_free: bool) -> None:
+    def framework_finished(self, instance: ProcessInstance, batches: list[Batch], is_free: bool) -> None:
         """As ``WorkerEvents.framework_finished``."""
         self._sequences.end_batches(batches)
         super().framework_finished(instance, batches, is_free)

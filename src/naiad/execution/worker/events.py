@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from naiad.execution.batching.batch import Batch
 from naiad.execution.worker.codec.writer import Response
 from naiad.request import Array, InferRequest
 
-if TYPE_CHECKING:
-    from naiad.execution.worker.framework_instance import FrameworkInstance
-    from naiad.execution.worker.instance import ProcessInstance
+_Instance = TypeVar("_Instance", contravariant=True)
 
 
-class WorkerEventSink(Protocol):
-    """Takes what a child says."""
+class WorkerEventSink(Protocol[_Instance]):
+    """Takes what workers say, of instances of a type: generic, so that this module does not name those that use it."""
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """One response, final or not, to a request of the batch."""
 
-    def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+    def worker_answered(self, instance: _Instance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """The batch is over, with one response to each request in their order."""
 
-    def worker_finished(self, instance: ProcessInstance, batch: Batch) -> None:
+    def worker_finished(self, instance: _Instance, batch: Batch) -> None:
         """The batch is over; requests without a final response stay open."""
 
-    def worker_died(self, instance: ProcessInstance) -> None:
+    def worker_died(self, instance: _Instance) -> None:
         """The instance can take no batch for now."""
 
-    def worker_down(self, instance: ProcessInstance) -> None:
+    def worker_down(self, instance: _Instance) -> None:
         """It will take a while until it can again."""
 
-    def worker_ready(self, instance: ProcessInstance) -> None:
+    def worker_ready(self, instance: _Instance) -> None:
         """It can again."""
 
-    def framework_finished(self, instance: FrameworkInstance, batches: list[Batch], is_free: bool) -> None:
+    def framework_finished(self, instance: _Instance, batches: list[Batch], is_free: bool) -> None:
         """Batches are done, with results or errors; ``is_free``: the instance can take the next one."""

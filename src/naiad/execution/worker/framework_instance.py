@@ -49,7 +49,7 @@ class FrameworkInstance(ProcessInstance):
         name: str,
         spec: ModelSpec,
         child: FrameworkSpec,
-        answers: WorkerEventSink,
+        answers: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(name, spec, child, answers, loop)

@@ -110,7 +110,7 @@ class ProcessInstance(ModelInstance):
         name: str,
         spec: ModelSpec,
         child: WorkerSpec,
-        answers: WorkerEventSink,
+        answers: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
         models: ModelDirectory | None = None,
         metrics: CustomMetrics | None = None,

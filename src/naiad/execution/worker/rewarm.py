@@ -34,7 +34,7 @@ class RestartWarmup:
         self,
         spec: ModelSpec,
         samples: Callable[[], Sequence[Sample]],
-        answers: WorkerEventSink,
+        answers: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._spec = spec

@@ -13,7 +13,6 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.worker.codec.writer import Response
 from naiad.execution.worker.events import WorkerEventSink
-from naiad.execution.worker.framework_instance import FrameworkInstance
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest
 from naiad.worker.ipc.frames import FLAG_RESCHEDULE
@@ -35,7 +34,7 @@ class WarmProcess:
         instance: ProcessInstance,
         spec: ModelSpec,
         warmup: Warmup,
-        answers: WorkerEventSink,
+        answers: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._instance = instance
@@ -81,7 +80,7 @@ class WarmupRun:
         is_over: set when the process is free again, or gone.
     """
 
-    def __init__(self, instance: ProcessInstance, spec: ModelSpec, answers: WorkerEventSink) -> None:
+    def __init__(self, instance: ProcessInstance, spec: ModelSpec, answers: WorkerEventSink[ProcessInstance]) -> None:
         self.errors: list[str] = []
         self.is_over = threading.Event()
         self._instance = instance
@@ -158,7 +157,7 @@ class WarmupRun:
         self._is_busy = False
         self._go_on()
 
-    def framework_finished(self, instance: FrameworkInstance, batches: list[Batch], is_free: bool) -> None:
+    def framework_finished(self, instance: ProcessInstance, batches: list[Batch], is_free: bool) -> None:
         """A framework has run the batch."""
         self._end(*(str(batch.error) for batch in batches if batch.error is not None))
 

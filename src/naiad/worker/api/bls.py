@@ -6,92 +6,45 @@ import contextlib
 import json
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Protocol
 
 from ..ipc.errors import CODES_BY_GRPC, ErrorCode, TritonError, TritonModelException
 from ..ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, RESPONSE_HEAD
 from ..ipc.reader import Waiter
-from ..ipc.schemas import CorrelationId, Forms, aligned
-from ..ipc.types import Place
-from . import current as active
+from ..ipc.schemas import Forms, aligned
+from . import current
 from .inference_response import InferenceResponse
-from .tensor import received
+from .tensor import Tensor, received
 
 if TYPE_CHECKING:
     import asyncio
 
-    from ..runtime.session import Session
-    from .inference_request import InferenceRequest, InferenceTrace, PreferredMemory
+    from ..ipc.types import Locate
+    from .call_options import BlsCallOptions
+    from .host import Host
 
-Locate = Callable[[bytearray, Tuple[int, ...], int], Tuple[Place, ...]]
 
+class OutgoingRequest(Protocol):
+    """A request that a model made itself, as far as a call reads it."""
 
-class BlsCallOptions:
-    """What a request of another model says beside its inputs."""
+    _flags: int
+    _options: BlsCallOptions | None
 
-    __slots__ = (
-        "correlation_id",
-        "model_name",
-        "model_version",
-        "outputs",
-        "parameters_json",
-        "preferred_memory",
-        "timeout_us",
-        "trace",
-    )
+    def request_id(self) -> str:
+        """The id, "" for none."""
 
-    def __init__(
-        self,
-        model_name: str,
-        model_version: int,
-        outputs: tuple[str, ...],
-        parameters_json: str,
-        correlation_id: CorrelationId,
-        timeout_us: int,
-        preferred_memory: PreferredMemory,
-        trace: InferenceTrace,
-    ) -> None:
-        self.model_name = model_name
-        self.model_version = model_version
-        self.outputs = outputs
-        self.parameters_json = parameters_json
-        self.correlation_id = correlation_id
-        self.timeout_us = timeout_us
-        self.preferred_memory = preferred_memory
-        self.trace = trace
-
-    def as_form(self, flags: int, decoupled: bool) -> dict[str, Any]:
-        """The call's form without the inputs."""
-        return {
-            "outputs": list(self.outputs),
-            "parameters": json.loads(self.parameters_json),
-            "timeout_us": self.timeout_us,
-            "flags": flags,
-            "correlation_id": self.correlation_id,
-            "trace": self.trace._context or None,
-            "decoupled": decoupled,
-        }
-
-    def as_head(self, request_id: str, decoupled: bool) -> dict[str, Any]:
-        """The head of the ``CALL`` frame."""
-        return {
-            "model": self.model_name,
-            "version": self.model_version,
-            "id": request_id,
-            "decoupled": decoupled,
-            "timeout_us": self.timeout_us,
-            "parent": self.trace._parent,
-        }
+    def _tensors(self) -> list[Tensor]:
+        """The inputs."""
 
 
 class BlsCall:
     """A call under way. Responses are delivered by whichever thread reads from the server."""
 
-    __slots__ = ("_decoupled", "_listeners", "finished", "number", "responses", "session", "waiter")
+    __slots__ = ("_decoupled", "_listeners", "finished", "host", "number", "responses", "waiter")
 
-    def __init__(self, session: Session, number: int, decoupled: bool) -> None:
-        self.session = session
-        self.number = number
+    def __init__(self, host: Host, decoupled: bool) -> None:
+        self.host = host
+        self.number = 0
         self._decoupled = decoupled
         self.responses: deque[InferenceResponse] = deque()
         self.finished = False
@@ -122,7 +75,7 @@ class BlsCall:
 
     def wait(self, ready: Callable[[], bool]) -> None:
         """Block until ``ready()``, one of the two above."""
-        self.session.channel.wait_until(ready, self.waiter)
+        self.host.channel.wait_until(ready, self.waiter)
 
     def when(self, ready: Callable[[], bool], result: Callable[[], Any]) -> asyncio.Future[Any]:
         """A future of the running loop, which has ``result()`` when ``ready()``."""
@@ -146,10 +99,10 @@ class BlsCall:
 
         def done(_: object) -> None:
             self._listeners.remove(listener)
-            self.session.stop_reading_in(loop)
+            self.host.stop_reading_in(loop)
 
         self._listeners.append(listener)
-        self.session.read_in(loop)
+        self.host.read_in(loop)
         future.add_done_callback(done)
         settle()
         return future
@@ -163,7 +116,7 @@ class BlsCall:
     def cancel(self) -> None:
         """Tell the server that nobody waits for the rest."""
         if not self.finished:
-            self.session.cancel_call(self.number)
+            self.host.cancel_call(self.number)
 
 
 class ResponseIterator:
@@ -218,7 +171,7 @@ class ResponseIterator:
         return self._seen[self._at - 1]
 
 
-def execute(request: InferenceRequest, decoupled: bool) -> Any:
+def execute(request: OutgoingRequest, decoupled: bool) -> Any:
     """Call and wait, as ``InferenceRequest.exec`` says."""
     call = _start(request, decoupled)
     if decoupled:
@@ -227,7 +180,7 @@ def execute(request: InferenceRequest, decoupled: bool) -> Any:
     return call.single()
 
 
-def execute_async(request: InferenceRequest, decoupled: bool) -> asyncio.Future[Any]:
+def execute_async(request: OutgoingRequest, decoupled: bool) -> asyncio.Future[Any]:
     """Call, as ``InferenceRequest.async_exec`` says. Cancelling the future cancels the call."""
     import asyncio
 
@@ -241,12 +194,14 @@ def execute_async(request: InferenceRequest, decoupled: bool) -> asyncio.Future[
     return future
 
 
-def _start(request: InferenceRequest, decoupled: bool) -> BlsCall:
+def _start(request: OutgoingRequest, decoupled: bool) -> BlsCall:
     options = request._options
     if options is None:
         raise TritonModelException("A request that the model received cannot be executed: make a new InferenceRequest")
     head, form = options.as_head(request.request_id(), decoupled), options.as_form(request._flags, decoupled)
-    return active.running().start_call(request, head, form)
+    call = BlsCall(current.running(), decoupled)
+    call.number = call.host.start_call(head, request._tensors(), form, call.deliver)
+    return call
 
 
 def read_response(forms: Forms, locate: Locate, payload: bytearray) -> tuple[InferenceResponse | None, bool]:

@@ -31,7 +31,7 @@ from typing import Any, Mapping
 from ..ipc.errors import TritonModelException
 from ..ipc.reader import Waiter
 from ..ipc.text import as_text
-from . import current as active
+from . import current
 
 
 class Question:
@@ -75,16 +75,16 @@ def ask(failure: str, what: str, **more: Any) -> Any:
         TritonModelException: the answer is an error.
     """
     try:
-        return active.running().ask({"what": what, **more})
+        return current.running().ask({"what": what, **more})
     except TritonModelException as error:
         raise TritonModelException(f"{failure}: {error}") from None
 
 
 def tell(what: str, **more: Any) -> None:
     """Tell the server something that has no answer. Does nothing when there is no server any more."""
-    session = active.find()
-    if session is not None:
-        session.tell({"what": what, **more})
+    host = current.find()
+    if host is not None:
+        host.tell({"what": what, **more})
 
 
 def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None = None) -> None:

@@ -7,34 +7,34 @@ from typing import TYPE_CHECKING
 from ..ipc.errors import TritonModelException
 
 if TYPE_CHECKING:
-    from ..runtime.session import Session
+    from .host import Host
 
-_session: Session | None = None
+_host: Host | None = None
 
 
-def start(session: Session) -> None:
+def start(host: Host) -> None:
     """Make a session the one of this process."""
-    global _session
-    _session = session
+    global _host
+    _host = host
 
 
 def stop() -> None:
     """This process serves no session any more: it is the forked child of one that does."""
-    global _session
-    _session = None
+    global _host
+    _host = None
 
 
-def find() -> Session | None:
+def find() -> Host | None:
     """The session, None in a process that is no model's."""
-    return _session
+    return _host
 
 
-def running() -> Session:
+def running() -> Host:
     """The session.
 
     Raises:
         TritonModelException: this process is not one in which a server runs a model.
     """
-    if _session is None:
+    if _host is None:
         raise TritonModelException("This works only in a process in which the server runs a model")
-    return _session
+    return _host

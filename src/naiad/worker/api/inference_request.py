@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from operator import index
 from typing import TYPE_CHECKING, Any, Sequence
 
@@ -11,12 +10,13 @@ from ..ipc.errors import TritonModelException
 from ..ipc.schemas import CorrelationId, Schema, checked_parameters
 from ..ipc.text import as_text
 from ..ipc.types import Place
-from . import bls as calls
+from . import bls
+from .call_options import TRITONSERVER_MEMORY_CPU, BlsCallOptions, InferenceTrace, PreferredMemory
+from .response_sender import InferenceResponseSender
 from .tensor import Tensor, received
 
 if TYPE_CHECKING:
-    from ..runtime.session import Session
-    from .response_sender import InferenceResponseSender
+    from .host import Host
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -24,41 +24,6 @@ TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 _LARGEST_FLAGS = 2**32 - 1
 _LARGEST = 2**64 - 1
-
-
-class MemoryType(IntEnum):
-    """Where output tensors may lie."""
-
-    TRITONSERVER_MEMORY_GPU = 0
-    TRITONSERVER_MEMORY_CPU = 1
-
-
-TRITONSERVER_MEMORY_GPU = MemoryType.TRITONSERVER_MEMORY_GPU
-TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
-
-
-class PreferredMemory:
-    """Where the outputs of a call should lie. All memory that a call gives back is the processor's."""
-
-    __slots__ = ("_device_id", "_type")
-
-    def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None:
-        self._type = MemoryType(preferred_memory_type)
-        self._device_id = int(preferred_device_id)
-
-
-class InferenceTrace:
-    """The trace that a request belongs to. Given to a request of another model, it makes that one part of the trace."""
-
-    __slots__ = ("_context", "_parent")
-
-    def __init__(self) -> None:
-        self._context = ""
-        self._parent = 0
-
-    def get_context(self) -> str | None:
-        """The context for OpenTelemetry as JSON, None without one."""
-        return self._context or None
 
 
 class InferenceRequest:
@@ -75,6 +40,7 @@ class InferenceRequest:
         "__weakref__",
         "_flags",
         "_form",
+        "_host",
         "_id",
         "_inputs",
         "_number",
@@ -82,7 +48,6 @@ class InferenceRequest:
         "_places",
         "_release_flags",
         "_sender",
-        "_session",
     )
 
     _parts: Parts | None = None
@@ -90,7 +55,7 @@ class InferenceRequest:
     _inputs: list[Tensor] | None
     _places: tuple[Place, ...]
     _sender: InferenceResponseSender | None
-    _session: Session | None
+    _host: Host | None
     _id: str | bytes | bytearray
 
     def __init__(
@@ -120,7 +85,7 @@ class InferenceRequest:
         whose = f"for request with id '{request_id}' and model name '{model_name}' should not be empty."
         self._inputs = _checked_inputs(inputs, whose)
         names = _checked_names(requested_output_names, whose)
-        self._options: calls.BlsCallOptions | None = calls.BlsCallOptions(
+        self._options: BlsCallOptions | None = BlsCallOptions(
             model_name=model_name,
             model_version=index(model_version),
             outputs=names,
@@ -135,7 +100,7 @@ class InferenceRequest:
         self._id = request_id
         self._flags = _checked("flags", flags, _LARGEST_FLAGS)
         self._number = 0
-        self._form = self._session = self._sender = None
+        self._form = self._host = self._sender = None
         self._places = ()
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
@@ -201,12 +166,14 @@ class InferenceRequest:
             TritonModelException: the model made this request itself.
         """
         if self._sender is None:
-            self._sender = self._running().sender_of(self)
+            host = self._running()
+            wanted = self._form.wanted if self._form else None
+            self._sender = InferenceResponseSender(host, self._number, wanted, self._parts)
         return self._sender
 
     def is_cancelled(self) -> bool:
         """Whether the caller gave the request up."""
-        return self._session is not None and self._session.is_cancelled(self._number)
+        return self._host is not None and self._host.is_cancelled(self._number)
 
     def set_release_flags(self, flags: int) -> None:
         """Say what becomes of the request when ``execute`` returns: ``TRITONSERVER_REQUEST_RELEASE_ALL``, or
@@ -223,11 +190,11 @@ class InferenceRequest:
         Raises:
             TritonModelException: not inside ``execute``.
         """
-        return calls.execute(self, decoupled)
+        return bls.execute(self, decoupled)
 
     def async_exec(self, decoupled: bool = False) -> Any:
         """Like ``exec``, to be awaited."""
-        return calls.execute_async(self, decoupled)
+        return bls.execute_async(self, decoupled)
 
     def _tensors(self) -> list[Tensor]:
         inputs = self._inputs
@@ -241,18 +208,18 @@ class InferenceRequest:
                 return tensor
         return None
 
-    def _facts(self) -> Schema | calls.BlsCallOptions:
+    def _facts(self) -> Schema | BlsCallOptions:
         facts = self._form or self._options
         if facts is None:
             raise TritonModelException("The request has no content")
         return facts
 
-    def _running(self) -> Session:
-        if self._session is None:
+    def _running(self) -> Host:
+        if self._host is None:
             raise TritonModelException(
                 "Unable to send response. Only a request that the model received has a response sender."
             )
-        return self._session
+        return self._host
 
 
 class RegionInferenceRequest(InferenceRequest):
@@ -266,7 +233,7 @@ RegionInferenceRequest.__name__ = InferenceRequest.__name__
 
 
 def received_request(
-    session: Session,
+    host: Host,
     number: int,
     form: Schema,
     places: tuple[Place, ...],
@@ -279,7 +246,7 @@ def received_request(
     else:
         request = placed = RegionInferenceRequest.__new__(RegionInferenceRequest)
         placed._parts = parts
-    request._session = session
+    request._host = host
     request._number = number
     request._form = form
     request._places = places

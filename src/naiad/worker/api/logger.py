@@ -6,7 +6,7 @@ import sys
 from enum import IntEnum
 
 from ..ipc.text import as_text
-from . import current as active
+from . import current
 
 
 class LogLevel(IntEnum):
@@ -63,8 +63,8 @@ def _write(level: LogLevel, message: str) -> None:
     message = as_text(message, "Logger: the message")
     caller = sys._getframe(2)
     file, line = caller.f_code.co_filename, caller.f_lineno
-    session = active.find()
-    if session is None:
+    host = current.find()
+    if host is None:
         sys.stderr.write(f"{level.name} {file}:{line} {message}\n")
     else:
-        session.log(level.name, message, file, line)
+        host.log(level.name, message, file, line)

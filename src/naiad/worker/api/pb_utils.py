@@ -5,20 +5,22 @@ from __future__ import annotations
 from ..ipc.bytes_codec import deserialize_bytes_tensor, serialize_byte_tensor
 from ..ipc.datatypes import TRITON_STRING_TO_NUMPY, numpy_to_triton_type, triton_string_to_numpy, triton_to_numpy_type
 from ..ipc.errors import TritonError, TritonModelException
-from . import current as active
+from . import current
 from .bls import ResponseIterator
-from .control import is_model_ready, load_model, unload_model
-from .inference_request import (
+from .call_options import (
     TRITONSERVER_MEMORY_CPU,
     TRITONSERVER_MEMORY_GPU,
+    InferenceTrace,
+    MemoryType,
+    PreferredMemory,
+)
+from .control import is_model_ready, load_model, unload_model
+from .inference_request import (
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
     TRITONSERVER_REQUEST_RELEASE_ALL,
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     InferenceRequest,
-    InferenceTrace,
-    MemoryType,
-    PreferredMemory,
 )
 from .inference_response import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponse
 from .logger import Logger
@@ -83,4 +85,4 @@ for _public in list(vars().values()):
 
 def get_model_dir() -> str:
     """The folder of the model's version, which holds its file, or the data for a Python-based backend."""
-    return active.running().model_directory
+    return current.running().model_directory

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..ipc.errors import TritonModelException
 from .inference_response import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponse
 
 if TYPE_CHECKING:
-    from ..runtime.session import Session
-    from .inference_request import InferenceRequest
+    from ..ipc.client_memory import Parts
+    from .host import Host
 
 
 class InferenceResponseSender:
@@ -20,14 +20,14 @@ class InferenceResponseSender:
     of a model that is not decoupled was sent: no caller waits for ever.
     """
 
-    __slots__ = ("_closed", "_decoupled", "_lock", "_number", "_parts", "_sent", "_session", "_wanted")
+    __slots__ = ("_closed", "_decoupled", "_host", "_lock", "_number", "_parts", "_sent", "_wanted")
 
-    def __init__(self, session: Session, request: InferenceRequest, decoupled: bool) -> None:
-        self._session = session
-        self._number = request._number
-        self._wanted = request._form.wanted if request._form else None
-        self._parts = request._parts
-        self._decoupled = decoupled
+    def __init__(self, host: Host, number: int, wanted: Any, parts: Parts | None) -> None:
+        self._host = host
+        self._number = number
+        self._wanted = wanted
+        self._parts = parts
+        self._decoupled = host.is_decoupled
         self._lock = threading.Lock()
         self._sent = 0
         self._closed = False
@@ -52,7 +52,7 @@ class InferenceResponseSender:
         with self._lock:
             self.count(response is not None, final)
             try:
-                self._session.respond(self._number, response, self._wanted, final, self._parts)
+                self._host.respond(self._number, response, self._wanted, final, self._parts)
             except BaseException:
                 # No memory, say. It has not been sent, and the request needs an end still.
                 self._sent -= 1
@@ -61,7 +61,7 @@ class InferenceResponseSender:
 
     def is_cancelled(self) -> bool:
         """Whether the caller gave the request up."""
-        return self._session.is_cancelled(self._number)
+        return self._host.is_cancelled(self._number)
 
     def count(self, has_response: bool, final: bool) -> None:
         """Note a response that is about to be sent. Used by the server's side of this process alone.
@@ -93,4 +93,4 @@ class InferenceResponseSender:
 
     def __del__(self) -> None:
         if not self._closed:
-            self._session.abandoned(self._number, answered=not self._decoupled and self._sent > 0)
+            self._host.abandoned(self._number, answered=not self._decoupled and self._sent > 0)

@@ -11,7 +11,7 @@ from .batch import read_batch
 from .executor import Executor
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .host import RuntimeHost
 
 CANCEL_S = 1.0
 
@@ -19,10 +19,10 @@ CANCEL_S = 1.0
 class LoopRunner:
     """Executes batches as tasks of one loop: one after the other, in a decoupled model side by side."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, host: RuntimeHost) -> None:
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
-        self._session = session
+        self._host = host
         self._executor: Executor | None = None
         self._tasks: set[Any] = set()
         self._is_reading = False
@@ -37,15 +37,15 @@ class LoopRunner:
             ServerGoneError: the server closed the connection.
         """
         self._executor = executor
-        self.loop.add_reader(self._session.channel.fileno(), self._read)
+        self.loop.add_reader(self._host.channel.fileno(), self._read)
         self.loop.call_soon(self._process)
         while not self._ended:
             try:
                 self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
                 # asyncio hands these on when a task of the model raises them. They end neither loop nor process.
-                self._session.log("ERROR", f"a task of the model raised {describe(error)}")
-        self.loop.remove_reader(self._session.channel.fileno())
+                self._host.log("ERROR", f"a task of the model raised {describe(error)}")
+        self.loop.remove_reader(self._host.channel.fileno())
         if self._gone is not None:
             raise self._gone
 
@@ -65,7 +65,7 @@ class LoopRunner:
     def _read(self) -> None:
         self._is_reading = True
         try:
-            self._session.channel.poll()
+            self._host.channel.poll()
         except ServerGoneError as error:
             self._gone = error
             self._stop()
@@ -76,10 +76,10 @@ class LoopRunner:
 
     def _process(self) -> None:
         self._is_scheduled = False
-        inbox, executor = self._session.inbox, self._executor
+        inbox, executor = self._host.inbox, self._executor
         while inbox and executor is not None and (executor.decoupled or not self._tasks):
             kind, number, payload, forms = inbox.popleft()
-            batch = read_batch(self._session, kind, number, payload, forms)
+            batch = read_batch(self._host, kind, number, payload, forms)
             if batch is None:
                 self._stop()
                 return
@@ -93,7 +93,7 @@ class LoopRunner:
         if not task.cancelled() and isinstance(task.exception(), ServerGoneError):
             self._gone = task.exception()
             self._stop()
-        elif self._session.inbox:
+        elif self._host.inbox:
             self._process()
 
     def _stop(self) -> None:

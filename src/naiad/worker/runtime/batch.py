@@ -16,7 +16,7 @@ from .uniform_steps import read_steps
 from .writer import error_frame
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .host import RuntimeHost
 
 
 class WorkerBatch:
@@ -59,24 +59,24 @@ class WorkerBatch:
             self.form = None
 
 
-def read_batch(session: Session, kind: int, number: int, payload: bytearray, forms: Forms) -> WorkerBatch | None:
+def read_batch(host: RuntimeHost, kind: int, number: int, payload: bytearray, forms: Forms) -> WorkerBatch | None:
     """The batch that a frame holds, None when it is no batch; ``forms`` are those that were valid when it came."""
     if kind == EXECUTE_UNIFORM:
-        batch = WorkerBatch(number, *read_uniform(session, payload, forms))
+        batch = WorkerBatch(number, *read_uniform(host, payload, forms))
     elif kind == EXECUTE:
-        batch = _read_any(session, number, payload, forms)
+        batch = _read_any(host, number, payload, forms)
     elif kind == EXECUTE_STEPS:
-        batch = WorkerBatch(number, *read_steps(session, payload, forms))
+        batch = WorkerBatch(number, *read_steps(host, payload, forms))
     else:
         return None
-    if session.is_decoupled:
+    if host.is_decoupled:
         for item in batch.requests:
             # From here on its end is noticed, however the model treats it.
             item.get_response_sender()
     return batch
 
 
-def _read_any(session: Session, number: int, payload: bytearray, forms: Forms) -> WorkerBatch:
+def _read_any(host: RuntimeHost, number: int, payload: bytearray, forms: Forms) -> WorkerBatch:
     count, _ = COUNT.unpack_from(payload)
     at = COUNT.size
     described = []
@@ -89,19 +89,19 @@ def _read_any(session: Session, number: int, payload: bytearray, forms: Forms) -
         described.append((request, form, places, payload[at : at + id_bytes]))
         at += id_bytes
     data = aligned(at)
-    locate = session.locate
+    locate = host.locate
     requests = []
     for request, form, places, request_id in described:
         if form.in_regions:
-            read = _read_from_regions(session, request, form, payload, places, data, request_id)
+            read = _read_from_regions(host, request, form, payload, places, data, request_id)
             requests += [] if read is None else [read]
         else:
-            requests.append(received_request(session, request, form, locate(payload, places, data), request_id))
+            requests.append(received_request(host, request, form, locate(payload, places, data), request_id))
     return WorkerBatch(number, requests)
 
 
 def _read_from_regions(
-    session: Session,
+    host: RuntimeHost,
     number: int,
     form: Schema,
     payload: bytearray,
@@ -112,24 +112,24 @@ def _read_from_regions(
     """A request with tensors in regions. None when they cannot be read: then it has been answered."""
     ends = 4 * len(form.tensors)
     try:
-        located = [_open(session, payload, places[at : at + 4], data) for at in range(0, ends, 4)]
+        located = [_open(host, payload, places[at : at + 4], data) for at in range(0, ends, 4)]
     except RegionError as error:
-        session.out.post(error_frame(number, error.answer))
+        host.out.post(error_frame(number, error.answer))
         return None
     except (OSError, MemoryError) as problem:
         text = f"shared memory cannot be read: {type(problem).__name__}: {problem}"
-        session.out.post(error_frame(number, FailedError(text, ErrorCode.UNAVAILABLE)))
+        host.out.post(error_frame(number, FailedError(text, ErrorCode.UNAVAILABLE)))
         return None
     parts: Parts = {}
     for name, at in zip(form.placed, range(ends, len(places), 4)):
         # Regions are numbered from 1 on; 0 is one that the server writes itself.
         if places[at]:
             parts[name] = (places[at], places[at + 2], places[at + 3])
-    return received_request(session, number, form, tuple(located), request_id, parts or None)
+    return received_request(host, number, form, tuple(located), request_id, parts or None)
 
 
-def _open(session: Session, payload: bytearray, place: tuple[int, ...], data: int) -> Place:
+def _open(host: RuntimeHost, payload: bytearray, place: tuple[int, ...], data: int) -> Place:
     number, kind, offset, size = place
     if kind != IN_REGION:
-        return session.locate(payload, place, data)[0]
-    return session.regions.read((number, offset, size)), 0, size
+        return host.locate(payload, place, data)[0]
+    return host.regions.read((number, offset, size)), 0, size

@@ -14,7 +14,7 @@ from .uniform_answers import Answer
 from .writer import error_frame, json_frame
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .host import RuntimeHost
 
 
 class WrongResultError(Exception):
@@ -28,12 +28,12 @@ class Executor:
     """
 
     def __init__(
-        self, session: Session, model: Any, model_py: str, decoupled: bool, splits_failed: bool = False
+        self, host: RuntimeHost, model: Any, model_py: str, decoupled: bool, splits_failed: bool = False
     ) -> None:
         self.decoupled = decoupled
         self._splits_failed = splits_failed and not decoupled
-        self._session = session
-        self._out = session.out
+        self._host = host
+        self._out = host.out
         self._model = model
         self._model_py = model_py
 
@@ -100,7 +100,7 @@ class Executor:
                 if inspect.iscoroutine(result):
                     import asyncio
 
-                    result = asyncio.run_coroutine_threadsafe(result, self._session.loop()).result()
+                    result = asyncio.run_coroutine_threadsafe(result, self._host.loop()).result()
                 answers += self._answers([request], result)
             except BaseException as error:
                 self._add_failed(answers, request, error)
@@ -134,7 +134,7 @@ class Executor:
         """Run the coroutine of a plain function in the loop of another thread. Only default mode waits for it."""
         import asyncio
 
-        future = asyncio.run_coroutine_threadsafe(batch.result, self._session.loop())
+        future = asyncio.run_coroutine_threadsafe(batch.result, self._host.loop())
         if self.decoupled:
             self._end(batch)
             future.add_done_callback(lambda done: self._ended_beside(batch, done))
@@ -164,7 +164,7 @@ class Executor:
     def _finish_decoupled(self, batch: WorkerBatch) -> None:
         if batch.result is not None:
             raise WrongResultError(
-                f"Python model '{self._session.instance}' is using the decoupled mode and the execute function must "
+                f"Python model '{self._host.instance}' is using the decoupled mode and the execute function must "
                 "return None."
             )
         for request in batch.requests:
@@ -227,13 +227,13 @@ class Executor:
                 self._out.post(error_frame(request._number, TritonError(message)))
         if unheard:
             # Every request has its final response, so the log is where the error can be seen.
-            self._session.log("ERROR", message)
+            self._host.log("ERROR", message)
         if not batch.ended:
             self._end(batch, message)
         batch.forget()
 
     def _failed(self, text: str) -> str:
-        return f"Failed to process the request(s) for model '{self._session.instance}', message: {text}"
+        return f"Failed to process the request(s) for model '{self._host.instance}', message: {text}"
 
 
 def _is_rescheduled(request: InferenceRequest) -> bool:

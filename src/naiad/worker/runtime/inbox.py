@@ -6,7 +6,7 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Tuple
 
-from ..api.bls import BlsCall, read_response
+from ..api.bls import read_response
 from ..api.control import Question
 from ..ipc import frames as protocol
 from ..ipc.client_memory import Regions
@@ -16,6 +16,7 @@ from ..ipc.types import Place
 from .flow_control import PausedRequests
 
 if TYPE_CHECKING:
+    from ..api.inference_response import InferenceResponse
     from ..ipc.reader import Channel
     from .writer import FrameWriter
 
@@ -33,7 +34,8 @@ class Inbox:
     Attributes:
         inbox: frames for the main thread.
         cancelled: numbers of requests whose callers gave up; the oldest are forgotten when there are many.
-        calls, questions: those under way, by number.
+        calls: take the responses to the calls under way, by number.
+        questions: control requests under way, by number.
         holds: requests whose responses nobody takes for now.
     """
 
@@ -49,7 +51,7 @@ class Inbox:
         self.forms: Forms = {}
         self.inbox: deque[Work] = deque()
         self.cancelled: dict[int, None] = {}
-        self.calls: dict[int, BlsCall] = {}
+        self.calls: dict[int, Callable[[InferenceResponse | None, bool], object]] = {}
         self.questions: dict[int, Question] = {}
         self.holds = PausedRequests(look, self.cancelled.__contains__)
         self._channel = channel
@@ -134,9 +136,9 @@ class Inbox:
 
     def _call_response(self, number: int, payload: bytearray) -> None:
         response, final = read_response(self.forms, self.locate, payload)
-        call = self.calls.pop(number, None) if final else self.calls.get(number)
-        if call is not None:
-            call.deliver(response, final)
+        deliver = self.calls.pop(number, None) if final else self.calls.get(number)
+        if deliver is not None:
+            deliver(response, final)
 
     def _answer(self, number: int, payload: bytearray) -> None:
         question = self.questions.pop(number, None)

@@ -10,7 +10,7 @@ from ..ipc.errors import TritonModelException, describe
 from ..ipc.frames import IS_READY
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .host import RuntimeHost
 
 LIMIT_S = 5.0
 
@@ -18,8 +18,8 @@ LIMIT_S = 5.0
 class ReadinessCheck:
     """Runs ``is_ready()`` of a model, one call at a time, each in a thread of its own."""
 
-    def __init__(self, session: Session, model: Any) -> None:
-        self._session = session
+    def __init__(self, host: RuntimeHost, model: Any) -> None:
+        self._host = host
         self._model = model
         self._runs = threading.Lock()
 
@@ -27,7 +27,7 @@ class ReadinessCheck:
         """Check and answer; does nothing while a check runs."""
         if not self._runs.acquire(False):
             return
-        report = _Report(self._session, number)
+        report = _Report(self._host, number)
         try:
             threading.Thread(target=self._run, args=(report,), daemon=True).start()
         except RuntimeError as error:
@@ -58,7 +58,7 @@ class ReadinessCheck:
         if inspect.iscoroutine(result):
             import asyncio
 
-            result = asyncio.run_coroutine_threadsafe(result, self._session.loop()).result(LIMIT_S)
+            result = asyncio.run_coroutine_threadsafe(result, self._host.loop()).result(LIMIT_S)
         if not isinstance(result, bool):
             raise TritonModelException("is_ready() must return a boolean value")
         return result
@@ -67,12 +67,12 @@ class ReadinessCheck:
 class _Report:
     """The one answer to a check."""
 
-    def __init__(self, session: Session, number: int) -> None:
-        self._session = session
+    def __init__(self, host: RuntimeHost, number: int) -> None:
+        self._host = host
         self._number = number
         self._first = threading.Lock()
 
     def say(self, content: dict[str, Any]) -> None:
         """Answer, unless that was done."""
         if self._first.acquire(False):
-            self._session.out.post_json(IS_READY, self._number, content)
+            self._host.out.post_json(IS_READY, self._number, content)

@@ -9,13 +9,11 @@ import os
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
-from ..api import current as active
-from ..api.bls import BlsCall
+from ..api import current
 from ..api.control import Question
 from ..api.model_config import ModelConfig
-from ..api.response_sender import InferenceResponseSender
 from ..ipc import frames as protocol
 from ..ipc.client_memory import Parts, Regions
 from ..ipc.errors import ServerGoneError, TritonError, TritonModelException, describe, full_traceback
@@ -34,8 +32,9 @@ from .writer import FrameWriter, error_frame, json_frame
 if TYPE_CHECKING:
     import asyncio
 
-    from ..api.inference_request import InferenceRequest
     from ..api.inference_response import InferenceResponse
+    from ..api.tensor import Tensor
+    from ..ipc.types import Locate
     from .async_runner import LoopRunner, SideLoop
 
 TICK_S = 0.25
@@ -59,7 +58,7 @@ class Session:
         self.out = FrameWriter(connection, self._look, self._strays.look_at, self.regions)
         self._arrivals = Inbox(self.channel, self.out, self._work_arrived, self._check_ready, self.regions, self._look)
         self.inbox = self._arrivals.inbox
-        self.locate = self._arrivals.locate
+        self.locate: Locate = self._arrivals.locate
         self._main = Waiter()
         self._model: Any = None
         self._executor: Executor | None = None
@@ -226,10 +225,6 @@ class Session:
 
     # Responses
 
-    def sender_of(self, request: InferenceRequest) -> InferenceResponseSender:
-        """A new sender for a request."""
-        return InferenceResponseSender(self, request, self.is_decoupled)
-
     def respond(
         self, number: int, response: InferenceResponse | None, wanted: Any, final: bool, parts: Parts | None = None
     ) -> None:
@@ -272,22 +267,29 @@ class Session:
 
     # Calls and questions
 
-    def start_call(self, request: InferenceRequest, head: Mapping[str, Any], options: Mapping[str, Any]) -> BlsCall:
-        """Ask another model.
+    def start_call(
+        self,
+        head: Mapping[str, Any],
+        tensors: Sequence[Tensor],
+        options: Mapping[str, Any],
+        deliver: Callable[[InferenceResponse | None, bool], object],
+    ) -> int:
+        """Call another model; the number of the call.
 
         Raises:
             TritonModelException: the model is not executing.
         """
         if not self._is_running:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
-        call = BlsCall(self, next(self._numbers), bool(head["decoupled"]))
-        self._arrivals.calls[call.number] = call
+        number = next(self._numbers)
+        # Before it is sent: another thread may read the response before this one goes on.
+        self._arrivals.calls[number] = deliver
         try:
-            self.out.call(call.number, head, request, options)
+            self.out.call(number, head, tensors, options)
         except BaseException:
-            del self._arrivals.calls[call.number]
+            del self._arrivals.calls[number]
             raise
-        return call
+        return number
 
     def cancel_call(self, number: int) -> None:
         """Give a call up."""
@@ -363,13 +365,13 @@ def start(descriptor: int) -> int:
     connection.set_inheritable(False)
     connection.setblocking(True)
     session = Session(connection)
-    active.start(session)
-    os.register_at_fork(after_in_child=_forked)
+    current.start(session)
+    os.register_at_fork(after_in_child=lambda: _forked(session))
     return session.serve()
 
 
-def _forked() -> None:
-    session = active.find()
-    if session is not None:
-        active.stop()
+def _forked(session: Session) -> None:
+    # A fork of a fork has been detached from the connection already.
+    if current.find() is session:
+        current.stop()
         session.forked()

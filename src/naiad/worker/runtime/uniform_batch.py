@@ -18,7 +18,7 @@ from ..ipc.schemas import Forms, Schema, aligned
 from ..ipc.types import Array
 
 if TYPE_CHECKING:
-    from .session import Session
+    from ..api.host import Host
 
 NO_ID = bytearray()
 
@@ -88,9 +88,9 @@ class UniformRequest(InferenceRequest):
             tensor = self._found[name] = self._rows.tensor(index, self._row)
         return tensor
 
-    def _begin(self, session: Session, number: int, rows: UniformRows, row: int, request_id: bytearray) -> None:
+    def _begin(self, host: Host, number: int, rows: UniformRows, row: int, request_id: bytearray) -> None:
         """Be the request at ``row``, in place of ``__init__``, which models call."""
-        self._session = session
+        self._host = host
         self._number = number
         self._form = rows.form
         self._rows = rows
@@ -105,7 +105,7 @@ class UniformRequest(InferenceRequest):
 UniformRequest.__name__ = InferenceRequest.__name__
 
 
-def read_uniform(session: Session, payload: bytearray, forms: Forms) -> tuple[list[InferenceRequest], Schema]:
+def read_uniform(host: Host, payload: bytearray, forms: Forms) -> tuple[list[InferenceRequest], Schema]:
     """The requests of an ``EXECUTE_UNIFORM`` frame, and what they have in common."""
     first, count, form_number, id_bytes, _ = UNIFORM.unpack_from(payload)
     ids = payload[UNIFORM.size : UNIFORM.size + id_bytes].split(b"\0") if id_bytes else [NO_ID] * count
@@ -113,6 +113,6 @@ def read_uniform(session: Session, payload: bytearray, forms: Forms) -> tuple[li
     requests: list[InferenceRequest] = []
     for row, request_id in enumerate(ids):
         request = UniformRequest.__new__(UniformRequest)
-        request._begin(session, first + row, rows, row, request_id)
+        request._begin(host, first + row, rows, row, request_id)
         requests.append(request)
     return requests, rows.form

@@ -10,7 +10,7 @@ from ..ipc.schemas import CorrelationId, Forms, Schema, aligned
 from .uniform_batch import NO_ID, UniformRequest, UniformRows
 
 if TYPE_CHECKING:
-    from .session import Session
+    from ..api.host import Host
 
 
 class UniformSequenceRequest(UniformRequest):
@@ -27,7 +27,7 @@ class UniformSequenceRequest(UniformRequest):
 UniformSequenceRequest.__name__ = InferenceRequest.__name__
 
 
-def read_steps(session: Session, payload: bytearray, forms: Forms) -> tuple[list[InferenceRequest], Schema]:
+def read_steps(host: Host, payload: bytearray, forms: Forms) -> tuple[list[InferenceRequest], Schema]:
     """The requests of an ``EXECUTE_STEPS`` frame, and what they have in common."""
     first, count, form_number, id_bytes, _ = UNIFORM.unpack_from(payload)
     ids_at = UNIFORM.size + count * STEP.size
@@ -36,7 +36,7 @@ def read_steps(session: Session, payload: bytearray, forms: Forms) -> tuple[list
     requests: list[InferenceRequest] = []
     for row, request_id in enumerate(ids):
         request = UniformSequenceRequest.__new__(UniformSequenceRequest)
-        request._begin(session, first + row, rows, row, request_id)
+        request._begin(host, first + row, rows, row, request_id)
         request._correlation_id, request._flags, _ = STEP.unpack_from(payload, UNIFORM.size + row * STEP.size)
         requests.append(request)
     return requests, rows.form

@@ -9,7 +9,6 @@ from array import array
 from collections import deque
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from ..api.inference_request import InferenceRequest
 from ..api.inference_response import InferenceResponse
 from ..api.tensor import Tensor
 from ..ipc.client_file import RegionError
@@ -330,11 +329,10 @@ class FrameWriter:
 
     # Calls
 
-    def call(self, number: int, head: Mapping[str, Any], request: InferenceRequest, options: Mapping[str, Any]) -> None:
+    def call(self, number: int, head: Mapping[str, Any], tensors: Sequence[Tensor], options: Mapping[str, Any]) -> None:
         """Send a call of another model."""
         text = json.dumps(head).encode()
-        tensors = request._tensors()
-        request_id = request.request_id().encode()
+        request_id = head["id"].encode()
         if len(request_id) > MAX_ID_BYTES:
             raise TritonModelException(
                 f"The id of a request may have {MAX_ID_BYTES} bytes, found one of {len(request_id)} bytes"
