@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import InvalidArgumentError, ModelLoadError, NaiadError
-from naiad.repository.agents.agents import Action, AgentCall
+from naiad.repository.agents.call import Action, AgentCall
 from naiad.repository.agents.checksum import ChecksumAgent
 
 CONTENT = b"some weights"

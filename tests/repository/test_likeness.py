@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import NaiadError
-from naiad.lifecycle.loading.candidate import Candidate, Finder, NoVersionError
+from naiad.lifecycle.loading.finder import Finder
+from naiad.lifecycle.state.candidate import Candidate
+from naiad.lifecycle.state.load_errors import NoVersionError
 from naiad.repository.local.layout import scan
 
 ENSEMBLE = """platform: "ensemble" input { name: "A" data_type: TYPE_FP32 dims: 1 }

@@ -20,9 +20,9 @@ from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ConfigError, NaiadError
 from naiad.execution.worker.process import FULL_TRACEBACK
-from naiad.lifecycle.loading.candidate import Candidate
 from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
 from naiad.lifecycle.loading.warmup_samples import configured_samples
+from naiad.lifecycle.state.candidate import Candidate
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.catalog import Outline, open_catalog

@@ -10,7 +10,7 @@ from naiad.config.complete import is_ensemble
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError
 from naiad.lifecycle.ensembles.dependencies import members_of, read_ensemble
-from naiad.lifecycle.loading.candidate import Candidate
+from naiad.lifecycle.state.candidate import Candidate
 from naiad.scheduling.ensemble.graph import EnsembleError, build
 
 

@@ -14,15 +14,14 @@ from naiad.engine.traffic_control import RouteControl
 from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
 from naiad.execution.model.interface import LoadedVersion, ServingModel
 from naiad.execution.worker.bls import CalledInput, Checked
-from naiad.lifecycle.loading.candidate import NoVersionError
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
 from naiad.lifecycle.memory.measure import DEVICE
 from naiad.lifecycle.naming.namespaces import NamespacedEntries, resolve
+from naiad.lifecycle.state.load_errors import NoVersionError
 from naiad.lifecycle.state.model_requests import Done
 from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
 from naiad.lifecycle.state.states import ModelState
-from naiad.lifecycle.traffic.routed_model import RoutedModel
 from naiad.repository.local.namespaces import namespace_of, short_name
 from naiad.repository.local.overrides import Overrides
 from naiad.shared_memory.registry import RegionRegistry
@@ -104,9 +103,7 @@ class Engine:
         self.routes = RouteControl(manager)
         self.demand = manager.demand
         self.memory = manager.memory
-        manager.versions.models = self
-        manager.versions.on_unloading = self._let_go
-        manager.versions.on_serving = self._trace
+        manager.subscribe(self, self)
         self._tracing = tracing or Tracing()
         self._tracing.when_changed = self._trace_all
 
@@ -114,7 +111,8 @@ class Engine:
         """Tell ``follower`` of each model that is unloaded from now on, for as long as somebody else holds it."""
         self._followers.add(follower)
 
-    def _let_go(self, model: ServingModel) -> None:
+    def on_unloading(self, model: ServingModel) -> None:
+        """A model is being unloaded: every follower forgets it."""
         for follower in list(self._followers):
             follower.forget(model)
 
@@ -144,9 +142,10 @@ class Engine:
 
     def _trace_all(self) -> None:
         for model in self.loaded_models():
-            self._trace(model)
+            self.on_serving(model)
 
-    def _trace(self, model: LoadedVersion) -> None:
+    def on_serving(self, model: LoadedVersion) -> None:
+        """A version is about to get its first request: it is traced as the settings say now."""
         model.trace_with(self._tracing.sampler(model.name))
 
     # Loading and unloading
@@ -216,7 +215,7 @@ class Engine:
                 return True
         return bool(self._manager.loadable_key(name))
 
-    def _find_alias(self, name: str, version: str | None, error: InvalidArgumentError) -> RoutedModel:
+    def _find_alias(self, name: str, version: str | None, error: InvalidArgumentError) -> ServingModel:
         """Who answers for what is no number; ``error`` when it is no alias either."""
         try:
             aliased = self._aliased(name, version)
@@ -231,7 +230,7 @@ class Engine:
         key = self._manager.loadable_key(name)
         return ModelNotLoadedError(key) if key else error
 
-    def _aliased(self, name: str, version: str | None) -> RoutedModel | None:
+    def _aliased(self, name: str, version: str | None) -> ServingModel | None:
         """Who answers an alias, None when there is no such; errors as ``Routing.alias`` and ``resolve``."""
         entry = resolve(self._entries, name)
         return None if entry is None or entry.routing is None else entry.routing.alias(version or "")

@@ -12,8 +12,7 @@ from naiad.telemetry.metrics.shadow import ShadowSeries
 
 if TYPE_CHECKING:
     from naiad.lifecycle.manager import ModelManager
-    from naiad.lifecycle.state.model_table import ModelEntry
-    from naiad.lifecycle.traffic.routes import Routing
+    from naiad.lifecycle.state.model_table import ModelEntry, ModelRoutes
 
 
 class RouteControl:
@@ -81,7 +80,7 @@ class RouteControl:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         return entry
 
-    def _routing(self, entry: ModelEntry) -> Routing:
+    def _routing(self, entry: ModelEntry) -> ModelRoutes:
         return self._manager.versions.routing(entry)
 
 

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from naiad.config.read import ReadConfig
     from naiad.config.source import ModelSource
     from naiad.config.spec import ModelSpec
-    from naiad.execution.model.interface import ServingModel
+    from naiad.execution.model.interface import LoadedVersion, ServingModel
     from naiad.execution.worker.bls import ModelDirectory
-    from naiad.lifecycle.loading.candidate import Candidate
     from naiad.lifecycle.loading.load_version import LoadSettings
     from naiad.lifecycle.naming.keys import ModelKeys
+    from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.model_requests import RequestingVersion
     from naiad.telemetry.metrics.custom import CustomMetrics
 
@@ -265,17 +265,21 @@ class Ensembles:
         self._lacking.pop(name, None)
         self._brought.discard(name)
 
-    def came(self) -> None:
-        """A model serves, or answers otherwise: look at the ensembles soon."""
+    def on_serving(self, model: LoadedVersion) -> None:
+        """A member may have come: look at the ensembles soon."""
+        self.look_soon()
+
+    def look_soon(self) -> None:
+        """Look at the ensembles in the next turn of the loop, once for any number of changes."""
         if not self._is_looking and (self._all or self._lacking):
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self.look)
 
-    def went(self, model: ServingModel) -> None:
+    def on_unloading(self, model: ServingModel) -> None:
         """A model is being unloaded, or replaced: requests of ensembles that began with it still find it."""
         for ensemble in self._all:
             ensemble.forget(model)
-        self.came()
+        self.look_soon()
 
     def look(self, but: Collection[str] = ()) -> None:
         """Unload ensembles that lost a member, and have those loaded again that lack none any more, ``but`` some."""

@@ -27,7 +27,7 @@ from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
 from naiad.lifecycle.state.states import ModelState
 
 if TYPE_CHECKING:
-    from naiad.lifecycle.loading.candidate import Candidate
+    from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.operations import Operation
     from naiad.repository.changes.fingerprint import Fingerprint
 

@@ -31,8 +31,8 @@ from naiad.execution.model.remote_cache import SharedCache
 from naiad.execution.sequence.model import SequenceModel
 from naiad.execution.worker.bls import ModelDirectory
 from naiad.execution.worker.shared_process import SharedProcesses
-from naiad.lifecycle.loading.candidate import Finder
 from naiad.lifecycle.loading.custom_batching_file import load_strategy
+from naiad.lifecycle.loading.finder import Finder
 from naiad.lifecycle.loading.readable_files import check_readable, unreadable
 from naiad.lifecycle.loading.warmup_samples import samples_of
 from naiad.lifecycle.memory.measure import LoadMeter, files_bytes, process_bytes

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from naiad.config.read import ReadConfig
-    from naiad.lifecycle.loading.candidate import Candidate
+    from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.model_table import VersionEntry
     from naiad.repository.changes.fingerprint import Fingerprint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from naiad.config.complete import is_ensemble
 from naiad.errors import NaiadError
@@ -19,9 +19,9 @@ from naiad.lifecycle.state.states import ModelState
 
 if TYPE_CHECKING:
     from naiad.execution.model.interface import LoadedVersion
-    from naiad.lifecycle.ensembles.dependencies import Ensembles
-    from naiad.lifecycle.loading.candidate import Candidate
+    from naiad.execution.worker.bls import ModelDirectory
     from naiad.lifecycle.loading.load_version import LoadSettings
+    from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.load_threads import LoadPermits
     from naiad.lifecycle.state.model_requests import CallableModels, ModelLoader
     from naiad.lifecycle.state.model_table import VersionEntry
@@ -53,6 +53,25 @@ class _Progress:
         self._timer.cancel()
 
 
+class EnsembleLoader(Protocol):
+    """Loads the versions that are ensembles."""
+
+    async def load(
+        self,
+        name: str,
+        version: int,
+        found: Candidate,
+        asker: RequestingVersion,
+        models: ModelDirectory | None,
+        metrics: CustomMetrics,
+    ) -> tuple[LoadedVersion, Any]:
+        """Load an ensemble, its members first; the model and its completed configuration message.
+
+        Raises:
+            NaiadError: it cannot be loaded.
+        """
+
+
 class VersionLoader:
     """Loads versions. Used on the event loop only.
 
@@ -71,7 +90,7 @@ class VersionLoader:
         settings: LoadSettings,
         permits: LoadPermits,
         operations: Operations,
-        ensembles: Ensembles,
+        ensembles: EnsembleLoader,
         metrics: CustomMetrics,
     ) -> None:
         self._control = control

@@ -4,47 +4,54 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from naiad.lifecycle.loading.sequence_handover import hand_over
 from naiad.lifecycle.loading.unchanged_versions import take_policy
 from naiad.lifecycle.state.load_errors import is_of_the_model, load_failed, not_reloaded
-from naiad.lifecycle.state.model_table import UNLOADED, ModelEntry, VersionEntry, note
+from naiad.lifecycle.state.model_table import UNLOADED, ModelEntry, ModelRoutes, VersionEntry, note
 from naiad.lifecycle.state.states import ModelState
 from naiad.lifecycle.traffic.routes import Routing, configured_routes
 
 if TYPE_CHECKING:
     from naiad.errors import NaiadError
     from naiad.execution.model.interface import LoadedVersion, ServingModel
-    from naiad.lifecycle.ensembles.dependencies import Ensembles
-    from naiad.lifecycle.loading.candidate import Candidate
     from naiad.lifecycle.loading.version_loader import VersionLoader
+    from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.draining import Draining
     from naiad.lifecycle.state.model_requests import CallableModels
     from naiad.lifecycle.state.operations import Operation
+
+
+class ServingObserver(Protocol):
+    """Follows which models serve. Called on the event loop."""
+
+    def on_serving(self, model: LoadedVersion) -> None:
+        """A version is loaded, and gets its first request after this call."""
+
+    def on_unloading(self, model: ServingModel) -> None:
+        """A version, or the routes of several, gets no further requests: whatever was remembered of it can go."""
 
 
 class VersionSwap:
     """Changes which versions of a model serve. Used on the event loop only, inside an operation on the model.
 
     Args:
-        loads: loads each of them.
-        retirements: those on their way out.
-        ensembles: told of what comes and goes.
+        loads: loads each version.
+        retirements: the versions that are draining.
+        routes_changed: called when the routes of a model have changed.
 
     Attributes:
-        models: what models find others with, set by who serves them.
-        on_serving: told of each loaded model, before it gets its first request.
-        on_unloading: told of each loaded model that goes, so that what was remembered of it can go too.
+        directory: the models that models call; None until ``ModelManager.subscribe``.
+        observers: called in their order.
     """
 
-    def __init__(self, loads: VersionLoader, retirements: Draining, ensembles: Ensembles) -> None:
-        self.models: CallableModels | None = None
-        self.on_serving: Callable[[LoadedVersion], None] = lambda model: None
-        self.on_unloading: Callable[[ServingModel], None] = lambda model: None
+    def __init__(self, loads: VersionLoader, retirements: Draining, routes_changed: Callable[[], None]) -> None:
+        self.directory: CallableModels | None = None
+        self.observers: list[ServingObserver] = []
         self._loads = loads
         self._retirements = retirements
-        self._ensembles = ensembles
+        self._routes_changed = routes_changed
 
     async def load_first(self, entry: ModelEntry, found: Candidate, operation: Operation) -> NaiadError | None:
         """Load a model of which nothing serves: each version that can be loaded serves at once.
@@ -107,10 +114,10 @@ class VersionSwap:
     async def _load(
         self, name: str, version: VersionEntry, found: Candidate, operation: Operation
     ) -> NaiadError | None:
-        problem = await self._loads.load(name, version, found, operation, self.models)
+        problem = await self._loads.load(name, version, found, operation, self.directory)
         if version.model is not None:
-            self.on_serving(version.model)
-            self._ensembles.came()
+            for observer in self.observers:
+                observer.on_serving(version.model)
         return problem
 
     def retire(self, entry: ModelEntry, version: VersionEntry) -> None:
@@ -128,8 +135,8 @@ class VersionSwap:
 
     def _forget(self, model: ServingModel) -> None:
         """A model goes, or what stood for several versions of one."""
-        self._ensembles.went(model)
-        self.on_unloading(model)
+        for observer in self.observers:
+            observer.on_unloading(model)
 
     def _configure_routes(self, entry: ModelEntry, found: Candidate) -> None:
         """Take the routes that a configuration has, unless it had the same at the load before."""
@@ -137,10 +144,10 @@ class VersionSwap:
         if routes or entry.routing is not None:
             self.routing(entry).configure(routes)
 
-    def routing(self, entry: ModelEntry) -> Routing:
+    def routing(self, entry: ModelEntry) -> ModelRoutes:
         """The routes of a model, from the first time on that somebody asks for them."""
         if entry.routing is None:
-            entry.routing = Routing(entry.name, self._forget, changed=self._ensembles.came)
+            entry.routing = Routing(entry.name, self._forget, changed=self._routes_changed)
             entry.choose_serving()
         return entry.routing
 

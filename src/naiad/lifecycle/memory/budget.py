@@ -26,7 +26,7 @@ from naiad.scheduling.eviction import Resident, idle, to_make_room
 
 if TYPE_CHECKING:
     from naiad.execution.model.interface import LoadedVersion
-    from naiad.lifecycle.loading.candidate import Candidate
+    from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.model_table import ModelEntry
     from naiad.lifecycle.state.operations import Operation
 

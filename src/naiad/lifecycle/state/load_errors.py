@@ -17,13 +17,16 @@ from naiad.errors import (
     ModelLoadError,
     NaiadError,
 )
-from naiad.lifecycle.loading.candidate import NoVersionError
 from naiad.lifecycle.state.model_table import VersionEntry
 from naiad.lifecycle.state.states import ModelState
 from naiad.repository.local.overrides import UnusableFilesError
 from naiad.scheduling.ensemble.graph import EnsembleError
 
 logger = logging.getLogger("naiad")
+
+
+class NoVersionError(ModelLoadError):
+    """The version policy of a model asks for versions that are not there."""
 
 
 def as_load_error(error: Exception) -> NaiadError:

@@ -2,26 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from naiad.errors import InternalError, NaiadError
+from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.model.interface import LoadedVersion
 from naiad.lifecycle.state.states import NEXT, ModelState
 
 if TYPE_CHECKING:
     from naiad.config.read import ReadConfig
+    from naiad.config.routes import Routes
     from naiad.execution.model.interface import ServingModel
     from naiad.lifecycle.state.model_requests import RequestingVersion
-    from naiad.lifecycle.traffic.routes import Routing
     from naiad.repository.changes.fingerprint import Fingerprint
     from naiad.repository.local.temporary_folder import ModelFolder
+    from naiad.telemetry.metrics.shadow import ShadowStatistics
 
 UNLOADED = "unloaded"
 """The reason of a version that was unloaded because somebody wanted so."""
 MAX_GONE: Final = 64
 """How many versions of a model are remembered of which nothing is left; requests may bring ever new numbers."""
+
+
+class ModelRoutes(Protocol):
+    """The routes of one model (``lifecycle/traffic/routes.py``), which outlast its versions."""
+
+    routes: Routes
+    problems: dict[int, str]
+
+    def configure(self, routes: Routes) -> None:
+        """Take the routes of a configuration, unless the load before brought the same."""
+
+    def change(self, routes: Routes, known: Mapping[int, str]) -> None:
+        """Take other routes.
+
+        Raises:
+            InvalidArgumentError: a version that they name cannot take requests.
+        """
+
+    def roll_back(self, known: Mapping[int, str]) -> None:
+        """Return to the routes before the last change; errors as ``change``."""
+
+    def follow(self, ready: Iterable[LoadedVersion]) -> None:
+        """Route to these versions, ascending, from now on."""
+
+    def default(self) -> ServingModel | None:
+        """The responder to requests that name no version; None when no version of the split serves."""
+
+    def alias(self, name: str) -> ServingModel | None:
+        """The responder to an alias; None when there is no such alias.
+
+        Raises:
+            UnavailableError: its version does not serve.
+        """
+
+    def no_default(self) -> UnavailableError:
+        """The error for requests while ``default`` is None."""
+
+    @property
+    def shadow_statistics(self) -> tuple[int, ShadowStatistics] | None:
+        """The version that is the shadow, and its counters; None without a shadow."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The routes as the API shows them."""
 
 
 @dataclass(slots=True)
@@ -85,7 +129,7 @@ class ModelEntry:
     problem: NaiadError | None = None
     serving: LoadedVersion | None = None
     answering: ServingModel | None = None
-    routing: Routing | None = None
+    routing: ModelRoutes | None = None
     files: Fingerprint | None = None
     read: ReadConfig | None = None
     unloading: int = 0

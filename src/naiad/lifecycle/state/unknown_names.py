@@ -7,7 +7,6 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from naiad.lifecycle.naming.repository_names import RepositoryNames
     from naiad.lifecycle.state.model_table import ModelEntry
 
 MAX_STRAYS: Final = 256
@@ -19,22 +18,25 @@ class UnknownNames:
 
     Args:
         entries: all models.
-        names: those of the repositories.
+        known: the names of the models in the repositories now.
         is_under_way: an operation on a model runs or waits, which needs its entry.
     """
 
     def __init__(
-        self, entries: MutableMapping[str, ModelEntry], names: RepositoryNames, is_under_way: Callable[[str], bool]
+        self,
+        entries: MutableMapping[str, ModelEntry],
+        known: Callable[[], frozenset[str]],
+        is_under_way: Callable[[str], bool],
     ) -> None:
         self._entries = entries
-        self._names = names
+        self._known = known
         self._is_under_way = is_under_way
         self._strays: OrderedDict[str, None] = OrderedDict()
 
     def note(self, name: str) -> None:
         """Something has become of a model: it may be one now. Of too many those are forgotten that came first."""
         self._strays.pop(name, None)
-        strays = self._entries.keys() - self._names.known
+        strays = self._entries.keys() - self._known()
         for stray in self._strays.keys() - strays:
             del self._strays[stray]
         # Others were in a repository when something became of them. What could never be tried stays in the index.

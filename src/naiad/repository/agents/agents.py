@@ -1,8 +1,4 @@
-"""Repository agents: code that is asked before a model is loaded, and told what becomes of it.
-
-A model names its agents in ``model_repository_agents``. Source of the actions and their order: the reference's
-repository agent interface. An agent is made without arguments; one object sees one load of one model.
-"""
+"""Finding repository agents by name: built in, from an installed package, or in a file."""
 
 from __future__ import annotations
 
@@ -10,13 +6,13 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Final, Protocol
+from typing import Final
 
 from naiad.errors import ModelLoadError, first_line
+from naiad.repository.agents.call import Agent
 from naiad.repository.agents.checksum import ChecksumAgent
 
 logger = logging.getLogger("naiad")
@@ -27,47 +23,6 @@ AGENT_FILE: Final = "agent.py"
 """The file of an agent in ``<repoagent-directory>/<name>/``."""
 AGENT_CLASS: Final = "RepositoryAgent"
 """The class in that file."""
-
-
-class Action(StrEnum):
-    """What is about to happen to a model, or has happened."""
-
-    LOAD = "LOAD"
-    LOAD_COMPLETE = "LOAD_COMPLETE"
-    LOAD_FAIL = "LOAD_FAIL"
-    UNLOAD = "UNLOAD"
-    UNLOAD_COMPLETE = "UNLOAD_COMPLETE"
-
-
-@dataclass(frozen=True, slots=True)
-class AgentCall:
-    """What an agent is told.
-
-    Attributes:
-        action: what happens. LOAD may be refused with an exception; an exception from any other is logged.
-        model: the name of the model.
-        location: its folder, where the agent before has put it. After LOAD, the folder that it is loaded from.
-        parameters: those of the agent in the model's configuration.
-        new_folder: makes an empty folder, which is removed after UNLOAD_COMPLETE or LOAD_FAIL. For LOAD only, and no
-            longer than that.
-    """
-
-    action: Action
-    model: str
-    location: Path
-    parameters: Mapping[str, str]
-    new_folder: Callable[[], Path]
-
-
-class Agent(Protocol):
-    """One agent for one load of one model, called in loading threads."""
-
-    def act(self, call: AgentCall) -> Path | str | None:
-        """Do what the action asks for. LOAD may give back another folder to load the model from.
-
-        Raises:
-            Exception: the model must not be loaded.
-        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from naiad.errors import InvalidArgumentError, ModelLoadError
 
 if TYPE_CHECKING:
-    from naiad.repository.agents.agents import AgentCall
+    from naiad.repository.agents.call import AgentCall
 
 _ALGORITHMS: Final = {"MD5": "md5", "SHA256": "sha256"}
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from naiad.errors import ModelLoadError, NaiadError, first_line
-from naiad.repository.agents.agents import Action, Agent, AgentCall, AgentDirectory
+from naiad.repository.agents.agents import AgentDirectory
+from naiad.repository.agents.call import Action, Agent, AgentCall
 from naiad.repository.agents.time_limit import in_time
 from naiad.repository.local.temporary_folder import ModelFolder, TemporaryFolder, remove_abandoned
 

@@ -1,4 +1,4 @@
-"""What a load begins with: where the model lies now, how it is configured and which versions are wanted.
+"""Finding a model that is to be loaded: its folder, its configuration and the versions that the policy chooses.
 
 All of this reads files: it is called in a thread.
 """
@@ -12,6 +12,8 @@ from naiad.config.problems import ConfigProblemsError
 from naiad.config.read import ConfigFormat, ReadConfig, parse_config, read_config
 from naiad.config.resolve import problems_without_version
 from naiad.errors import ConfigError, InvalidArgumentError, ModelLoadError
+from naiad.lifecycle.state.candidate import Candidate
+from naiad.lifecycle.state.load_errors import NoVersionError
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.agents.managed_folder import tend
 from naiad.repository.catalog import Obtained, fetched
@@ -28,29 +30,6 @@ if TYPE_CHECKING:
     from naiad.repository.catalog import Catalog
     from naiad.repository.local.temporary_folder import ModelFolder
     from naiad.repository.remote.repository import RemoteModel
-
-
-class NoVersionError(ModelLoadError):
-    """The version policy of a model asks for versions that are not there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A model that can be tried.
-
-    Attributes:
-        source: where it lies, or where its agents have put it.
-        read: its configuration as written.
-        versions: those to be loaded.
-        files: the repository's files that it comes from; None when it comes from the files of a request.
-        folder: what has to be given back, held by whoever has the candidate.
-    """
-
-    source: ModelSource
-    read: ReadConfig
-    versions: tuple[int, ...]
-    files: Fingerprint | None
-    folder: ModelFolder | None = None
 
 
 @dataclass(frozen=True, slots=True)
