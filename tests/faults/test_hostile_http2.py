@@ -38,8 +38,9 @@ from frontends.h2_frames import (
     plain_block,
 )
 from frontends.h2_peer import WAIT_S, RawPeer, run
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.listener import GrpcListener
-from naiad.frontends.grpc.server.state import RECEIVE_BYTES, GrpcLimits
+from naiad.frontends.grpc.server.state import RECEIVE_BYTES
 from naiad.wire.http2.control import MAX_CHEAP_FRAMES, MAX_RESETS
 
 CALM = 11

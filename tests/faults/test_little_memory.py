@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from naiad.frontends.grpc.settings import grpc_limits
-from naiad.frontends.memory_shares import MemoryShares
+from naiad.frontends.net.memory_shares import MemoryShares
 from naiad.options import ServerOptions
 from server.models import identity, numbers, write_model
 from server.running import ANSWER_S, RunningServer, request_bytes, serving, until

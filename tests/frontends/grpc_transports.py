@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 from naiad.frontends.grpc.grpcio.transport import GrpcioTransport
 from naiad.frontends.grpc.rpc.call import Methods
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.listener import GrpcListener
-from naiad.frontends.grpc.server.state import GrpcLimits
 
 TRANSPORTS = ("naiad", "grpcio")
 DRAIN_S = 5.0

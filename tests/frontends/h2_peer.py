@@ -30,8 +30,9 @@ from hyperframe.frame import Frame
 from frontends.h2_application import Application
 from frontends.h2_frames import PING, RST, START, WINDOW, call_headers, frame, message, plain_block
 from naiad.clock import ManualClock
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.connection import GrpcConnection
-from naiad.frontends.grpc.server.state import GrpcLimits, GrpcService
+from naiad.frontends.grpc.server.state import GrpcService
 
 WAIT_S = 20.0
 SECOND_NS = 1_000_000_000

@@ -9,7 +9,7 @@ from naiad.clock import ManualClock
 from naiad.frontends.access.gate import Gate
 from naiad.frontends.access.keys import KeyRing
 from naiad.frontends.http.server.access_gate import guarded
-from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.exchange import Exchange, Handler
 from naiad.options.api_key import read_api_key
 from naiad.options.restriction import Restriction
 from naiad.wire.http1.head import RequestHead

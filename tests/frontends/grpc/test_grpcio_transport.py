@@ -15,7 +15,7 @@ from frontends.http_application import WAIT_S, run
 from naiad.errors import OptionError
 from naiad.frontends.grpc.grpcio.transport import GrpcioTransport, TlsFiles, channel_options
 from naiad.frontends.grpc.rpc.call import Body, RpcCall, Unary
-from naiad.frontends.grpc.server.state import GrpcLimits
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 
 
 def echo(call: RpcCall, message: Body) -> None:

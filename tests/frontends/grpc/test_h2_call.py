@@ -12,8 +12,8 @@ from frontends.h2_application import Application
 from frontends.h2_frames import HEADERS, RST, SETTINGS, WINDOW, data_frame, frame, message, numbered
 from frontends.h2_peer import ENDINGS, HOUR, Peer, RawPeer, deadline, lost, protocol_error, reset, run, stream_error
 from naiad.frontends.grpc.rpc.call import Body, RpcCall
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.h2_call import CONGESTED_BYTES
-from naiad.frontends.grpc.server.state import GrpcLimits
 
 MEGABYTE = 1 << 20
 

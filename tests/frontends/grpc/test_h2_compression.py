@@ -15,7 +15,7 @@ from frontends.h2_application import Application
 from frontends.h2_frames import data_frame, message, numbered
 from frontends.h2_peer import ENDINGS, HOUR, Peer, RawPeer, run
 from naiad.frontends.grpc.rpc.call import RpcCall
-from naiad.frontends.grpc.server.state import GrpcLimits
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES
 
 MEGABYTE = 1 << 20

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from frontends.h2_application import Conversation
 from frontends.h2_frames import WINDOW, data_frame, frame, message, numbered
 from frontends.h2_peer import Peer, RawPeer, run
-from naiad.frontends.grpc.server.state import GrpcLimits
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 
 MEGABYTE = 1 << 20
 

@@ -6,8 +6,8 @@ import pytest
 
 from frontends.h2_frames import frame, message
 from frontends.h2_peer import RawPeer, run
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.keepalive import PING
-from naiad.frontends.grpc.server.state import GrpcLimits
 
 SECOND = 1_000
 PONG = frame(6, 1, 0, PING)

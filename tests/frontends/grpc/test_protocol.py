@@ -9,8 +9,9 @@ import pytest
 
 from frontends.h2_frames import DATA, HEADERS, PING, PREFACE, RST, SETTINGS, START, WINDOW, frame, message, numbered
 from frontends.h2_peer import Peer, RawPeer, run
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.connection import GrpcConnection
-from naiad.frontends.grpc.server.state import GrpcLimits, GrpcService
+from naiad.frontends.grpc.server.state import GrpcService
 from naiad.wire.grpc.status import STOPPING
 
 MAX_ID = 2**31 - 1

@@ -17,7 +17,7 @@ import uvloop
 from frontends.grpc_transports import TRANSPORTS, Transport, carried
 from frontends.http_application import WAIT_S, run
 from naiad.frontends.grpc.rpc.call import Body, Methods, Receiver, RpcCall, Streaming, Unary
-from naiad.frontends.grpc.server.state import GrpcLimits
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.wire.grpc.status import INTERNAL_FAILURE, MAX_TEXT_BYTES, NO_MESSAGE, STOPPING
 
 BLOCK = b"x" * 65_536

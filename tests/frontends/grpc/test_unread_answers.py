@@ -24,9 +24,10 @@ from frontends.h2_frames import (
 )
 from frontends.h2_peer import SECOND_NS, WAIT_S, RawPeer, run
 from naiad.clock import ManualClock
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.connection import GrpcConnection
 from naiad.frontends.grpc.server.listener import GrpcListener
-from naiad.frontends.grpc.server.state import MAX_STREAMS_TOGETHER, MIN_STREAMS, GrpcLimits
+from naiad.frontends.grpc.server.state import MAX_STREAMS_TOGETHER, MIN_STREAMS
 from naiad.wire.grpc.status import STOPPING
 from naiad.wire.http2 import connection as http2
 from naiad.wire.http2.connection import CONNECTION_WINDOW

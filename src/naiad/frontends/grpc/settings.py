@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.listener import GrpcListener
-from naiad.frontends.grpc.server.state import GrpcLimits
 from naiad.frontends.net.tls import ssl_context
 from naiad.options import INT32_MAX
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.grpcio.transport import GrpcioTransport
     from naiad.frontends.grpc.rpc.call import Methods
-    from naiad.frontends.memory_shares import MemoryShares
+    from naiad.frontends.net.memory_shares import MemoryShares
     from naiad.options import ServerOptions
     from naiad.telemetry.metrics.cancelled import CancelCounts
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from naiad.engine.engine import Engine
-from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import TEXT, send_wrong_method
-from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.metrics.extra_families import own_families
 from naiad.telemetry.metrics.cache import CacheFigures
 from naiad.telemetry.metrics.custom import CustomMetrics

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.errors import OptionError
 from naiad.extras import how_to_install
 from naiad.frontends.grpc.grpcio.call import CallsInFlight
-from naiad.frontends.grpc.server.state import GrpcLimits
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.net.listener import shown_address
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from naiad.errors import NaiadError
 from naiad.frontends.grpc.rpc.call import Body, CallOwner, Receiver, Streaming, Unary
-from naiad.frontends.grpc.server.message_assembly import MessageAssembly
+from naiad.frontends.grpc.server.message_assembly import MessageAssembly, OffLoopRunner
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES
 from naiad.wire.compression import compress
 from naiad.wire.grpc.answers import closing, only, opening, plain_http, whole_answer
@@ -23,8 +23,8 @@ from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Statu
 from naiad.wire.http2.stream import BUSY, FIRST_FREE_FLAG, HEADERS_SENT, LOCAL_CLOSED, PAUSED, REMOTE_CLOSED, Stream
 
 if TYPE_CHECKING:
-    from naiad.frontends.grpc.server.connection import GrpcConnection
-    from naiad.frontends.grpc.server.state import GrpcLimits
+    from naiad.frontends.grpc.rpc.limits import GrpcLimits
+    from naiad.frontends.grpc.server.state import GrpcService
     from naiad.wire.http2.connection import Http2Connection
     from naiad.wire.http2.headers import Http2RequestHead
 
@@ -42,6 +42,27 @@ MIN_COMPRESSED_BYTES: Final = 256
 """Smaller answers do not get smaller."""
 
 _unpack_prefix = prefix.unpack_from
+
+
+class CallPeer(OffLoopRunner, Protocol):
+    """The connection of a call.
+
+    Attributes:
+        turned_away: new calls are refused, because the server stops.
+        lost: the transport is gone.
+        patience: seconds without an event after which the listener's sweep looks at the connection.
+    """
+
+    turned_away: bool
+    lost: bool
+    patience: int
+
+    @property
+    def service(self) -> GrpcService:
+        """The state that all connections of the listener share."""
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call back in the next turn of the loop."""
 
 
 class RpcRoute:
@@ -94,7 +115,7 @@ class H2Call(Stream):
     on_drained: Callable[[], None] | None
     tick: int
 
-    def __init__(self, peer: GrpcConnection, core: Http2Connection, stream_id: int, head: Http2RequestHead) -> None:
+    def __init__(self, peer: CallPeer, core: Http2Connection, stream_id: int, head: Http2RequestHead) -> None:
         # Not through super(): one call less for every request.
         self.id = stream_id
         self.credit = self.granted = self.received = self.queued_bytes = 0

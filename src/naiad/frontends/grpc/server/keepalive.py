@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from naiad.frontends.grpc.server.state import GrpcLimits
+    from naiad.frontends.grpc.rpc.limits import GrpcLimits
 
 PING: Final = b"naiad ka"
 _NS_PER_MS: Final = 1_000_000

@@ -6,8 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from naiad.clock import SystemClock
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.connection import GrpcConnection
-from naiad.frontends.grpc.server.state import GrpcLimits, GrpcService
+from naiad.frontends.grpc.server.state import GrpcService
 from naiad.frontends.net.listener import Listener
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ the call takes none, decompressed, and accounted for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from naiad.errors import NaiadError
+from naiad.frontends.grpc.server.state import PartialCall
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES
 from naiad.wire.grpc.compression import IDENTITY, MessageTooLargeError, decompress
 from naiad.wire.grpc.messages import MessageReader
@@ -17,12 +18,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from naiad.frontends.grpc.rpc.call import Body
-    from naiad.frontends.grpc.server.h2_call import H2Call
     from naiad.frontends.grpc.server.state import GrpcService
 
 _HOLDS: Final = PAUSED | BUSY
 _COMPACT_BYTES: Final = 1 << 20
 _ANY_BYTES: Final = 1 << 31
+
+
+class AssembledCall(PartialCall, Protocol):
+    """A call that takes the messages.
+
+    Attributes:
+        flags: as in ``Stream``.
+    """
+
+    flags: int
+
+    @property
+    def ended(self) -> bool:
+        """The call was finished or given up."""
+
+    @property
+    def peer(self) -> OffLoopRunner:
+        """The connection of the call."""
+
+    def deliver(self, message: Body) -> None:
+        """Take a whole message."""
+
+    def refuse(self, error: NaiadError | MemoryError) -> None:
+        """End the call because of its request message."""
+
+    def give_up(self, code: int, text: str) -> None:
+        """End the call with a status, and tell its owner."""
+
+    def go_on(self) -> None:
+        """Read what was kept while the call was paused or busy."""
+
+
+class OffLoopRunner(Protocol):
+    """A connection that has a thread for its calls."""
+
+    def run_in_thread(self, work: Callable[[Any], Any], argument: Any, then: Callable[[Any], object]) -> None:
+        """Do ``work``, which must not raise, off the loop, and pass its outcome to ``then`` on the loop."""
 
 
 class MessageAssembly:
@@ -31,7 +68,7 @@ class MessageAssembly:
     __slots__ = ("_busy_bytes", "_call", "_encoding", "_held_bytes", "_reader", "_service", "_unread", "_unread_at")
 
     def __init__(
-        self, call: H2Call, service: GrpcService, encoding: str, check_room: Callable[[int], None] | None = None
+        self, call: AssembledCall, service: GrpcService, encoding: str, check_room: Callable[[int], None] | None = None
     ) -> None:
         self._call = call
         self._service = service

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from naiad.clock import Clock, SystemClock
 from naiad.frontends.grpc.rpc.deadlines import Deadlines
+from naiad.frontends.net.listener import ServedConnection
 from naiad.telemetry.metrics.cancelled import CancelCounts
 from naiad.tensor.buffer_pool import BufferPool
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.rpc.call import Methods
-    from naiad.frontends.grpc.server.connection import GrpcConnection
-    from naiad.frontends.grpc.server.h2_call import H2Call
+    from naiad.frontends.grpc.rpc.limits import GrpcLimits
+    from naiad.wire.http2.connection import Http2Connection
 
 RECEIVE_BYTES: Final = 1 << 18
 CHECKS_PER_BOUND: Final = 8
@@ -26,55 +26,22 @@ MIN_STREAMS: Final = 100
 MAX_STREAMS_TOGETHER: Final = 1 << 17
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcLimits:
-    """Bounds and times of one listener and its connections. Times in ms have a resolution of one second.
+class PartialCall(Protocol):
+    """A call with a message that has begun and is not whole."""
 
-    Attributes:
-        max_message_bytes: largest request message, also once decompressed.
-        max_partial_bytes: of all messages together that have begun and are not whole yet.
-        max_connections: further ones are told so and closed.
-        max_streams: open calls per connection. A connection that comes when there are many is told a smaller number,
-            its share of ``MAX_STREAMS_TOGETHER`` but at least ``MIN_STREAMS``; those before it keep theirs.
-        keepalive_time_ms: a connection that was quiet for so long is pinged.
-        keepalive_timeout_ms: and closed when it does not answer the ping within this time.
-        keepalive_permit_without_calls: connections without an open call are pinged too, and may ping more often.
-        max_pings_without_data: how many pings are sent while nothing else is.
-        min_ping_interval_ms: a client that pings more often than this, more than ``max_ping_strikes`` times, is sent
-            away.
-        max_connection_age_ms: a connection is asked to end after this time; 0 for never.
-        max_connection_age_grace_ms: and closed after this time more; 0 for never.
-        compression_level: of the answers to inference requests: ``none``, ``low``, ``medium`` or ``high``.
-        start_s: how long a connection may take for its preface and its first settings.
-        stall_s: how long a peer that has begun a frame may stand still.
-        unread_s: how long a peer may take nothing of its answers, and drain_unread_s while the server stops.
-        max_waiting_bytes: of the answers that wait for their peers, of all connections together; beyond it those with
-            the most are ended.
-        message_grace_s, min_message_bytes_per_s: a message may take the grace time, and longer at this rate or more.
-        drain_linger_s: how long a connection without calls may stay open while the server stops.
-    """
+    def check_rate(self, waited_s: int) -> bool:
+        """Whether a message that began ``waited_s`` ago is still waited for, and comes fast enough."""
 
-    max_message_bytes: int = 2**31 - 1
-    max_partial_bytes: int = 2**31 + (1 << 20)
-    max_connections: int = 10_000
-    max_streams: int = 4096
-    keepalive_time_ms: int = 7_200_000
-    keepalive_timeout_ms: int = 20_000
-    keepalive_permit_without_calls: bool = False
-    max_pings_without_data: int = 2
-    min_ping_interval_ms: int = 300_000
-    max_ping_strikes: int = 2
-    max_connection_age_ms: int = 0
-    max_connection_age_grace_ms: int = 0
-    compression_level: str = "none"
-    start_s: int = 30
-    stall_s: int = 120
-    unread_s: int = 600
-    drain_unread_s: int = 5
-    max_waiting_bytes: int = 1 << 32
-    message_grace_s: int = 30
-    min_message_bytes_per_s: int = 65_536
-    drain_linger_s: int = 2
+
+class BoundedGrpcConnection(ServedConnection, Protocol):
+    """A connection as its listener's service bounds it."""
+
+    @property
+    def core(self) -> Http2Connection:
+        """The HTTP/2 connection without its socket."""
+
+    def give_up(self, reason: str) -> None:
+        """End the connection for what its peer does, or does not do."""
 
 
 class GrpcService:
@@ -132,12 +99,12 @@ class GrpcService:
         self.pool = BufferPool()
         self.shared_buffer = True
         self.gathers_writes = True
-        self.connections: set[GrpcConnection] = set()
+        self.connections: set[BoundedGrpcConnection] = set()
         self.draining = False
         self.on_empty: Callable[[], None] | None = None
         self.partial_bytes = 0
         self._added_bytes = 0
-        self.partial_calls: dict[H2Call, int] = {}
+        self.partial_calls: dict[PartialCall, int] = {}
         self.deadlines = Deadlines(self.clock)
         self.worker = ThreadPoolExecutor(1, "naiad-grpc")
 
@@ -185,7 +152,7 @@ class GrpcService:
             together -= waiting
             connection.give_up(f"the server keeps answers of {waiting} bytes that are not taken")
 
-    def forget(self, connection: GrpcConnection) -> None:
+    def forget(self, connection: BoundedGrpcConnection) -> None:
         """Called by a connection that was lost."""
         self.connections.discard(connection)
         if not self.connections and self.on_empty is not None:

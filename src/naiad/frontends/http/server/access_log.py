@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from naiad.frontends.http.server.connection import Application, Exchange, Handler
+from naiad.frontends.http.server.exchange import Application, Exchange, Handler
 from naiad.telemetry.logs.server_log import verbose
 from naiad.wire.http1.head import RequestHead
 

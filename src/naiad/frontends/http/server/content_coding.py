@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
-from naiad.frontends.http.server.exchange import Exchange, ExchangeOwner, Handler
+from naiad.frontends.http.server.exchange import Body, Exchange, ExchangeOwner, Handler
 from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
-from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES, run_off_loop
 from naiad.scheduling.admission import RequestBudget
 from naiad.wire.compression import EITHER, WINDOW_BITS, BrokenDataError, TooMuchDataError, compress, inflate

@@ -1,8 +1,9 @@
-"""``Exchange``: one request and its answer, as a handler sees them."""
+"""``Exchange``: one request and its response, as a handler sees them, and what it needs of its connection."""
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -12,11 +13,63 @@ from naiad.wire.http1.head import RequestHead, encode_head
 
 if TYPE_CHECKING:
     from naiad.frontends.http.json_worker.pool import JsonWork
-    from naiad.frontends.http.server.response_writer import ResponseWriter
-    from naiad.frontends.http.server.streaming_response import StreamingResponse
     from naiad.wire.http1.head import Part
 
 log = logging.getLogger(__name__)
+
+Body = bytes | bytearray | memoryview
+"""The whole body of a request."""
+
+
+class ResponseChannel(Protocol):
+    """The side of a connection that sends responses, which leave in the order of their requests.
+
+    Attributes:
+        pending: exchanges without a written response, oldest first.
+        halted: non-zero while no further request may be taken from the input.
+        lost: the transport is gone.
+        quiet: seconds since the last response, or since the current wait began.
+        write: writes bytes to the transport.
+    """
+
+    pending: deque[Exchange]
+    halted: int
+    lost: bool
+    quiet: int
+    write: Callable[[Part], None]
+
+    @property
+    def json_work(self) -> JsonWork:
+        """Reads and writes large JSON."""
+
+    def write_parts(self, parts: list[Part]) -> None:
+        """Write one response: small ones as one piece, large ones without copying them."""
+
+    def write_piece(self, parts: list[Part]) -> None:
+        """Write a response that is due, or more of it."""
+
+    def answer_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
+        """Take a response that cannot be written as it is, or not yet."""
+
+    def answer_next(self) -> None:
+        """Write the responses that are due, oldest first, and resume what waited for them."""
+
+    def unsent_bytes(self) -> int:
+        """Bytes of responses that the peer has not taken yet."""
+
+    def drain(self) -> None:
+        """Take no further request; close when the requests in flight are answered, at once when there are none."""
+
+
+class PartialResponse(Protocol):
+    """A response that is written piece by piece."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait for earlier responses, or for the peer."""
+
+    def write_on(self) -> bool:
+        """Write what there is, now that this response is due, and return whether that was all."""
 
 
 class ExchangeOwner(Protocol):
@@ -39,10 +92,10 @@ class Exchange:
 
     __slots__ = ("answer", "connection", "head", "owner")
 
-    def __init__(self, connection: ResponseWriter, head: RequestHead) -> None:
+    def __init__(self, connection: ResponseChannel, head: RequestHead) -> None:
         self.connection = connection
         self.head = head
-        self.answer: Sequence[Part] | StreamingResponse | None = None
+        self.answer: Sequence[Part] | PartialResponse | None = None
         self.owner: ExchangeOwner | None = None
 
     def send(self, parts: bytes | list[Part]) -> None:

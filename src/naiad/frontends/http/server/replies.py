@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from naiad.errors import NaiadError, QueueFullError, caller_text
-from naiad.frontends.http.server.connection import Exchange
+from naiad.frontends.http.server.exchange import Exchange
 from naiad.wire.http1.head import encode_head
 
 log = logging.getLogger(__name__)

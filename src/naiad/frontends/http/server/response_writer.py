@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from naiad.errors import InternalError
-from naiad.frontends.http.server.exchange import Exchange
+from naiad.frontends.http.server.exchange import Exchange, PartialResponse
 from naiad.frontends.http.server.streaming_response import StreamingResponse
 from naiad.wire.http1.head import CONTINUE, RequestHead, adapt_response
 
@@ -214,5 +214,5 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
             self._wait(self._patience())
 
 
-def _size_of(answer: Sequence[Part] | StreamingResponse) -> int:
-    return answer.waiting_bytes if isinstance(answer, StreamingResponse) else sum(map(len, answer))
+def _size_of(answer: Sequence[Part] | PartialResponse) -> int:
+    return answer.waiting_bytes if type(answer) is StreamingResponse else sum(map(len, cast("Sequence[Part]", answer)))

@@ -6,16 +6,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from naiad.frontends.http.json_worker.pool import JsonWork
+from naiad.frontends.net.listener import ServedConnection
 from naiad.scheduling.admission import RequestBudget
 from naiad.tensor.buffer_pool import BufferPool
 from naiad.wire.http1.chunked import too_large
 from naiad.wire.http1.head import HeadMemo, HttpError, RequestHead
 
 if TYPE_CHECKING:
-    from naiad.frontends.http.server.connection import HttpConnection
     from naiad.frontends.http.server.exchange import Application
 
     TakeHttp2 = Callable[[asyncio.Transport, bytes], None]
@@ -60,6 +60,22 @@ class HttpLimits:
     drain_linger_s: int = 2
     max_arriving_bytes: int = 1 << 32
     max_waiting_bytes: int = 1 << 32
+
+
+class BoundedConnection(ServedConnection, Protocol):
+    """A connection as its listener's service bounds it.
+
+    Attributes:
+        lost: the transport is gone.
+    """
+
+    lost: bool
+
+    def kept_bytes(self) -> int:
+        """Bytes of responses that the peer has not taken, or that wait for earlier ones."""
+
+    def forget_head(self) -> None:
+        """Ask the application anew for the next request."""
 
 
 class HttpService:
@@ -116,7 +132,7 @@ class HttpService:
         self.json_work = JsonWork(self.budget)
         self.shared_buffer = True
         self.gathers_writes = True
-        self.connections: set[HttpConnection] = set()
+        self.connections: set[BoundedConnection] = set()
         self.draining = False
         self.on_empty: Callable[[], None] | None = None
         self.call_soon: Callable[[Callable[[], object]], object] = _call_soon
@@ -199,7 +215,7 @@ class HttpService:
             log.warning("dropped a connection: the server kept %d bytes of answers that it did not take", size)
             connection.abort()
 
-    def forget(self, connection: HttpConnection) -> None:
+    def forget(self, connection: BoundedConnection) -> None:
         """Called by a connection that was lost."""
         self.connections.discard(connection)
         if not self.connections and self.on_empty is not None:

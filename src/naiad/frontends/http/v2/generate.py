@@ -25,10 +25,9 @@ from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError,
 from naiad.execution.model.interface import ServingModel
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_TO_GENERATE, is_large_json, weight_in_json
-from naiad.frontends.http.server.exchange import Exchange
+from naiad.frontends.http.server.exchange import Body, Exchange
 from naiad.frontends.http.server.replies import JSON, RETRY_AFTER, handler_failed, send_error
 from naiad.frontends.http.server.streaming_response import StreamingResponse
-from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.http.v2.model_wait import refuse_or_wait
 from naiad.frontends.http.v2.orca import load_fields
 from naiad.frontends.inference.deferred_inputs import late_strings, submit_when_read

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from naiad.errors import NaiadError
-from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import send_error
 from naiad.frontends.http.v2.infer import HttpInferHandler
-from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.wire.http1.head import RequestHead
 

@@ -14,9 +14,8 @@ import orjson
 
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
-from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, TEXT, send_empty, send_error, send_message
-from naiad.frontends.http.v2.infer_reader import Body
 
 NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -18,9 +18,9 @@ from naiad.engine.engine import Engine
 from naiad.errors import CancelledError, NaiadError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json, weight_in_json
-from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
-from naiad.frontends.http.v2.infer_reader import Body, DecoupledModelError, HeaderSizeError, RequestReader
+from naiad.frontends.http.v2.infer_reader import DecoupledModelError, HeaderSizeError, RequestReader
 from naiad.frontends.http.v2.model_wait import refuse_or_wait
 from naiad.frontends.inference import shared_memory_io as in_regions
 from naiad.frontends.inference.classification import classify_off_loop

@@ -11,6 +11,7 @@ from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.engine.request_validation import check_size
 from naiad.errors import InvalidArgumentError, UnsupportedError
 from naiad.execution.model.interface import ServingModel
+from naiad.frontends.http.server.exchange import Body
 from naiad.frontends.inference.request_planner import Planner, read_bytes
 from naiad.request import Array, request_label
 from naiad.wire.v2.binary import BinaryPlan
@@ -20,8 +21,6 @@ from naiad.wire.v2.json_template import Recalled, Templates
 
 RAW_INPUT: Final = "raw_input"
 """What the reference calls a raw tensor in its texts."""
-
-Body = bytes | bytearray | memoryview
 
 
 class DecoupledModelError(UnsupportedError):

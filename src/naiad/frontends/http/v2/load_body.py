@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from naiad.errors import MalformedRequestError
-from naiad.frontends.http.v2.infer_reader import Body
+from naiad.frontends.http.server.exchange import Body
 
 LARGE: Final = 1 << 16
 MAX_KEYS: Final = 4096

@@ -5,9 +5,8 @@ from __future__ import annotations
 from naiad.config.export import config_json
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
-from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, send_error, send_json
-from naiad.frontends.http.v2.infer_reader import Body
 
 
 def server(engine: Engine, model: str, version: str | None) -> Handler:

@@ -10,8 +10,7 @@ from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
 
 if TYPE_CHECKING:
     from naiad.engine.engine import Engine
-    from naiad.frontends.http.server.connection import Exchange, Handler
-    from naiad.frontends.http.v2.infer_reader import Body
+    from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 
 
 def refuse_or_wait(

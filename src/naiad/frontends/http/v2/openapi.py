@@ -14,7 +14,7 @@ from naiad.frontends.http.v2.path_templates import templates_of
 from naiad.version import __version__
 
 if TYPE_CHECKING:
-    from naiad.frontends.http.v2.router import Route
+    from naiad.frontends.http.v2.route_table import Route
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _PARAMETER_FORMS: Final = {"version": f"^([0-9]+|{ALIAS_PATTERN})$"}

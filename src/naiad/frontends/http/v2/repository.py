@@ -8,9 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
-from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, send_error, send_json
-from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.http.v2.load_body import place, read_object
 from naiad.frontends.http.v2.settings_body import check_size, read_settings
 from naiad.lifecycle.state.model_requests import Done

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from naiad.config.routes import ALIAS_PATTERN
 from naiad.engine.engine import Engine
-from naiad.frontends.http.server.connection import Exchange, Handler
 from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentCoding
-from naiad.frontends.http.server.replies import JSON, TEXT, send_json, send_message, send_wrong_method
+from naiad.frontends.http.server.exchange import Body, Exchange, Handler
+from naiad.frontends.http.server.replies import TEXT, send_json, send_message, send_wrong_method
 from naiad.frontends.http.server.state import MAX_BODY_BYTES
 from naiad.frontends.http.v2 import (
     health,
@@ -28,7 +27,7 @@ from naiad.frontends.http.v2 import traffic as model_routes
 from naiad.frontends.http.v2.generate import GenerateHandler, GenerateStreamHandler
 from naiad.frontends.http.v2.header_forwarding import forwarding
 from naiad.frontends.http.v2.infer import HttpInferHandler
-from naiad.frontends.http.v2.infer_reader import Body
+from naiad.frontends.http.v2.route_table import Route, make_route
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.wire.http1.head import RequestHead
 
@@ -50,23 +49,6 @@ _DESCRIBED = (("Link", '</openapi.json>; rel="service-desc"'),)
 _ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]++)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
 
 
-class Route(NamedTuple):
-    """``make`` gives the handler for a path that matches ``pattern`` in full: of an engine, of the name of the model or
-    the region in the path ("" for none), and of the version.
-
-    ``wrong_method_type`` is the content type of the 405 that other methods get.
-    """
-
-    method: str
-    pattern: re.Pattern[str]
-    make: Callable[[Engine, str, str | None], Handler]
-    wrong_method_type: str = JSON
-
-
-def _route(method: str, pattern: str, make: Callable[[Engine, str, str | None], Handler], type_: str = JSON) -> Route:
-    return Route(method, re.compile(pattern), make, type_)
-
-
 def describe(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler of this document."""
 
@@ -77,36 +59,36 @@ def describe(engine: Engine, model: str, version: str | None) -> Handler:
 
 
 ROUTES: tuple[Route, ...] = (
-    _route("POST", _MODEL + "/infer", HttpInferHandler, TEXT),
-    _route("GET", "/v2/health/live", health.live, TEXT),
-    _route("GET", "/v2/health/ready", health.ready, TEXT),
-    _route("GET", _MODEL + "/ready", health.model_ready, TEXT),
-    _route("GET", "/v2", metadata.server),
-    _route("GET", "/v2/models/stats", statistics.all_models),
-    _route("GET", _MODEL + "/stats", statistics.one_model),
-    _route("GET", _MODEL + "/config", metadata.config),
-    _route("GET", _MODEL, metadata.model),
-    _route("POST", r"/v2/repository(?:/[^/]+)?/index", repository.index),
-    _route("POST", r"/v2/repository/models/(?P<model>[^/]++)/load", repository.load),
-    _route("POST", r"/v2/repository/models/(?P<model>[^/]++)/unload", repository.unload),
-    _route("POST", r"/v2/repository/[^/]+/models/[^/]+/(?:load|unload)", repository.named),
-    _route("POST", _MODEL + "/generate", GenerateHandler),
-    _route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
-    _route("GET", _NAME_ONLY + "/routes", model_routes.show),
-    _route("POST", _NAME_ONLY + "/routes", model_routes.change),
-    _route("POST", _NAME_ONLY + "/routes/promote", model_routes.promote),
-    _route("POST", _NAME_ONLY + "/routes/rollback", model_routes.roll_back),
-    _route("GET", _SYSTEM + _ANY_REGION + "/status", shared_memory.system_status),
-    _route("GET", _CUDA + _ANY_REGION + "/status", shared_memory.cuda_status),
-    _route("POST", _SYSTEM + _REGION + "/register", shared_memory.register_system_region),
-    _route("POST", _CUDA + _REGION + "/register", shared_memory.register_cuda_region),
-    _route("POST", _SYSTEM + _ANY_REGION + "/unregister", shared_memory.unregister_system_region),
-    _route("POST", _CUDA + _ANY_REGION + "/unregister", shared_memory.unregister_cuda_region),
-    _route("GET", "/v2/logging", log_settings.show),
-    _route("POST", "/v2/logging", log_settings.change),
-    _route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.show),
-    _route("POST", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.change),
-    _route("GET", r"/openapi\.json", describe),
+    make_route("POST", _MODEL + "/infer", HttpInferHandler, TEXT),
+    make_route("GET", "/v2/health/live", health.live, TEXT),
+    make_route("GET", "/v2/health/ready", health.ready, TEXT),
+    make_route("GET", _MODEL + "/ready", health.model_ready, TEXT),
+    make_route("GET", "/v2", metadata.server),
+    make_route("GET", "/v2/models/stats", statistics.all_models),
+    make_route("GET", _MODEL + "/stats", statistics.one_model),
+    make_route("GET", _MODEL + "/config", metadata.config),
+    make_route("GET", _MODEL, metadata.model),
+    make_route("POST", r"/v2/repository(?:/[^/]+)?/index", repository.index),
+    make_route("POST", r"/v2/repository/models/(?P<model>[^/]++)/load", repository.load),
+    make_route("POST", r"/v2/repository/models/(?P<model>[^/]++)/unload", repository.unload),
+    make_route("POST", r"/v2/repository/[^/]+/models/[^/]+/(?:load|unload)", repository.named),
+    make_route("POST", _MODEL + "/generate", GenerateHandler),
+    make_route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
+    make_route("GET", _NAME_ONLY + "/routes", model_routes.show),
+    make_route("POST", _NAME_ONLY + "/routes", model_routes.change),
+    make_route("POST", _NAME_ONLY + "/routes/promote", model_routes.promote),
+    make_route("POST", _NAME_ONLY + "/routes/rollback", model_routes.roll_back),
+    make_route("GET", _SYSTEM + _ANY_REGION + "/status", shared_memory.system_status),
+    make_route("GET", _CUDA + _ANY_REGION + "/status", shared_memory.cuda_status),
+    make_route("POST", _SYSTEM + _REGION + "/register", shared_memory.register_system_region),
+    make_route("POST", _CUDA + _REGION + "/register", shared_memory.register_cuda_region),
+    make_route("POST", _SYSTEM + _ANY_REGION + "/unregister", shared_memory.unregister_system_region),
+    make_route("POST", _CUDA + _ANY_REGION + "/unregister", shared_memory.unregister_cuda_region),
+    make_route("GET", "/v2/logging", log_settings.show),
+    make_route("POST", "/v2/logging", log_settings.change),
+    make_route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.show),
+    make_route("POST", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.change),
+    make_route("GET", r"/openapi\.json", describe),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from naiad.errors import InvalidArgumentError, MalformedRequestError
-from naiad.frontends.http.v2.infer_reader import Body
+from naiad.frontends.http.server.exchange import Body
 from naiad.frontends.http.v2.load_body import read_object
 
 MAX_BYTES: Final = 1 << 16

@@ -7,9 +7,8 @@ from typing import Any
 
 from naiad.engine.engine import Engine
 from naiad.errors import MalformedRequestError, NaiadError
-from naiad.frontends.http.server.connection import Exchange, Handler
+from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import send_error, send_json
-from naiad.frontends.http.v2.infer_reader import Body
 from naiad.frontends.http.v2.settings_body import read_settings
 from naiad.options.trace_config import RANGES
 
