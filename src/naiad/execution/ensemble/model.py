@@ -18,6 +18,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBacklogError, ServerStoppingError
 from naiad.execution.batching.reshape import as_model_sees
 from naiad.execution.ensemble.fast_run import FastRun
+from naiad.execution.ensemble.host import ActiveRun
 from naiad.execution.ensemble.inflight_limit import InFlightLimit
 from naiad.execution.ensemble.labels import with_member_labels
 from naiad.execution.ensemble.members import Members
@@ -74,7 +75,7 @@ class EnsembleModel:
         self._clock = clock or SystemClock()
         self.statistics = ModelStatistics()
         self._answers = ModelResponder(spec.name, self.statistics, self.budget, self._clock, None, None)
-        self._runs: dict[InferRequest, EnsembleRun | FastRun] = {}
+        self._runs: dict[InferRequest, ActiveRun] = {}
         self._expected = 0
         self._stopping = False
         self._sampler: Sampler | None = None
@@ -342,7 +343,7 @@ class EnsembleModel:
         spec = self.spec
         return {n: a.reshape(as_model_sees(a.shape, spec.inputs[n], spec)) for n, a in inputs.items()}
 
-    def replace(self, run: EnsembleRun) -> None:
+    def replace(self, run: ActiveRun) -> None:
         """A run has taken the place of the one that its request had."""
         self._runs[run.request] = run
 
@@ -351,7 +352,7 @@ class EnsembleModel:
         """How many requests of a step run at a time."""
         return self._pace
 
-    def succeeded(self, run: EnsembleRun | FastRun, outputs: Mapping[str, Array]) -> None:
+    def succeeded(self, run: ActiveRun, outputs: Mapping[str, Array]) -> None:
         """A request has its one answer."""
         request = run.request
         self._end(run)
@@ -363,7 +364,7 @@ class EnsembleModel:
         self._answers.respond(request, outputs, None)
         self._answers.tell_when_drained()
 
-    def send_part(self, run: EnsembleRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
+    def send_part(self, run: ActiveRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
         """A request that may get any number of responses gets one, or its end."""
         if is_last:
             self._end(run)
@@ -374,7 +375,7 @@ class EnsembleModel:
         if is_last:
             self._answers.tell_when_drained()
 
-    def failed(self, run: EnsembleRun, error: NaiadError) -> None:
+    def failed(self, run: ActiveRun, error: NaiadError) -> None:
         """A request failed, or was given up."""
         request = run.request
         self._end(run)
@@ -389,7 +390,7 @@ class EnsembleModel:
         self._answers.respond(request, {}, error)
         self._answers.tell_when_drained()
 
-    def _end(self, run: EnsembleRun | FastRun) -> None:
+    def _end(self, run: ActiveRun) -> None:
         del self._runs[run.request]
         self._answers.let_go(run.request)
         self._let_go(run.members)
@@ -400,7 +401,7 @@ class EnsembleModel:
         if self._earlier and not members.runs:
             self._earlier = [earlier for earlier in self._earlier if earlier.runs]
 
-    def _count(self, run: EnsembleRun | FastRun) -> None:
+    def _count(self, run: ActiveRun) -> None:
         request, statistics = run.request, self.statistics
         took = run.input_ns, run.infer_ns, run.output_ns
         queue_ns = max(0, run.start_ns - request.queued_ns)

@@ -18,7 +18,6 @@ from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.gather import gather, is_small
 from naiad.execution.batching.ragged import assemble, is_small_assembly
-from naiad.execution.ensemble.step_request import tell_batch
 from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.instances.thread import ThreadInstance
 from naiad.execution.model.custom_batching import CustomBatching
@@ -173,7 +172,8 @@ class Dispatcher:
     def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         """Hand a batch to an instance; gives what became of it when that is known at once."""
         if self.tells_batches:
-            tell_batch(batch, batch.requests)
+            for request in batch.requests:
+                request.joined(batch)
         if isinstance(instance, ProcessInstance):
             return instance.run(batch)
         if isinstance(instance, SteppedDecoupledInstance):

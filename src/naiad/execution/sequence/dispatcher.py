@@ -15,7 +15,6 @@ from naiad.config.spec import ModelSpec, SequenceSpec
 from naiad.errors import CancelledError, InvalidArgumentError, NaiadError, RequestTimeoutError, UnavailableError
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
-from naiad.execution.ensemble.step_request import tell_batch
 from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.instances.inline import InlineInstance
 from naiad.execution.instances.thread import ThreadInstance
@@ -250,7 +249,9 @@ class SequenceDispatcher(Dispatcher):
 
     def _run(self, instance: AnyInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         if self.tells_batches:
-            tell_batch(batch, [request.original for request in batch.requests if isinstance(request, SequenceRequest)])
+            for request in batch.requests:
+                if isinstance(request, SequenceRequest):
+                    request.original.joined(batch)
         if isinstance(instance, SteppedDecoupledInstance):
             instance.begin(batch)
             return None
