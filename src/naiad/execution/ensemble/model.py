@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
 from time import monotonic_ns
-from typing import Final
 
 from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
@@ -37,8 +35,6 @@ from naiad.scheduling.ensemble.graph import EnsembleError, Graph, depth
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.tracing.settings_store import Sampler
-
-_CHANGES: Final = count(1)
 
 
 class EnsembleModel:
@@ -84,8 +80,9 @@ class EnsembleModel:
         self._members.label(self.spec)
         # Those that requests began with before others took their place.
         self._earlier: list[Members] = []
-        self._changed = next(_CHANGES)
-        self._seen_inside = 0
+        # Pushed by whoever serves the models (``mark_stale``): no request looks its members up.
+        self._is_stale = True
+        self._seen_parts: tuple[ServingModel, ...] = ()
         self._cache = self._new_cache()
         self._pace = InFlightLimit(spec.ensemble.max_inflight if spec.ensemble is not None else 0)
         self._has_compiled_plans = not self._pace.is_limited
@@ -126,13 +123,36 @@ class EnsembleModel:
         """
         if self._stopping:
             return False
-        if not self._members.are_current():
-            self._renew()
+        self._refresh()
         found = depth(self.spec, [target.spec for target in self.members])
         is_other = found != self.spec.depth
         if is_other:
             self.spec = replace(self.spec, depth=found)
         return is_other
+
+    def mark_stale(self) -> None:
+        """Find the members again before the next request, for a model came or goes."""
+        self._is_stale = True
+
+    def _refresh(self) -> None:
+        """Find the members again; stays stale, so that the next request tries again, when one cannot be used.
+
+        Raises:
+            NaiadError: a member is not there, or does not fit any more.
+        """
+        if not self._members.are_current():
+            self._renew()
+        if self._cache is not None:
+            try:
+                parts = self._find_parts()
+            except NaiadError:
+                # The step that meets it says where it was. Nothing is looked up in the cache meanwhile.
+                return
+            if parts != self._seen_parts:
+                # Ensembles among the members have other members now, which may respond differently.
+                self._seen_parts = parts
+                self._cache = self._new_cache()
+        self._is_stale = False
 
     def _renew(self) -> None:
         fresh = Members(self.spec, self._models)
@@ -148,8 +168,7 @@ class EnsembleModel:
         self._earlier = [members for members in (*self._earlier, self._members) if members.runs]
         self._members = fresh
         fresh.label(self.spec)
-        self._changed = next(_CHANGES)
-        # Other members may answer in another way.
+        # Other members may respond differently.
         self._cache = self._new_cache()
 
     def forget(self, model: ServingModel) -> None:
@@ -167,29 +186,20 @@ class EnsembleModel:
         return any(m is model or (isinstance(m, EnsembleModel) and m.is_made_of(model)) for m in self.members)
 
     @property
-    def changed(self) -> int:
-        """As ``ServingModel.changed``: of its members, and of those inside of them."""
-        if not self._stopping and not self._members.are_current():
-            self._renew()
-        return max(self._changed, self._changed_inside())
+    def parts(self) -> tuple[ServingModel, ...]:
+        """The models that run its steps, and those that run the steps of ensembles among them."""
+        if self._is_stale and not self._stopping:
+            self._refresh()
+        return self._find_parts()
 
-    def _changed_inside(self) -> int:
-        return max((target.changed for target in self.members if target.spec.ensemble is not None), default=0)
+    def _find_parts(self) -> tuple[ServingModel, ...]:
+        return tuple(part for target in self.members for part in target.parts)
 
     def _cache_for(self, request: InferRequest) -> ModelCache | None:
-        """Where to look a request up whose members are those of now; None for nowhere."""
-        if self._cache is None or request.options.correlation_id:
+        """Where to look a request up; None for nowhere."""
+        if self._is_stale or request.options.correlation_id:
             # What a sequence gets depends on what came before, and its steps have to see each request.
             return None
-        try:
-            inside = self._changed_inside()
-        except NaiadError:
-            # The step that meets it says where it was.
-            return None
-        if inside != self._seen_inside:
-            # Ensembles among its members have other members now.
-            self._seen_inside = inside
-            self._cache = self._new_cache()
         return self._cache
 
     def _new_cache(self) -> ModelCache | None:
@@ -244,8 +254,8 @@ class EnsembleModel:
             raise ServerStoppingError(
                 "Server is stopping, scheduler for model has stopped accepting new inference requests"
             )
-        if not self._members.are_current():
-            self._renew()
+        if self._is_stale:
+            self._refresh()
         self._submit(request)
 
     def _submit(self, request: InferRequest) -> None:
@@ -289,8 +299,8 @@ class EnsembleModel:
         try:
             # Where one is missing the earlier ones are held for this.
             with suppress(NaiadError):
-                if not (self._stopping or self._members.are_current()):
-                    self._renew()
+                if self._is_stale and not self._stopping:
+                    self._refresh()
             self._submit(request)
         finally:
             self.release()

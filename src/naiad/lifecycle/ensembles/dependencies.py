@@ -266,7 +266,9 @@ class Ensembles:
         self._brought.discard(name)
 
     def came(self) -> None:
-        """A model serves, or answers otherwise: look at the ensembles soon."""
+        """A model serves, or answers otherwise: look at the ensembles soon, and before each one's next request."""
+        for ensemble in self._all:
+            ensemble.mark_stale()
         if not self._is_looking and (self._all or self._lacking):
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self.look)

@@ -102,6 +102,8 @@ class VersionSwap:
         for version in before:
             self.retire(entry, version)
         entry.choose_serving()
+        # A version that took no other's place was shown only now, after ``_load`` had told of it.
+        self._ensembles.came()
         entry.files, entry.read = found.files, found.read
 
     async def _load(
