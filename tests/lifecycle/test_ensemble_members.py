@@ -54,7 +54,7 @@ def test_a_version_that_joins_others_runs_the_next_request(tmp_path: Path) -> No
         await run_one(model)
         first = model.members[0]
         (found.repository / "m" / "2").mkdir()
-        # As polling does it: version 1 has not changed, so nothing is unloaded, and nobody looks at ensembles afterwards.
+        # As polling does it. Version 1 has not changed: nothing is unloaded, and nobody looks at ensembles afterwards.
         source = Catalog((found.repository,)).find("m")
         assert await found.manager.follow("m", source, frozenset({1}))
         assert found.engine.find("m", "1") is first
