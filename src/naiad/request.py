@@ -131,6 +131,19 @@ class Recipient(Protocol):
         """The caller takes the responses to a request again."""
 
 
+class BatchTimes(Protocol):
+    """When the parts of a batch ended, in nanoseconds of the monotonic clock; 0 for a part that has not.
+
+    ``gather_ns`` is a duration: that of gathering the inputs, where this was done before ``start_ns``.
+    """
+
+    gather_ns: int
+    start_ns: int
+    input_ns: int
+    infer_ns: int
+    end_ns: int
+
+
 class InferRequest:
     """One inference request, checked against its model.
 
@@ -185,6 +198,9 @@ class InferRequest:
 
         Carriers that cancel, or say which version answered, have to know.
         """
+
+    def joined(self, batch: BatchTimes) -> None:
+        """Note the batch that the request runs in. Called only for models that are members of an ensemble."""
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Answer the caller; exactly one of ``outputs`` and ``error`` counts (``error`` when it is not None)."""

@@ -18,9 +18,8 @@ from naiad.cache.redis import RedisCache
 from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, NaiadError, OptionError, QueueFullError, TooManyRequestsError
-from naiad.execution.model.rate_limited import RateLimits
-from naiad.execution.worker.process_group import kill_all
 from naiad.execution.model.rate_limits import RateLimits
+from naiad.execution.worker.process_group import kill_all
 from naiad.frontends.access.settings import gates
 from naiad.frontends.http.server.access_gate import guarded
 from naiad.frontends.http.server.access_log import with_request_log

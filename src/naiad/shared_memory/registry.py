@@ -7,10 +7,10 @@ from typing import Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from naiad.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, UnavailableError, UnsupportedError
-from naiad.request import Array
 from naiad.shared_memory.cuda import CudaRegion, stop_driver
 from naiad.shared_memory.region import Region, RegionPart, RegionRef, SystemRegion
 from naiad.shared_memory.spec import RegionOptions
+from naiad.shared_memory.tensor_ref import Array
 
 MAX_REGIONS: Final = 4096
 """How many regions may be open, counting those that lost their name and are still used. Each is an open file."""

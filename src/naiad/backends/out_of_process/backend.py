@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
 from naiad.backends.out_of_process import program
-from naiad.backends.out_of_process.mode import SHARED, Execution
+from naiad.backends.out_of_process.mode import PROCESS, SHARED, Execution
 from naiad.backends.out_of_process.orders import LoadCommand, pack
-from naiad.backends.placement import PROCESS, SHARED, Execution
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.worker_limits import check_processes
 from naiad.errors import InternalError

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from naiad.errors import NaiadError
 from naiad.execution.ensemble.fast_path import CompiledPlan, PlanNode
+from naiad.execution.ensemble.host import EnsembleHost
 from naiad.execution.ensemble.members import Members
 from naiad.execution.ensemble.run import EnsembleRun
 from naiad.execution.ensemble.step_request import MemberRequest
@@ -20,7 +21,6 @@ from naiad.execution.model.cache import ModelCache
 from naiad.request import Array, InferRequest, RequestOptions, memory_of
 
 if TYPE_CHECKING:
-    from naiad.execution.ensemble.model import EnsembleModel
     from naiad.execution.model.interface import ServingModel
 
 
@@ -54,7 +54,7 @@ class FastRun:
 
     def __init__(
         self,
-        model: EnsembleModel,
+        model: EnsembleHost,
         members: Members,
         lane: CompiledPlan,
         request: InferRequest,

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
 from time import monotonic_ns
-from typing import Final
 
 from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
@@ -18,6 +16,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBacklogError
 from naiad.execution.batching.reshape import as_model_sees
 from naiad.execution.ensemble.fast_run import FastRun
+from naiad.execution.ensemble.host import ActiveRun
 from naiad.execution.ensemble.inflight_limit import InFlightLimit
 from naiad.execution.ensemble.labels import with_member_labels
 from naiad.execution.ensemble.members import Members
@@ -36,8 +35,6 @@ from naiad.scheduling.ensemble.graph import EnsembleError, Graph, depth
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.tracing.settings_store import Sampler
-
-_CHANGES: Final = count(1)
 
 
 class EnsembleModel:
@@ -74,7 +71,7 @@ class EnsembleModel:
         self._clock = clock or SystemClock()
         self.statistics = ModelStatistics()
         self._answers = ModelResponder(spec.name, self.statistics, self.budget, self._clock, None, None)
-        self._runs: dict[InferRequest, EnsembleRun | FastRun] = {}
+        self._runs: dict[InferRequest, ActiveRun] = {}
         self._expected = 0
         self._stopping = False
         self._sampler: Sampler | None = None
@@ -83,8 +80,9 @@ class EnsembleModel:
         self._members.label(self.spec)
         # Those that requests began with before others took their place.
         self._earlier: list[Members] = []
-        self._changed = next(_CHANGES)
-        self._seen_inside = 0
+        # Pushed by whoever serves the models (``mark_stale``): no request looks its members up.
+        self._is_stale = True
+        self._seen_parts: tuple[ServingModel, ...] = ()
         self._cache = self._new_cache()
         self._pace = InFlightLimit(spec.ensemble.max_inflight if spec.ensemble is not None else 0)
         self._has_compiled_plans = not self._pace.is_limited
@@ -125,13 +123,36 @@ class EnsembleModel:
         """
         if self._stopping:
             return False
-        if not self._members.are_current():
-            self._renew()
+        self._refresh()
         found = depth(self.spec, [target.spec for target in self.members])
         is_other = found != self.spec.depth
         if is_other:
             self.spec = replace(self.spec, depth=found)
         return is_other
+
+    def mark_stale(self) -> None:
+        """Find the members again before the next request, for a model came or goes."""
+        self._is_stale = True
+
+    def _refresh(self) -> None:
+        """Find the members again; stays stale, so that the next request tries again, when one cannot be used.
+
+        Raises:
+            NaiadError: a member is not there, or does not fit any more.
+        """
+        if not self._members.are_current():
+            self._renew()
+        if self._cache is not None:
+            try:
+                parts = self._find_parts()
+            except NaiadError:
+                # The step that meets it says where it was. Nothing is looked up in the cache meanwhile.
+                return
+            if parts != self._seen_parts:
+                # Ensembles among the members have other members now, which may respond differently.
+                self._seen_parts = parts
+                self._cache = self._new_cache()
+        self._is_stale = False
 
     def _renew(self) -> None:
         fresh = Members(self.spec, self._models)
@@ -147,8 +168,7 @@ class EnsembleModel:
         self._earlier = [members for members in (*self._earlier, self._members) if members.runs]
         self._members = fresh
         fresh.label(self.spec)
-        self._changed = next(_CHANGES)
-        # Other members may answer in another way.
+        # Other members may respond differently.
         self._cache = self._new_cache()
 
     def forget(self, model: ServingModel) -> None:
@@ -166,29 +186,20 @@ class EnsembleModel:
         return any(m is model or (isinstance(m, EnsembleModel) and m.is_made_of(model)) for m in self.members)
 
     @property
-    def changed(self) -> int:
-        """As ``ServingModel.changed``: of its members, and of those inside of them."""
-        if not self._stopping and not self._members.are_current():
-            self._renew()
-        return max(self._changed, self._changed_inside())
+    def parts(self) -> tuple[ServingModel, ...]:
+        """The models that run its steps, and those that run the steps of ensembles among them."""
+        if self._is_stale and not self._stopping:
+            self._refresh()
+        return self._find_parts()
 
-    def _changed_inside(self) -> int:
-        return max((target.changed for target in self.members if target.spec.ensemble is not None), default=0)
+    def _find_parts(self) -> tuple[ServingModel, ...]:
+        return tuple(part for target in self.members for part in target.parts)
 
     def _cache_for(self, request: InferRequest) -> ModelCache | None:
-        """Where to look a request up whose members are those of now; None for nowhere."""
-        if self._cache is None or request.options.correlation_id:
+        """Where to look a request up; None for nowhere."""
+        if self._is_stale or request.options.correlation_id:
             # What a sequence gets depends on what came before, and its steps have to see each request.
             return None
-        try:
-            inside = self._changed_inside()
-        except NaiadError:
-            # The step that meets it says where it was.
-            return None
-        if inside != self._seen_inside:
-            # Ensembles among its members have other members now.
-            self._seen_inside = inside
-            self._cache = self._new_cache()
         return self._cache
 
     def _new_cache(self) -> ModelCache | None:
@@ -241,8 +252,8 @@ class EnsembleModel:
         """
         if self._stopping:
             raise stopping_error()
-        if not self._members.are_current():
-            self._renew()
+        if self._is_stale:
+            self._refresh()
         self._submit(request)
 
     def _submit(self, request: InferRequest) -> None:
@@ -281,8 +292,8 @@ class EnsembleModel:
         try:
             # Where one is missing the earlier ones are held for this.
             with suppress(NaiadError):
-                if not (self._stopping or self._members.are_current()):
-                    self._renew()
+                if self._is_stale and not self._stopping:
+                    self._refresh()
             self._submit(request)
         finally:
             self.release()
@@ -325,7 +336,7 @@ class EnsembleModel:
         spec = self.spec
         return {n: a.reshape(as_model_sees(a.shape, spec.inputs[n], spec)) for n, a in inputs.items()}
 
-    def replace(self, run: EnsembleRun) -> None:
+    def replace(self, run: ActiveRun) -> None:
         """A run has taken the place of the one that its request had."""
         self._runs[run.request] = run
 
@@ -334,7 +345,7 @@ class EnsembleModel:
         """How many requests of a step run at a time."""
         return self._pace
 
-    def succeeded(self, run: EnsembleRun | FastRun, outputs: Mapping[str, Array]) -> None:
+    def succeeded(self, run: ActiveRun, outputs: Mapping[str, Array]) -> None:
         """A request has its one answer."""
         request = run.request
         self._end(run)
@@ -346,7 +357,7 @@ class EnsembleModel:
         self._answers.respond(request, outputs, None)
         self._answers.tell_when_drained()
 
-    def send_part(self, run: EnsembleRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
+    def send_part(self, run: ActiveRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
         """A request that may get any number of responses gets one, or its end."""
         if is_last:
             self._end(run)
@@ -357,7 +368,7 @@ class EnsembleModel:
         if is_last:
             self._answers.tell_when_drained()
 
-    def failed(self, run: EnsembleRun, error: NaiadError) -> None:
+    def failed(self, run: ActiveRun, error: NaiadError) -> None:
         """A request failed, or was given up."""
         request = run.request
         self._end(run)
@@ -372,7 +383,7 @@ class EnsembleModel:
         self._answers.respond(request, {}, error)
         self._answers.tell_when_drained()
 
-    def _end(self, run: EnsembleRun | FastRun) -> None:
+    def _end(self, run: ActiveRun) -> None:
         del self._runs[run.request]
         self._answers.let_go(run.request)
         self._let_go(run.members)
@@ -383,7 +394,7 @@ class EnsembleModel:
         if self._earlier and not members.runs:
             self._earlier = [earlier for earlier in self._earlier if earlier.runs]
 
-    def _count(self, run: EnsembleRun | FastRun) -> None:
+    def _count(self, run: ActiveRun) -> None:
         request, statistics = run.request, self.statistics
         took = run.input_ns, run.infer_ns, run.output_ns
         queue_ns = max(0, run.start_ns - request.queued_ns)

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from naiad.errors import (
     BackendError,
@@ -19,6 +19,7 @@ from naiad.errors import (
 )
 from naiad.execution.ensemble.errors import at_inputs, in_ensemble, in_step
 from naiad.execution.ensemble.flow_control import StepFlowControl
+from naiad.execution.ensemble.host import EnsembleHost
 from naiad.execution.ensemble.members import Members, as_outside
 from naiad.execution.ensemble.step_request import MemberRequest
 from naiad.execution.ensemble.tracing import RunTrace
@@ -37,9 +38,6 @@ from naiad.request import (
 from naiad.scheduling.ensemble.graph import EnsembleStep
 from naiad.scheduling.ensemble.plan import Plan
 from naiad.scheduling.ensemble.progress import MISSING, Absent, EnsembleProgress, Task
-
-if TYPE_CHECKING:
-    from naiad.execution.ensemble.model import EnsembleModel
 
 logger = logging.getLogger("naiad")
 
@@ -65,7 +63,7 @@ class EnsembleRun:
     )  # fmt: skip
 
     def __init__(
-        self, model: EnsembleModel, members: Members, plan: Plan, request: InferRequest, cache: ModelCache | None
+        self, model: EnsembleHost, members: Members, plan: Plan, request: InferRequest, cache: ModelCache | None
     ) -> None:
         self._model = model
         self.members = members
@@ -231,7 +229,8 @@ class EnsembleRun:
             self._model.pace.has_ended(request)
             if request.trace is not None and self.trace is not None:
                 spec = self.members.targets[request.task.step.index].spec
-                self.trace.step_ended(request, request.trace, request.batch, outputs, error, spec)
+                version = request.target.version
+                self.trace.step_ended(request, version, request.trace, request.batch, outputs, error, spec)
         if self.is_over:
             request.batch = None
             return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from naiad.errors import NaiadError
 from naiad.execution.model.tracing import MAX_ERROR, MAX_ID, arrival, departure
-from naiad.request import Array, InferRequest
+from naiad.request import Array, BatchTimes, InferRequest
 from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.telemetry.tracing.tensors import BACKEND_OUTPUT, MAX_BYTES, QUEUE_INPUT, TracedTensor, traced_tensors
 from naiad.telemetry.tracing.trace import Trace
@@ -16,8 +16,6 @@ from naiad.telemetry.tracing.w3c import TraceParent, read_parent
 
 if TYPE_CHECKING:
     from naiad.config.spec import ModelSpec
-    from naiad.execution.batching.batch import Batch
-    from naiad.execution.ensemble.step_request import MemberRequest
 
 MAX_CHILDREN: Final = 256
 """Steps that the trace of one request has; those of decoupled models may be any number."""
@@ -83,9 +81,10 @@ class RunTrace:
 
     def step_ended(
         self,
-        request: MemberRequest,
+        request: InferRequest,
+        version: int,
         trace: StepTrace,
-        batch: Batch | None,
+        batch: BatchTimes | None,
         outputs: Mapping[str, Array] | None,
         error: NaiadError | None,
         spec: ModelSpec,
@@ -96,7 +95,7 @@ class RunTrace:
             Trace(
                 trace.number,
                 spec.name,
-                request.target.version,
+                version,
                 request.id[:MAX_ID],
                 times,
                 self._tensors(request, outputs, spec),
@@ -135,7 +134,9 @@ class RunTrace:
         return (*found, *traced_tensors(BACKEND_OUTPUT, outputs or {}, wanted, room))
 
 
-def _step_times(request: MemberRequest, batch: Batch | None, now_ns: int, has_run: bool) -> Iterator[tuple[str, int]]:
+def _step_times(
+    request: InferRequest, batch: BatchTimes | None, now_ns: int, has_run: bool
+) -> Iterator[tuple[str, int]]:
     yield "REQUEST_START", request.received_ns
     yield "QUEUE_START", request.queued_ns
     if batch is not None and batch.start_ns:

@@ -38,11 +38,11 @@ class ServingModel(Recipient, Protocol):
         """Inputs of so many bytes and more may be a ``RegionTensor``, as in ``LoadedModel``."""
 
     @property
-    def changed(self) -> int:
-        """A number that grows whenever what answers behind it changes, while it stays the same itself.
+    def parts(self) -> tuple[ServingModel, ...]:
+        """The models that run its requests: itself, the versions that it stands for, or the members of an ensemble.
 
         Raises:
-            NaiadError: something that it needs is not there.
+            NaiadError: a member is not there, or does not fit.
         """
 
     def check_room(self, size: int) -> None:

@@ -21,6 +21,7 @@ from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.fast_path import InlineRunner, may_run_directly
 from naiad.execution.model.group_change import GroupChange
 from naiad.execution.model.instance_set import InstanceSet
+from naiad.execution.model.interface import ServingModel
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.remote_cache import RemoteModelCache, SharedCache, model_cache
 from naiad.execution.model.responder import ModelResponder, not_sent, stopping_error
@@ -103,9 +104,9 @@ class LoadedModel:
         return queue, WorkerEvents(self.spec, self._answers, queue)
 
     @property
-    def changed(self) -> int:
-        """As ``ServingModel.changed``: nothing behind it changes."""
-        return 0
+    def parts(self) -> tuple[ServingModel, ...]:
+        """The model itself."""
+        return (self,)
 
     @property
     def in_flight(self) -> int:

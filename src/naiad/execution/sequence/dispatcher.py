@@ -15,7 +15,6 @@ from naiad.config.spec import ModelSpec, SequenceSpec
 from naiad.errors import CancelledError, InvalidArgumentError, NaiadError, RequestTimeoutError, UnavailableError
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
-from naiad.execution.ensemble.step_request import tell_batch
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.rate_limits import RateLimits
@@ -293,7 +292,9 @@ class SequenceDispatcher(Dispatcher):
 
     def _run(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         if self.tells_batches:
-            tell_batch(batch, [request.original for request in batch.requests if isinstance(request, SequenceRequest)])
+            for request in batch.requests:
+                if isinstance(request, SequenceRequest):
+                    request.original.joined(batch)
         prepare = instance.prepare
         if prepare is not None:
             prepare(batch, now_ns)

@@ -15,7 +15,6 @@ from naiad.execution.model.worker_events import WorkerEvents
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
 from naiad.execution.sequence.step import EmptyRow, SequenceBatch, SequenceRequest
 from naiad.execution.worker.codec.writer import Response
-from naiad.execution.worker.framework_instance import FrameworkInstance
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest
 from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_RESCHEDULE

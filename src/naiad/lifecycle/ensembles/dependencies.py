@@ -266,11 +266,16 @@ class Ensembles:
         self._brought.discard(name)
 
     def on_serving(self, model: LoadedVersion) -> None:
-        """A member may have come: look at the ensembles soon."""
+        """Look at the ensembles soon: a member may have come."""
         self.look_soon()
 
     def look_soon(self) -> None:
-        """Look at the ensembles in the next turn of the loop, once for any number of changes."""
+        """Look at the ensembles in the next turn of the loop, once for any number of changes.
+
+        Until then each one looks its members up before its next request.
+        """
+        for ensemble in self._all:
+            ensemble.mark_stale()
         if not self._is_looking and (self._all or self._lacking):
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self.look)

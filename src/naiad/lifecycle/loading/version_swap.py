@@ -39,19 +39,19 @@ class VersionSwap:
     Args:
         loads: loads each version.
         retirements: the versions that are draining.
-        routes_changed: called when the routes of a model have changed.
+        serving_changed: called when other versions of a model serve, or its routes have changed.
 
     Attributes:
         directory: the models that models call; None until ``ModelManager.subscribe``.
         observers: called in their order.
     """
 
-    def __init__(self, loads: VersionLoader, retirements: Draining, routes_changed: Callable[[], None]) -> None:
+    def __init__(self, loads: VersionLoader, retirements: Draining, serving_changed: Callable[[], None]) -> None:
         self.directory: CallableModels | None = None
         self.observers: list[ServingObserver] = []
         self._loads = loads
         self._retirements = retirements
-        self._routes_changed = routes_changed
+        self._serving_changed = serving_changed
 
     async def load_first(self, entry: ModelEntry, found: Candidate, operation: Operation) -> NaiadError | None:
         """Load a model of which nothing serves: each version that can be loaded serves at once.
@@ -109,6 +109,8 @@ class VersionSwap:
         for version in before:
             self.retire(entry, version)
         entry.choose_serving()
+        # A version that took no other's place was shown only now, after ``_load`` had told of it.
+        self._serving_changed()
         entry.files, entry.read = found.files, found.read
 
     async def _load(
@@ -147,7 +149,7 @@ class VersionSwap:
     def routing(self, entry: ModelEntry) -> ModelRoutes:
         """The routes of a model, from the first time on that somebody asks for them."""
         if entry.routing is None:
-            entry.routing = Routing(entry.name, self._forget, changed=self._routes_changed)
+            entry.routing = Routing(entry.name, self._forget, changed=self._serving_changed)
             entry.choose_serving()
         return entry.routing
 

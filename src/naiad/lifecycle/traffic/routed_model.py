@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from naiad.config.spec import ModelSpec
-    from naiad.execution.model.interface import LoadedVersion
+    from naiad.execution.model.interface import LoadedVersion, ServingModel
     from naiad.lifecycle.traffic.shadow import ShadowTraffic
     from naiad.scheduling.traffic.sticky import StickyVersions
 
@@ -82,9 +82,9 @@ class RoutedModel:
         return "; ".join(f"version {m.version}: {m.problem}" for m, _ in self._shares if m.problem)
 
     @property
-    def changed(self) -> int:
-        """As ``ServingModel.changed``, of all its versions."""
-        return max((model.changed for model in self._versions.values()), default=0)
+    def parts(self) -> tuple[ServingModel, ...]:
+        """The models that run the requests of all its versions; errors as ``ServingModel.parts``."""
+        return tuple(part for model in self._versions.values() for part in model.parts)
 
     @property
     def budget(self) -> RequestBudget:
