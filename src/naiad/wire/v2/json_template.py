@@ -22,9 +22,10 @@ import orjson
 from naiad.errors import NaiadError
 from naiad.request import Array, memory_of
 from naiad.tensor.dtypes import DataType
+from naiad.wire.json_text import MAX_NESTING
 from naiad.wire.v2.binary import BinaryPlan
 from naiad.wire.v2.header import InferHeader, InputHeader
-from naiad.wire.v2.json import MAX_NESTING, decode_data
+from naiad.wire.v2.json import decode_data
 from naiad.wire.v2.plan import MAX_PLAN_KEY, MAX_PLANS
 
 MAX_ALIKE: Final = 16
