@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from naiad.clock import Clock, SystemClock
 from naiad.frontends.grpc.rpc.deadlines import Deadlines
-from naiad.telemetry.metrics.cancelled import CancelCounts
+from naiad.telemetry.metrics.server_statistics import CancelCounts
 from naiad.tensor.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
