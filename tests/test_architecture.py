@@ -16,6 +16,7 @@ LAYERS = (
     (
         "version",
         "errors",
+        "bounded_dict",
         "extras",
         "clock",
         "folder_lease",

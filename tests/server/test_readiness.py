@@ -11,7 +11,7 @@ import pytest
 import tritonclient.grpc
 
 from backends.python_models import HEAD
-from naiad.server.server import SAME_SIGNAL_S
+from naiad.server.process import SAME_SIGNAL_S
 from server.models import identity, numbers, write_model
 from server.running import RunningServer, request_bytes, serving, start, until
 

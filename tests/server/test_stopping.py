@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from naiad.server.server import SAME_SIGNAL_S
+from naiad.server.process import SAME_SIGNAL_S
 from server.models import identity, numbers, write_model
 from server.running import RunningServer, read_answer, request_bytes, serving, start, until
 

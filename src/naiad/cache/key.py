@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
+from naiad.bounded_dict import BoundedDict
 from naiad.config.spec import ModelSpec
 from naiad.request import OBJECT_BYTES, Array, InferRequest, RequestOptions, memory_of
 from naiad.tensor.bytes_codec import Raw
@@ -37,7 +38,7 @@ class RequestKeys:
         self._inputs = {name: tensor.dtype.is_bytes for name, tensor in spec.inputs.items()}
         self._model = model
         # What requests with the same terms share: their description, and the names of their inputs.
-        self._known: dict[RequestOptions, tuple[bytes, list[str]]] = {}
+        self._known: dict[RequestOptions, tuple[bytes, list[str]]] = BoundedDict(_MOST_TERMS)
 
     def key(self, request: InferRequest) -> bytes | None:
         """The key of a request, None when it cannot have one: its inputs are too large."""
@@ -80,8 +81,6 @@ class RequestKeys:
         parameters = sorted(options.parameters.items())
         sequence = options.correlation_id, options.flags
         text = repr((self._model, shapes, options.outputs, parameters, sequence)).encode()
-        if len(self._known) >= _MOST_TERMS:
-            self._known.clear()
         found = self._known[options] = text, names
         return found
 

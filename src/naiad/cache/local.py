@@ -9,7 +9,7 @@ from typing import Final
 
 from naiad.cache.key import MOST_OUTPUT_BYTES, memory_within
 from naiad.request import Array, Outputs
-from naiad.telemetry.metrics.cache import CacheFigures
+from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.tensor.packed_bytes import is_packed
 
 _ENTRY_BYTES: Final = 1024

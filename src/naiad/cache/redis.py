@@ -18,7 +18,7 @@ from naiad.cache.packed import MAX_VALUE
 from naiad.errors import OptionError, first_line
 from naiad.extras import how_to_install
 from naiad.options.redis_config import RedisSettings
-from naiad.telemetry.metrics.cache import CacheFigures
+from naiad.telemetry.metrics.server_statistics import CacheFigures
 
 logger = logging.getLogger("naiad")
 

@@ -26,9 +26,7 @@ from naiad.repository.local.namespaces import namespace_of, short_name
 from naiad.repository.local.overrides import Overrides
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import LogSettings, ServerLog
-from naiad.telemetry.metrics.duration import Duration
-from naiad.telemetry.metrics.model_statistics import ModelStatistics
-from naiad.telemetry.metrics.responses import ResponseStatistics
+from naiad.telemetry.metrics.model_statistics import Duration, ModelStatistics, ResponseStatistics
 from naiad.telemetry.tracing.settings import read_changes
 from naiad.telemetry.tracing.settings_store import Tracing
 from naiad.version import __version__

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
+from naiad.bounded_dict import BoundedDict
+
 MAX_STEPS: Final = 1000
 """How large a pattern may be: about one step for each character, repeated as often as ``{n}`` says."""
 
@@ -58,16 +60,14 @@ class HeaderPattern:
         self.text = text
         self._steps = [*_Parser(text).parse(), PatternToken(Do.MATCH)]
         self._start = self._reach({0}, {Do.BEGIN})
-        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
-        self._known: dict[str, bool] = {}
+        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = BoundedDict(_MAX_KEPT)
+        self._known: dict[str, bool] = BoundedDict(_MAX_KEPT)
 
     def matches(self, name: str) -> bool:
         """Whether the pattern is found in a header name."""
         found = self._known.get(name)
         if found is None:
             found = self._search(name)
-            if len(self._known) >= _MAX_KEPT:
-                self._known.clear()
             if len(name) <= _LONGEST_KEPT:
                 self._known[name] = found
         return found
@@ -86,8 +86,6 @@ class HeaderPattern:
         taken = {at + 1 for at in state if character in self._steps[at].characters}
         # A match may begin anywhere.
         found = self._reach(taken | {0}, frozenset())
-        if len(self._moves) >= _MAX_KEPT:
-            self._moves.clear()
         self._moves[(state, character)] = found
         return found
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final
 
 from naiad.errors import QueueFullError
-from naiad.telemetry.metrics.cancelled import CancelCounts
+from naiad.telemetry.metrics.server_statistics import CancelCounts
 
 logger = logging.getLogger("naiad")
 

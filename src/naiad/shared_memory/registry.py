@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
+from naiad.bounded_dict import BoundedDict
 from naiad.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, UnavailableError, UnsupportedError
 from naiad.shared_memory.cuda import CudaRegion, stop_driver
 from naiad.shared_memory.region import Region, RegionPart, RegionRef, SystemRegion
@@ -50,7 +51,7 @@ class RegionRegistry:
         self._cuda: dict[str, CudaRegion] = {}
         self._open: WeakSet[SystemRegion | CudaRegion] = WeakSet()
         # By the identity of the terms, which are kept beside it: comparing them would cost more than looking up.
-        self._kept: dict[int, LookedUp] = {}
+        self._kept: dict[int, LookedUp] = BoundedDict(MAX_KEPT)
 
     # Registering
 
@@ -155,8 +156,6 @@ class RegionRegistry:
 
     def keep(self, found: LookedUp) -> None:
         """Keep what was found for some terms, until a name comes or goes: then it may stand for other memory."""
-        if len(self._kept) >= MAX_KEPT:
-            self._kept.clear()
         self._kept[id(found.options)] = found
 
     def recall(self, options: RegionOptions, regions_from: int) -> LookedUp | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
+from naiad.bounded_dict import BoundedDict
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.errors import BackendError, InvalidArgumentError
 from naiad.execution.batching.reshape import as_clients_get
@@ -79,8 +80,8 @@ class Members:
             target.tell_batches()
         self.runs = 0
         self._held: list[ServingModel] = []
-        self._ways: dict[tuple[object, ...], CachedPlan] = {}
-        self._forms: list[dict[object, MemberRequestSchema]] = [{} for _ in ensemble.steps]
+        self._ways: dict[tuple[object, ...], CachedPlan] = BoundedDict(MAX_FORMS)
+        self._forms: list[dict[object, MemberRequestSchema]] = [BoundedDict(MAX_FORMS) for _ in ensemble.steps]
 
     def are_current(self) -> bool:
         """Whether each name leads to the same model as before.
@@ -146,8 +147,6 @@ class Members:
         key = request.options.outputs, given
         found = self._ways.get(key)
         if found is None:
-            if len(self._ways) >= MAX_FORMS:
-                self._ways.clear()
             plan = Plan(self.graph, request.options.outputs, inputs)
             found = self._ways[key] = CachedPlan(plan, compile_plan(plan, self.spec, self.targets))
         return found
@@ -169,8 +168,6 @@ class Members:
         forms = self._forms[step.index]
         found = forms.get(key)
         if found is None:
-            if len(forms) >= MAX_FORMS:
-                forms.clear()
             found = forms[key] = self._made(step, values, request_id)
         if asked.parameters or asked.priority or asked.timeout_us or asked.flags or asked.correlation_id:
             return MemberRequestSchema(_with_asked(found.options, asked), found.shapes)

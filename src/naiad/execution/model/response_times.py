@@ -8,8 +8,7 @@ from naiad.errors import CancelledError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.worker.codec.writer import Response
 from naiad.request import InferRequest
-from naiad.telemetry.metrics.model_statistics import ModelStatistics
-from naiad.telemetry.metrics.responses import MAX_PLACES, ResponseStatistics
+from naiad.telemetry.metrics.model_statistics import MAX_PLACES, ModelStatistics, ResponseStatistics
 
 
 class _OpenResponses:

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from naiad.bounded_dict import BoundedDict
 from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
 from naiad.errors import NaiadError
 from naiad.execution.batching.batch import Batch
@@ -182,7 +183,7 @@ class SequenceRequestFactory:
             name, dtype = self._correlation.tensor.name, self._correlation.tensor.dtype
             self._empty_controls[name] = np.full(lead, b"" if dtype.is_bytes else 0, dtype.numpy)
         self._facts = FactMaker(spec, self._empty_controls)
-        self._empty_options: dict[object, tuple[RequestOptions, StepFacts | None]] = {}
+        self._empty_options: dict[object, tuple[RequestOptions, StepFacts | None]] = BoundedDict(_MAX_EMPTY_TERMS)
 
     def make(self, request: InferRequest) -> SequenceRequest:
         """The step of a request that is about to be queued.
@@ -251,8 +252,6 @@ class SequenceRequestFactory:
         key = options.outputs, options.shape_key
         found = self._empty_options.get(key)
         if found is None:
-            if len(self._empty_options) >= _MAX_EMPTY_TERMS:
-                self._empty_options.clear()
             own = RequestOptions(options.outputs, 1, options.shape_key)
             found = self._empty_options[key] = own, self._facts.find(own, self._empty_controls)
         return EmptyRow(found[0], {**like.inputs, **self._empty_controls}, now_ns, found[1])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from naiad.bounded_dict import BoundedDict
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
 from naiad.request import Array, RequestOptions
@@ -35,7 +36,7 @@ class FactMaker:
 
     def __init__(self, spec: ModelSpec, controls: Iterable[str]) -> None:
         self._controls = tuple(controls)
-        self._kinds: dict[object, RequestOptions] = {}
+        self._kinds: dict[object, RequestOptions] = BoundedDict(_MAX_KINDS)
         # Sizes that vary from step to step have to be told.
         seen = run_spec(spec).inputs.values()
         self._is_known = spec.assembly is None and not any(
@@ -57,8 +58,6 @@ class FactMaker:
         key = options.outputs, options.shape_key, options.timeout_us
         found = self._kinds.get(key)
         if found is None:
-            if len(self._kinds) >= _MAX_KINDS:
-                self._kinds.clear()
             found = RequestOptions(options.outputs, 1, options.shape_key, timeout_us=options.timeout_us)
             self._kinds[key] = found
         return found

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from naiad.frontends.grpc.rpc.call import Methods
     from naiad.frontends.net.memory_shares import MemoryShares
     from naiad.options import ServerOptions
-    from naiad.telemetry.metrics.cancelled import CancelCounts
+    from naiad.telemetry.metrics.server_statistics import CancelCounts
 
 
 def grpc_listener(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
 
+from naiad.bounded_dict import BoundedDict
 from naiad.config.spec import ModelSpec
 from naiad.engine.request_validation import check_request, check_size
 from naiad.errors import InvalidArgumentError
@@ -37,7 +38,7 @@ class Planner(Generic[_Plan]):
     def __init__(self, model: ServingModel, kind: type[_Plan]) -> None:
         self.model = model
         self._kind = kind
-        self._forms: dict[object, _Plan] = {}
+        self._forms: dict[object, _Plan] = BoundedDict(MAX_PLANS)
 
     def plan(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:
         """The plan for a request, a kept one if there is one; arguments and errors as ``make``."""
@@ -59,8 +60,6 @@ class Planner(Generic[_Plan]):
         # Inputs were found to be the model's; outputs may be named any number of times.
         if form is None or len(header.outputs or ()) > len(plan.outputs) or _has_long_names(plan.regions):
             return
-        if len(self._forms) >= MAX_PLANS:
-            self._forms.clear()
         self._forms[form] = plan
         if header.sequence_id:
             self._forms[header.form(of_any_sequence=True)] = plan

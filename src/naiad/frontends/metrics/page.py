@@ -6,9 +6,9 @@ from naiad.engine.engine import Engine
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import TEXT, send_wrong_method
 from naiad.frontends.metrics.extra_families import own_families
-from naiad.telemetry.metrics.cache import CacheFigures
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.page import CONTENT_TYPE, InFlight, ModelSeries, render
+from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.wire.http1.head import RequestHead
 
 

@@ -1,4 +1,4 @@
-"""What is counted about one model version: once per batch, by the event loop, read by statistics and metrics alike.
+"""Counters of one model version: written once per batch by the event loop, read by statistics and metrics.
 
 Source: protocol extension "statistics". All durations are nanoseconds.
 """
@@ -6,11 +6,24 @@ Source: protocol extension "statistics". All durations are nanoseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
-from naiad.telemetry.metrics.duration import Duration
-from naiad.telemetry.metrics.responses import ResponseStatistics
+from typing import Final
 
 FAILURE_REASONS = ("OTHER", "REJECTED", "CANCELED", "BACKEND")
+
+MAX_PLACES: Final = 1024
+"""Responses behind so many to the same request are not told apart, and not counted here: there may be any number."""
+
+
+@dataclass(slots=True)
+class Duration:
+    """How often something happened and how long it took in all."""
+
+    count: int = 0
+    ns: int = 0
+
+    def add(self, count: int, ns: int) -> None:
+        self.count += count
+        self.ns += ns
 
 
 @dataclass(slots=True)
@@ -20,6 +33,40 @@ class BatchStatistics:
     compute_input: Duration = field(default_factory=Duration)
     compute_infer: Duration = field(default_factory=Duration)
     compute_output: Duration = field(default_factory=Duration)
+
+
+@dataclass(slots=True)
+class ResponseStatistics:
+    """The responses at one place. ``compute_output`` is counted for those that have outputs."""
+
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+    success: Duration = field(default_factory=Duration)
+    fail: Duration = field(default_factory=Duration)
+    empty_response: Duration = field(default_factory=Duration)
+    cancel: Duration = field(default_factory=Duration)
+
+    def count_success(self, infer_ns: int, output_ns: int) -> None:
+        """A response with outputs."""
+        self.compute_infer.add(1, infer_ns)
+        self.compute_output.add(1, output_ns)
+        self.success.add(1, infer_ns + output_ns)
+
+    def count_failure(self, infer_ns: int, output_ns: int) -> None:
+        """An error; ``output_ns`` is 0 when it came before there were outputs."""
+        self.compute_infer.add(1, infer_ns)
+        if output_ns:
+            self.compute_output.add(1, output_ns)
+        self.fail.add(1, infer_ns + output_ns)
+
+    def count_empty(self, infer_ns: int) -> None:
+        """A response without outputs."""
+        self.compute_infer.add(1, infer_ns)
+        self.empty_response.add(1, infer_ns)
+
+    def count_cancel(self, ns: int) -> None:
+        """A response that does not come, since its request was given up."""
+        self.cancel.add(1, ns)
 
 
 @dataclass(slots=True)

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from naiad.telemetry.metrics.cache import CacheFigures
 from naiad.telemetry.metrics.custom import CustomMetrics, Family
 from naiad.telemetry.metrics.exposition import braced, help_text, label_text
 from naiad.telemetry.metrics.host import HOST, MachineFigures
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.version import __version__
 
 CONTENT_TYPE = "text/plain; charset=utf-8"

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httptools
 
+from naiad.bounded_dict import BoundedDict
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -312,7 +314,7 @@ class HeadMemo:
     def __init__(
         self, entries: int = 1024, max_bytes: int = 2048, check: Callable[[RequestHead], None] | None = None
     ) -> None:
-        self.known: dict[bytes, RequestHead] = {}
+        self.known: dict[bytes, RequestHead] = BoundedDict(entries)
         self._check = check
         self._seen_once: set[int] = set()
         self._entries = entries
@@ -344,8 +346,6 @@ class HeadMemo:
                 self._seen_once.clear()
             self._seen_once.add(mark)
             return
-        if len(self.known) >= self._entries:
-            self.known.clear()
         self.known[raw] = head
 
 

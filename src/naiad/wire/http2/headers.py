@@ -13,6 +13,7 @@ from typing import Any, Final
 from hpack import Decoder
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 
+from naiad.bounded_dict import BoundedDict
 from naiad.wire.http2.fields import checked, shown
 from naiad.wire.http2.frames import Http2ConnectionError, Http2ErrorCode, Http2StreamError
 from naiad.wire.http2.known_fields import KnownFields
@@ -58,7 +59,7 @@ class HeaderReader:
         self._decoder = Decoder(MAX_HEADER_LIST_BYTES)
         self._find_route = find_route
         self._fields = KnownFields(self._decoder.header_table, MAX_HEADER_LIST_BYTES)
-        self.known: dict[bytes, Http2RequestHead] = {}
+        self.known: dict[bytes, Http2RequestHead] = BoundedDict(MAX_KEPT_HEADS)
 
     def read(self, block: bytes) -> Http2RequestHead:
         """The head of a request whose block is not known.
@@ -86,8 +87,6 @@ class HeaderReader:
     def _keep(self, block: bytes, head: Http2RequestHead) -> Http2RequestHead:
         head.route = self._find_route(head)
         if len(block) <= MAX_KEPT_BLOCK:
-            if len(self.known) >= MAX_KEPT_HEADS:
-                self.known.clear()
             self.known[block] = head
         return head
 

@@ -15,6 +15,7 @@ from hpack.exceptions import HPACKError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
+from naiad.bounded_dict import BoundedDict
 from naiad.wire.http2.fields import checked
 from naiad.wire.http2.frames import Http2StreamError
 
@@ -47,7 +48,7 @@ class KnownFields:
         self._table = table
         self._max_list_bytes = max_list_bytes
         # With what each counts for the limit of a header list.
-        self._fields: dict[bytes, tuple[Field, int]] = {}
+        self._fields: dict[bytes, tuple[Field, int]] = BoundedDict(MAX_KEPT)
 
     def forget(self) -> None:
         """The header table has changed, and with it what bytes mean."""
@@ -94,8 +95,6 @@ class KnownFields:
             value = _text(raw, start)
         found = checked(bytes(name), bytes(value)), len(name) + len(value) + _ENTRY_BYTES
         if len(raw) <= MAX_KEPT_BYTES:
-            if len(self._fields) >= MAX_KEPT:
-                self._fields.clear()
             self._fields[raw] = found
         return found
 

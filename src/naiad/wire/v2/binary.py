@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from naiad.bounded_dict import BoundedDict
 from naiad.request import Array
 from naiad.wire.v2.json import encode_numbers
 from naiad.wire.v2.plan import MAX_HEADS, InferPlan
@@ -66,14 +67,14 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
         if self.in_json and len(self.outputs) == 1:
             self._single = self.outputs[0]
         # By the shapes of the outputs: what stands before the data of each; none where they are large.
-        self._json_texts: dict[object, list[bytes]] = {}
+        self._json_texts: dict[object, list[bytes]] = BoundedDict(MAX_HEADS)
         # By the shapes of the outputs: an answer without an id, and what comes behind an id.
-        self._placed_answers: dict[object, tuple[bytes, bytes]] = {}
+        self._placed_answers: dict[object, tuple[bytes, bytes]] = BoundedDict(MAX_HEADS)
 
     def _begin_answers(self) -> None:
         super()._begin_answers()
-        self._placed_answers = {}
-        self._json_texts = {}
+        self._placed_answers = BoundedDict(MAX_HEADS)
+        self._json_texts = BoundedDict(MAX_HEADS)
 
     def json_answer(self, request_id: str, outputs: Mapping[str, Array], large_bytes: int) -> bytes | list[Any] | None:
         """A whole answer whose outputs are all ``in_json``; the id needs no escapes in JSON.
@@ -101,8 +102,6 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
         return head + json if len(json) < _ONE_WRITE_BYTES else [head, json]
 
     def _keep_texts(self, key: object, arrays: Sequence[Array], large_bytes: int) -> list[bytes]:
-        if len(self._json_texts) >= MAX_HEADS:
-            self._json_texts.clear()
         texts: list[bytes] = []
         sizes = [a.size * self.dtypes[n].itemsize for n, a in zip(self.outputs, arrays, strict=True)]
         if sum(sizes) < large_bytes:
@@ -133,8 +132,6 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
     def _keep_placed(self, key: Sequence[tuple[int, ...]]) -> tuple[bytes, bytes]:
         texts = [output_head(n, self.dtypes[n], shape) + b"}" for n, shape in zip(self.outputs, key, strict=True)]
         rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
-        if len(self._placed_answers) >= MAX_HEADS:
-            self._placed_answers.clear()
         kept = self._placed_answers[key] = (_JSON_HEAD % (len(rest) + 1) + b"{" + rest, rest)
         return kept
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from naiad.bounded_dict import BoundedDict
 from naiad.request import Array, Parameters, RequestOptions
 from naiad.shared_memory.spec import RegionOptions
 from naiad.tensor.dtypes import DataType
@@ -114,7 +115,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         )
         self._single = outputs[0] if self.plain and len(outputs) == 1 else None
         self._first = self.inputs[0] if len(self.inputs) == 1 else None
-        self._heads: dict[object, _Head] = {}
+        self._heads: dict[object, _Head] = BoundedDict(MAX_HEADS)
         self._of_versions: dict[int, Self] | None = None
 
     def of_version(self, version: int) -> Self:
@@ -134,7 +135,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
 
     def _begin_answers(self) -> None:
         """Keep answers of its own: they say the version."""
-        self._heads = {}
+        self._heads = BoundedDict(MAX_HEADS)
 
     def with_parameters(self, parameters: Parameters) -> Self:
         """The same plan for a request that has these parameters beside its own; heads of answers are shared."""
@@ -178,8 +179,6 @@ class InferPlan(RequestOptions, Generic[_Head]):
 
     def keep_head(self, key: object, head: _Head) -> _Head:
         """Keep the head of answers whose ``gather`` gave ``key``; there are few at a time."""
-        if len(self._heads) >= MAX_HEADS:
-            self._heads.clear()
         self._heads[key] = head
         return head
 
@@ -195,15 +194,13 @@ class PlanMemo(Generic[_Kept]):
     __slots__ = ("_plans", "get")
 
     def __init__(self) -> None:
-        self._plans: dict[bytes, _Kept] = {}
+        self._plans: dict[bytes, _Kept] = BoundedDict(MAX_PLANS)
         self.get = self._plans.get
 
     def keep(self, key: bytes, plan: _Kept) -> None:
         """Keep a plan, unless its key is long; all others are forgotten when there are too many."""
         if len(key) > MAX_PLAN_KEY:
             return
-        if len(self._plans) >= MAX_PLANS:
-            self._plans.clear()
         self._plans[key] = plan
 
     def forget(self, unwanted: Callable[[_Kept], bool]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.errors import NaiadError
 from naiad.frontends.grpc.rpc.access_gate import admitted
 from naiad.frontends.grpc.rpc.call import Buffer, CallOwner, Method, Methods, Receiver, Streaming, Unary
-from naiad.telemetry.metrics.cancelled import CancelCounts
+from naiad.telemetry.metrics.server_statistics import CancelCounts
 from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status, shorten_text
 
 if TYPE_CHECKING:

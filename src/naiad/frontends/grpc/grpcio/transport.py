@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.rpc.call import Methods
-    from naiad.telemetry.metrics.cancelled import CancelCounts
+    from naiad.telemetry.metrics.server_statistics import CancelCounts
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from naiad.clock import Clock
     from naiad.frontends.access.gate import Gate
     from naiad.frontends.grpc.rpc.call import Methods
-    from naiad.telemetry.metrics.cancelled import CancelCounts
+    from naiad.telemetry.metrics.server_statistics import CancelCounts
 
 
 class GrpcListener(Listener):

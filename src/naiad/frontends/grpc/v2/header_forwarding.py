@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from naiad.bounded_dict import BoundedDict
 from naiad.engine.engine import Engine
 from naiad.frontends.grpc.rpc.call import Body, Receiver, RpcCall
 from naiad.frontends.grpc.v2.infer import GrpcInferHandler
@@ -68,7 +69,7 @@ class ForwardingInferHandler:
         self._decoder = RequestDecoder(engine, serves_decoupled=False)
         self._forwarding = forwarding
         # By the identity of the metadata, which calls with the same head share; it is kept, so that it stays the same.
-        self._known: dict[int, tuple[Mapping[str, str], GrpcInferHandler]] = {}
+        self._known: dict[int, tuple[Mapping[str, str], GrpcInferHandler]] = BoundedDict(MAX_KEPT)
 
     def __call__(self, call: RpcCall, message: Body) -> None:
         metadata = call.metadata
@@ -76,8 +77,6 @@ class ForwardingInferHandler:
         kept[1](call, message)
 
     def _keep(self, metadata: Mapping[str, str]) -> tuple[Mapping[str, str], GrpcInferHandler]:
-        if len(self._known) >= MAX_KEPT:
-            self._known.clear()
         handler = GrpcInferHandler(ForwardingDecoder(self._decoder, self._forwarding, metadata), self._regions)
         kept = self._known[id(metadata)] = metadata, handler
         return kept

@@ -1,0 +1,284 @@
+"""The parts of one server, assembled from its options: cache, models, engine and listeners."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from naiad.cache.local import LocalCache
+from naiad.cache.redis import RedisCache
+from naiad.engine.engine import Engine
+from naiad.errors import QueueFullError, TooManyRequestsError
+from naiad.execution.model.rate_limited import RateLimits
+from naiad.frontends.access.settings import Gates, gates
+from naiad.frontends.http.server.access_gate import guarded
+from naiad.frontends.http.server.access_log import with_request_log
+from naiad.frontends.http.server.connection import HttpLimits
+from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentTooLargeError
+from naiad.frontends.http.server.listener import HttpListener
+from naiad.frontends.http.server.settings import http_tls, surrounded
+from naiad.frontends.http.v2.router import Router
+from naiad.frontends.inference.header_forwarding import HeaderForwarding
+from naiad.frontends.memory_shares import MemoryShares
+from naiad.frontends.net.file_watcher import FileReloader
+from naiad.frontends.reload import renew_grpc_tls, renew_http_tls, renewed_paths
+from naiad.lifecycle.loading.load_version import LoadSettings
+from naiad.lifecycle.manager import ModelManager
+from naiad.lifecycle.memory.budget import MemorySettings
+from naiad.options import ServerOptions
+from naiad.repository.agents.agents import AgentDirectory
+from naiad.repository.catalog import Catalog, open_catalog
+from naiad.repository.changes.watch import Watch
+from naiad.scheduling.admission import RequestBudget
+from naiad.scheduling.rate_limiter import ResourceLimit
+from naiad.shared_memory.registry import RegionRegistry
+from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+from naiad.telemetry.metrics.host import usable_memory_bytes
+from naiad.telemetry.tracing.settings_store import Tracing
+
+if TYPE_CHECKING:
+    from naiad.frontends.http.server.state import TakeHttp2
+
+TRACE_FILE_S = 5.0
+"""How long the end of the server waits for traces that are not written yet."""
+
+
+class Frontend(Protocol):
+    """A listener that serves one port; see ``frontends/net/listener.py``."""
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for the log."""
+
+    async def start(self) -> None:
+        """Open the port and serve.
+
+        Raises:
+            OptionError: the address cannot be used.
+        """
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Finish the requests in flight and close; False when that took longer than ``timeout_s``."""
+
+    def abort(self) -> None:
+        """Close every connection at once."""
+
+    def forget_heads(self) -> None:
+        """Drop cached request heads, so that every further request is checked for access again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything that a server is assembled from, except its listeners.
+
+    Attributes:
+        watch: the repository watch of ``--model-control-mode=poll``; None in other modes.
+        shares: the parts of the process's memory that the ports may use.
+        reloader: reads keys and certificates again when their files change.
+    """
+
+    options: ServerOptions
+    log: ServerLog
+    cache: LocalCache | RedisCache | None
+    shares: MemoryShares
+    budget: RequestBudget
+    catalog: Catalog
+    manager: ModelManager
+    watch: Watch | None
+    regions: RegionRegistry
+    tracing: Tracing
+    engine: Engine
+    reloader: FileReloader
+    gates: Gates
+
+    def close(self) -> None:
+        """Stop the threads of the parts and release their memory and files."""
+        self.reloader.close()
+        self.regions.close()
+        self.catalog.close()
+        self.tracing.close(TRACE_FILE_S)
+        if isinstance(self.cache, RedisCache):
+            self.cache.close()
+
+
+def build(options: ServerOptions, log: ServerLog) -> Parts:
+    """Assemble the parts that ``options`` ask for. Nothing is started.
+
+    Raises:
+        OptionError: a file or a repository that an option names cannot be used.
+    """
+    cache = _cache(options)
+    shares = MemoryShares.of(usable_memory_bytes(), options.max_in_flight_bytes)
+    budget = _budget(options, shares)
+    catalog = open_catalog(
+        options.model_repository,
+        options.paths,
+        options.model_repository_mirror,
+        options.model_repository_mirror_size,
+        options.model_namespacing,
+    )
+    tracing = Tracing.from_options(options)
+    manager = ModelManager(
+        _load_settings(options, cache, budget),
+        options.model_load_thread_count,
+        catalog,
+        options.model_control_mode == "explicit",
+        MemorySettings(options.model_memory_budget, options.model_idle_unload_secs, options.load_on_demand_secs),
+    )
+    regions = RegionRegistry(options.allow_client_shm)
+    return Parts(
+        options=options,
+        log=log,
+        cache=cache,
+        shares=shares,
+        budget=budget,
+        catalog=catalog,
+        manager=manager,
+        watch=Watch(catalog) if options.polls else None,
+        regions=regions,
+        tracing=tracing,
+        engine=Engine(manager, options.id, options.strict_readiness, log, tracing, regions),
+        reloader=FileReloader(renewed_paths(options)),
+        gates=gates(options),
+    )
+
+
+def listeners(parts: Parts) -> Iterator[tuple[Frontend, str]]:
+    """The listeners that the options ask for, each with its title for the log; "" for one without a port.
+
+    Each is made only once the one before it has been started: the HTTP port hands HTTP/2 connections to the gRPC
+    listener, and a port that is taken is reported before certificates of the next are read.
+
+    Raises:
+        OptionError: an option of a listener, such as a certificate, cannot be used.
+    """
+    options = parts.options
+    take_http2 = (yield from _grpc_listeners(parts)) if options.serves_grpc else None
+    if options.allow_http:
+        yield _http_listener(parts, take_http2), "HTTPService"
+    if options.allow_metrics:
+        yield _metrics_listener(parts), "Metrics Service"
+
+
+def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeHttp2 | None]:
+    """The gRPC listeners; returns the function that takes HTTP/2 connections from the HTTP port, if there is one."""
+    # Imported here: a server without gRPC does not pay for it.
+    from naiad.frontends.grpc.settings import grpc_listener, grpcio_transport
+    from naiad.frontends.grpc.v2.services import make_methods
+
+    options = parts.options
+    methods = make_methods(
+        parts.engine, options.grpc_max_response_pool_size, _forwarding(options.grpc_header_forward_pattern)
+    )
+    gate = None if parts.gates.grpc.is_open else parts.gates.grpc
+    by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
+    if by_grpcio:
+        transport = grpcio_transport(options, parts.shares, methods, gate, parts.budget.cancelled)
+        yield transport, "GRPCInferenceService"
+        renew_grpc_tls(parts.reloader, options, transport)
+        if not options.http_port_serves_grpc:
+            return None
+    listener = grpc_listener(options, parts.shares, methods, gate, parts.budget.cancelled)
+    has_port = options.allow_grpc and not by_grpcio
+    yield listener, "GRPCInferenceService" if has_port else ""
+    if has_port:
+        renew_grpc_tls(parts.reloader, options, listener)
+    return listener.take if options.http_port_serves_grpc else None
+
+
+def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
+    options = parts.options
+    limits = HttpLimits(
+        max_body_bytes=options.http_max_input_size,
+        too_large_status=413 if options.http_standard_status else 400,
+        max_connections=options.http_max_connections,
+        idle_s=options.http_idle_timeout_secs,
+        max_arriving_bytes=parts.shares.in_flight,
+        max_waiting_bytes=parts.shares.waiting,
+    )
+    inner = Router(
+        parts.engine,
+        options.http_max_input_size,
+        _forwarding(options.http_header_forward_pattern),
+        ContentTooLargeError if options.http_standard_status else BodyTooLargeError,
+    )
+    router = surrounded(inner, options, parts.gates.http)
+    listener = HttpListener(
+        with_request_log(router, parts.log.settings.log_verbose_level),
+        options.http_address,
+        options.http_port,
+        limits=limits,
+        reuse_port=options.reuse_http_port,
+        take_http2=take_http2,
+        ssl=http_tls(options),
+        budget=parts.budget,
+    )
+    renew_http_tls(parts.reloader, options, listener)
+
+    def follow_log(settings: LogSettings) -> None:
+        listener.serve(with_request_log(router, settings.log_verbose_level))
+
+    parts.log.when_changed.append(follow_log)
+    return listener
+
+
+def _metrics_listener(parts: Parts) -> HttpListener:
+    # Imported here: a server without metrics does not pay for it.
+    from naiad.frontends.metrics.page import MetricsApplication
+
+    options = parts.options
+    application = MetricsApplication(
+        parts.engine,
+        cpu=options.allow_cpu_metrics,
+        latencies=options.counter_latencies,
+        interval_ms=options.metrics_interval_ms,
+        custom=parts.manager.custom_metrics,
+        cache=parts.cache.figures if parts.cache is not None else None,
+    )
+    guard = guarded(application, parts.gates.metrics, lambda target: "statistics")
+    return HttpListener(guard, options.metrics_address, options.metrics_port, option="--metrics-port")
+
+
+def _load_settings(
+    options: ServerOptions, cache: LocalCache | RedisCache | None, budget: RequestBudget
+) -> LoadSettings:
+    return LoadSettings(
+        options.settings_of,
+        not options.disable_auto_complete_config,
+        options.model_config_name,
+        cache=cache,
+        budget=budget,
+        limits=_rate_limits(options),
+        auto_warmup=options.auto_warmup,
+        retries=options.model_load_retry_count,
+        agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
+    )
+
+
+def _budget(options: ServerOptions, shares: MemoryShares) -> RequestBudget:
+    return RequestBudget(
+        options.max_in_flight_requests,
+        shares.in_flight,
+        options.max_in_flight_requests_per_model,
+        TooManyRequestsError if options.overload_status == "429" else QueueFullError,
+    )
+
+
+def _cache(options: ServerOptions) -> LocalCache | RedisCache | None:
+    redis = options.redis_cache(os.environ)
+    if redis is not None:
+        return RedisCache(redis)
+    return LocalCache(options.local_cache_bytes) if options.local_cache_bytes else None
+
+
+def _rate_limits(options: ServerOptions) -> RateLimits | None:
+    if not options.limits_rate:
+        return None
+    return RateLimits([ResourceLimit(r.name, r.count, r.device) for r in options.rate_limit_resource])
+
+
+def _forwarding(pattern: str) -> HeaderForwarding | None:
+    return HeaderForwarding(pattern) if pattern else None
