@@ -12,19 +12,18 @@ from naiad.cache.local import LocalCache
 from naiad.cache.redis import RedisCache
 from naiad.engine.engine import Engine
 from naiad.errors import QueueFullError, TooManyRequestsError
-from naiad.execution.model.rate_limited import RateLimits
+from naiad.execution.model.rate_limits import RateLimits
 from naiad.frontends.access.settings import Gates, gates
 from naiad.frontends.http.server.access_gate import guarded
 from naiad.frontends.http.server.access_log import with_request_log
-from naiad.frontends.http.server.connection import HttpLimits
 from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentTooLargeError
 from naiad.frontends.http.server.listener import HttpListener
 from naiad.frontends.http.server.settings import http_tls, surrounded
+from naiad.frontends.http.server.state import HttpLimits
 from naiad.frontends.http.v2.router import Router
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
-from naiad.frontends.memory_shares import MemoryShares
 from naiad.frontends.net.file_watcher import FileReloader
-from naiad.frontends.reload import renew_grpc_tls, renew_http_tls, renewed_paths
+from naiad.frontends.net.memory_shares import MemoryShares
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.budget import MemorySettings
@@ -34,6 +33,7 @@ from naiad.repository.catalog import Catalog, open_catalog
 from naiad.repository.changes.watch import Watch
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.rate_limiter import ResourceLimit
+from naiad.server.reload import renew_grpc_tls, renew_http_tls, renewed_paths
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import LogSettings, ServerLog
 from naiad.telemetry.metrics.host import usable_memory_bytes

@@ -10,39 +10,16 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from naiad.config.source import ModelSource
-from naiad.engine.engine import Engine
-from naiad.errors import ModelLoadError, NaiadError, OptionError, QueueFullError, TooManyRequestsError
-from naiad.execution.model.rate_limits import RateLimits
-from naiad.execution.worker.process_group import kill_all
-from naiad.frontends.access.settings import gates
-from naiad.frontends.http.server.access_gate import guarded
-from naiad.frontends.http.server.access_log import with_request_log
-from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentTooLargeError
-from naiad.frontends.http.server.listener import HttpListener
-from naiad.frontends.http.server.settings import http_tls, surrounded
-from naiad.frontends.http.server.state import HttpLimits
-from naiad.frontends.http.v2.router import Router
-from naiad.frontends.inference.header_forwarding import HeaderForwarding
-from naiad.frontends.inference.offload import use_one_thread
-from naiad.frontends.net.file_watcher import FileReloader
-from naiad.frontends.net.memory_shares import MemoryShares
-from naiad.lifecycle.loading.load_version import LoadSettings
-from naiad.lifecycle.manager import ModelManager
-from naiad.lifecycle.memory.budget import MemorySettings
 from naiad.errors import ModelLoadError, NaiadError, OptionError
-from naiad.frontends.reload import renew_keys
+from naiad.frontends.inference.offload import use_one_thread
 from naiad.lifecycle.polling import Polling
 from naiad.lifecycle.state.load_threads import in_thread
 from naiad.options import ServerOptions, option_rows
 from naiad.repository.catalog import Outline
 from naiad.repository.local.layout import Listing
-from naiad.scheduling.admission import RequestBudget
-from naiad.scheduling.rate_limiter import ResourceLimit
-from naiad.server.reload import renew_grpc_tls, renew_http_tls, renew_keys, renewed_paths
-from naiad.shared_memory.registry import MAX_REGIONS, RegionRegistry
-from naiad.telemetry.logs.server_log import LogSettings, ServerLog, table_log
 from naiad.server.build import Frontend, Parts, build, listeners
 from naiad.server.process import StopSignals, allow_open_files, exit_now, leave_threads, run_on_loop
+from naiad.server.reload import renew_keys
 from naiad.shared_memory.registry import MAX_REGIONS
 from naiad.telemetry.logs.server_log import ServerLog, table_log
 from naiad.telemetry.logs.tables import format_table

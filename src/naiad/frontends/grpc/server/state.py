@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from naiad.clock import Clock, SystemClock
 from naiad.frontends.grpc.rpc.deadlines import Deadlines
 from naiad.frontends.net.listener import ServedConnection
-from naiad.telemetry.metrics.cancelled import CancelCounts
 from naiad.telemetry.metrics.server_statistics import CancelCounts
 from naiad.tensor.buffer_pool import BufferPool
 
