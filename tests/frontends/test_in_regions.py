@@ -99,8 +99,7 @@ def test_a_request_that_nobody_waits_for_any_more_is_answered_all_the_same() -> 
 
 def test_what_has_no_room_is_not_read() -> None:
     async def test() -> None:
-        with loaded(spec(), negate) as model:
-            model.budget = RequestBudget(max_requests=1)
+        with loaded(spec(), negate, RequestBudget(max_requests=1)) as model:
             first, region, late = late_caller(3)
             submit(first, model, late)
             second, _, other = late_caller(4)
