@@ -107,6 +107,24 @@ class Outputs(dict[str, Array]):
         self.parameters = parameters
 
 
+class BatchTimes(Protocol):
+    """The monotonic times of a batch in nanoseconds; 0 while a stage has not been reached.
+
+    Attributes:
+        gather_ns: how long the event loop took to gather its inputs.
+        start_ns: when its instance began.
+        input_ns: when its inputs were there.
+        infer_ns: when the model had run.
+        end_ns: when its outputs were ready.
+    """
+
+    gather_ns: int
+    start_ns: int
+    input_ns: int
+    infer_ns: int
+    end_ns: int
+
+
 class Recipient(Protocol):
     """Who runs a request."""
 
@@ -179,6 +197,10 @@ class InferRequest:
     def headers(self) -> Mapping[str, str]:
         """What the caller said beside the request, by lower-case name (headers of HTTP, metadata of gRPC)."""
         return {}
+
+    def joined(self, batch: BatchTimes) -> None:
+        """Note the batch that the request runs in, where its times are wanted (``ServingModel.tell_batches``)."""
+        return
 
     def aim(self, recipient: Recipient) -> None:
         """The request goes to ``recipient``, which takes the same as the one that it was read for.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Protocol
 
 from naiad.errors import NaiadError
-from naiad.execution.batching.batch import Batch
-from naiad.request import Array, InferRequest, Recipient, RequestOptions, memory_of
+from naiad.request import Array, BatchTimes, InferRequest, Recipient, RequestOptions, memory_of
 
 if TYPE_CHECKING:
     from naiad.execution.ensemble.fast_path import PlanNode
@@ -64,7 +63,7 @@ class MemberRequest(InferRequest):
         self.id = run.request.id
         self.held_bytes = 0
         self.received_ns = self.queued_ns = monotonic_ns()
-        self.batch: Batch | None = None
+        self.batch: BatchTimes | None = None
         self.took: tuple[int, int, int] | None = None
         self.trace: StepTrace | None = None
 
@@ -75,6 +74,9 @@ class MemberRequest(InferRequest):
         if found is None:
             found = self._memory = memory_of(self.inputs)
         return found
+
+    def joined(self, batch: BatchTimes) -> None:
+        self.batch = batch
 
     def aim(self, recipient: Recipient) -> None:
         """Another version answers."""
@@ -101,10 +103,3 @@ class MemberRequest(InferRequest):
             # Other requests of its batch are still running.
             return input_ns, now_ns - batch.input_ns, 0
         return input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
-
-
-def tell_batch(batch: Batch, requests: Iterable[InferRequest]) -> None:
-    """Let the steps of ensembles among the requests that run in a batch know it."""
-    for request in requests:
-        if request.__class__ is MemberRequest:
-            request.batch = batch

@@ -16,8 +16,8 @@ from naiad.telemetry.tracing.w3c import TraceParent, read_parent
 
 if TYPE_CHECKING:
     from naiad.config.spec import ModelSpec
-    from naiad.execution.batching.batch import Batch
     from naiad.execution.ensemble.step_request import MemberRequest
+    from naiad.request import BatchTimes
 
 MAX_CHILDREN: Final = 256
 """Steps that the trace of one request has; those of decoupled models may be any number."""
@@ -85,7 +85,7 @@ class RunTrace:
         self,
         request: MemberRequest,
         trace: StepTrace,
-        batch: Batch | None,
+        batch: BatchTimes | None,
         outputs: Mapping[str, Array] | None,
         error: NaiadError | None,
         spec: ModelSpec,
@@ -135,7 +135,9 @@ class RunTrace:
         return (*found, *traced_tensors(BACKEND_OUTPUT, outputs or {}, wanted, room))
 
 
-def _step_times(request: MemberRequest, batch: Batch | None, now_ns: int, has_run: bool) -> Iterator[tuple[str, int]]:
+def _step_times(
+    request: MemberRequest, batch: BatchTimes | None, now_ns: int, has_run: bool
+) -> Iterator[tuple[str, int]]:
     yield "REQUEST_START", request.received_ns
     yield "QUEUE_START", request.queued_ns
     if batch is not None and batch.start_ns:

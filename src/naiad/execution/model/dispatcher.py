@@ -14,7 +14,6 @@ from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, Unavai
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
-from naiad.execution.ensemble.step_request import tell_batch
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.custom_batching import CustomBatching
 from naiad.execution.model.group_change import InstancePosition
@@ -39,7 +38,7 @@ class Dispatcher:
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
         gate: says when an idle instance may run.
-        tells_batches: steps of ensembles among the requests are told the batch that they run in.
+        tells_batches: requests get to know the batch that they run in: some are steps of ensembles.
     """
 
     def __init__(
@@ -210,7 +209,8 @@ class Dispatcher:
     def _run(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         """Hand a batch to an instance; gives what became of it when that is known at once."""
         if self.tells_batches:
-            tell_batch(batch, batch.requests)
+            for request in batch.requests:
+                request.joined(batch)
         prepare = instance.prepare
         if prepare is not None:
             prepare(batch, now_ns)

@@ -27,7 +27,7 @@ from naiad.execution.model.responder import ModelResponder, not_sent, stopping_e
 from naiad.execution.model.startup import end_all
 from naiad.execution.model.tracing import ModelTracer
 from naiad.execution.model.worker_events import WorkerEvents
-from naiad.execution.worker.bls import ModelDirectory
+from naiad.execution.model_directory import ModelDirectory
 from naiad.request import InferRequest, request_label
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.queue.ordered_release import OrderedRelease

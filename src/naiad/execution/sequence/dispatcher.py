@@ -10,12 +10,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from time import monotonic_ns
 
+from naiad.clock import NEVER
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec, SequenceSpec
 from naiad.errors import CancelledError, InvalidArgumentError, NaiadError, RequestTimeoutError, UnavailableError
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
-from naiad.execution.ensemble.step_request import tell_batch
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.rate_limits import RateLimits
@@ -23,7 +23,7 @@ from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import held_back
 from naiad.execution.sequence.step import SequenceBatch, SequenceRequest, SequenceRequestFactory
 from naiad.request import SEQUENCE_START, Array, InferRequest, request_label
-from naiad.scheduling.sequence.slots import NEVER, Sequence
+from naiad.scheduling.sequence.slots import Sequence
 from naiad.scheduling.sequence.strategies import Row, make_sequence_batcher
 
 logger = logging.getLogger("naiad")
@@ -291,14 +291,6 @@ class SequenceDispatcher(Dispatcher):
         empty = self._maker.empty(first, now_ns)
         return SequenceBatch([empty if row.request is None else row.request for row in rows], steps)
 
-    def _run(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
-        if self.tells_batches:
-            tell_batch(batch, [request.original for request in batch.requests if isinstance(request, SequenceRequest)])
-        prepare = instance.prepare
-        if prepare is not None:
-            prepare(batch, now_ns)
-        return instance.run(batch)
-
     def _number(self, instance: ModelInstance) -> int:
         return self._numbers.setdefault(instance, len(self._numbers))
 
@@ -331,7 +323,7 @@ class SequenceDispatcher(Dispatcher):
 
     def keep_states(self, step: SequenceRequest, outputs: Mapping[str, Array]) -> NaiadError | None:
         """Note what a model gave back for the next request of a sequence; what is wrong with that, if anything."""
-        memory = step.sequence.memory
+        memory = step.sequence_memory
         try:
             memory.states = self._maker.states.following(memory.states, outputs)
         except NaiadError as error:
