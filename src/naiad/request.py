@@ -194,6 +194,11 @@ class InferRequest:
         """What its inputs take in memory, known without counting them again and again."""
         return self.held_bytes
 
+    @property
+    def origin(self) -> InferRequest:
+        """The request of a caller: this one, or the one that this was made of."""
+        return self
+
     def headers(self) -> Mapping[str, str]:
         """What the caller said beside the request, by lower-case name (headers of HTTP, metadata of gRPC)."""
         return {}

@@ -193,7 +193,7 @@ class LoadedModel:
     @property
     def is_drained(self) -> bool:
         """No accepted request is left."""
-        return self._answers.in_flight == 0
+        return self._answers.is_drained
 
     def when_drained(self, callback: Callable[[], object]) -> None:
         """Call back as soon as no accepted request is left, at once when there is none."""

@@ -21,7 +21,7 @@ from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import held_back
-from naiad.execution.sequence.step import SequenceBatch, SequenceRequest, SequenceRequestFactory
+from naiad.execution.sequence.step import SequenceRequest, SequenceRequestFactory
 from naiad.request import SEQUENCE_START, Array, InferRequest, request_label
 from naiad.scheduling.sequence.slots import Sequence
 from naiad.scheduling.sequence.strategies import Row, make_sequence_batcher
@@ -201,8 +201,8 @@ class SequenceDispatcher(Dispatcher):
 
     def waits_for_more(self, instance: ModelInstance, batch: Batch) -> bool:
         """Whether the callers of a finished batch get their answers before the instance gets the next one."""
-        steps = batch.steps if isinstance(batch, SequenceBatch) else batch.requests
-        return len(steps) > 1 and self._strategy.waits_for_more(self._number(instance), len(steps))
+        count = len(batch.callers)
+        return count > 1 and self._strategy.waits_for_more(self._number(instance), count)
 
     def freed_late(self, instance: ModelInstance) -> None:
         """An instance can take a batch after the loop's next look at what has come."""
@@ -286,10 +286,10 @@ class SequenceDispatcher(Dispatcher):
         self._answers.statistics.pending -= len(steps)
         first = steps[0]
         if len(steps) == len(rows) or not isinstance(first, SequenceRequest):
-            return SequenceBatch(steps, steps)
+            return Batch(steps, steps)
         # One stands in all empty slots.
         empty = self._maker.empty(first, now_ns)
-        return SequenceBatch([empty if row.request is None else row.request for row in rows], steps)
+        return Batch([empty if row.request is None else row.request for row in rows], steps)
 
     def _number(self, instance: ModelInstance) -> int:
         return self._numbers.setdefault(instance, len(self._numbers))
@@ -315,11 +315,13 @@ class SequenceDispatcher(Dispatcher):
                 self.end(step)
 
     def keep_states_of(self, batch: Batch, step: SequenceRequest, outputs: Mapping[str, Array]) -> None:
-        """``keep_states`` for one of a batch that is answered as a whole: what is wrong becomes its answer."""
+        """``keep_states`` for a step of a batch that succeeded: what is wrong becomes its response."""
         wrong = self.keep_states(step, outputs)
-        if wrong is not None and isinstance(batch, SequenceBatch):
+        if wrong is not None:
             step.failure = wrong
-            batch.has_failed = True
+            # Counted here: the batch counts the others as successful.
+            batch.callers = [caller for caller in batch.callers if caller is not step]
+            self._answers.count_failure(step, wrong)
 
     def keep_states(self, step: SequenceRequest, outputs: Mapping[str, Array]) -> NaiadError | None:
         """Note what a model gave back for the next request of a sequence; what is wrong with that, if anything."""

@@ -2,79 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from time import monotonic_ns
+from collections.abc import Mapping, Sequence
 
 from naiad.config.spec import ModelSpec
-from naiad.errors import NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
 from naiad.execution.instances.decoupled import SteppedDecoupledInstance
-from naiad.execution.model.accounting import count_batch
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.worker_events import WorkerEvents
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
-from naiad.execution.sequence.step import EmptyRow, SequenceBatch, SequenceRequest
+from naiad.execution.sequence.step import SequenceRequest
 from naiad.execution.worker.framework_instance import FrameworkInstance
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest
 from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_RESCHEDULE
-
-
-class SequenceResponder(ModelResponder):
-    """Answers the requests behind steps; rows without a request are neither answered nor counted.
-
-    Attributes:
-        has_live: whether sequences are under way for whose end the model is to wait.
-    """
-
-    __slots__ = ("has_live",)
-    has_live: Callable[[], bool]
-
-    def count(self, batch: Batch) -> int:
-        """As ``ModelResponder.count``."""
-        if not isinstance(batch, SequenceBatch):
-            return super().count(batch)
-        steps = self._without_failed(batch.steps) if batch.has_failed else batch.steps
-        if len(steps) == len(batch.requests):
-            return super().count(batch)
-        self.in_flight -= len(steps)
-        return count_batch(self.statistics, self.budget, batch, self.clock.wall_ms(), steps)
-
-    def _without_failed(self, steps: Iterable[InferRequest]) -> list[InferRequest]:
-        """Count those that are about to be answered with their ``failure``; gives the others."""
-        others = []
-        for step in steps:
-            error = step.failure if isinstance(step, SequenceRequest) else None
-            if error is None:
-                others.append(step)
-                continue
-            self.let_go(step)
-            self.statistics.count_failure(error.reason, monotonic_ns() - step.received_ns)
-            self.log_error(step, error)
-        return others
-
-    def fail(self, request: InferRequest, error: NaiadError) -> None:
-        """As ``ModelResponder.fail``; nothing for an empty row."""
-        if not isinstance(request, EmptyRow):
-            super().fail(request, error)
-
-    @property
-    def is_drained(self) -> bool:
-        """Nothing is left to be waited for."""
-        return self.in_flight == 0 and not self.has_live()
-
-    def when_drained(self, callback: Callable[[], object]) -> None:
-        """As ``ModelResponder.when_drained``."""
-        if self.is_drained:
-            callback()
-        else:
-            self._drained.append(callback)
-
-    def tell_when_drained(self) -> None:
-        """As ``ModelResponder.tell_when_drained``."""
-        if self._drained and self.is_drained:
-            super().tell_when_drained()
 
 
 class SequenceWorkerEvents(WorkerEvents):

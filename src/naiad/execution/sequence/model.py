@@ -13,11 +13,9 @@ from naiad.execution.model.responder import ModelResponder, stopping_error
 from naiad.execution.model.worker_events import WorkerEvents
 from naiad.execution.sequence.correlation_id import correlation_is_text, misfit
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
-from naiad.execution.sequence.events import SequenceResponder, SequenceWorkerEvents
-from naiad.execution.sequence.step import SequenceTracer
+from naiad.execution.sequence.events import SequenceWorkerEvents
 from naiad.request import SEQUENCE_START, InferRequest
 from naiad.scheduling.queue.ordered_release import OrderedRelease
-from naiad.telemetry.tracing.settings_store import Sampler
 
 
 class SequenceModel(LoadedModel):
@@ -32,9 +30,9 @@ class SequenceModel(LoadedModel):
     _is_followed = False
 
     def _make_answers(self, ordered: OrderedRelease | None) -> ModelResponder:
-        answers = SequenceResponder(self.name, self._statistics, self.budget, self._clock, None, None)
-        answers.has_live = self._waits_for_sequences
-        return answers
+        responder = ModelResponder(self.name, self._statistics, self.budget, self._clock, None, None)
+        responder.has_more = self._waits_for_sequences
+        return responder
 
     def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, WorkerEvents]:
         self._before: list[SequenceModel] = []
@@ -48,10 +46,6 @@ class SequenceModel(LoadedModel):
         if self.spec.sequence is None:
             raise InternalError(f"model '{self.name}' has no sequences")
         return self.spec.sequence
-
-    def trace_with(self, sampler: Sampler | None) -> None:
-        """As ``LoadedModel.trace_with``."""
-        self._answers.tracer = None if sampler is None else SequenceTracer(sampler, self.spec, self.version)
 
     def _make_direct(self) -> InlineRunner | None:
         return None
@@ -160,11 +154,6 @@ class SequenceModel(LoadedModel):
 
     def _waits_for_sequences(self) -> bool:
         return self._is_followed and self.has_live
-
-    @property
-    def is_drained(self) -> bool:
-        """No accepted request is left, and no sequence for whose end others are to wait."""
-        return super().is_drained and not self._waits_for_sequences()
 
     def detach(self) -> None:
         """As ``LoadedModel.detach``."""

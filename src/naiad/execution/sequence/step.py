@@ -12,9 +12,7 @@ import numpy as np
 
 from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
 from naiad.errors import NaiadError
-from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.step_row import SequenceRow, StepFacts
-from naiad.execution.model.tracing import ModelTracer
 from naiad.execution.sequence.implicit_state import ImplicitStates
 from naiad.execution.sequence.step_schema import FactMaker
 from naiad.request import SEQUENCE_END, SEQUENCE_START, Array, BatchTimes, InferRequest, Outputs, RequestOptions
@@ -23,23 +21,6 @@ from naiad.tensor.dtypes import DataType
 
 _FLAGS: Final = SEQUENCE_START | SEQUENCE_END
 _MAX_EMPTY_TERMS: Final = 64
-
-
-class SequenceBatch(Batch):
-    """A batch of steps. It is never split: a model with sequences may have taken a part of it in before it failed.
-
-    Attributes:
-        steps: those of its rows that are no empty ones.
-        has_failed: some of them have a ``failure``.
-    """
-
-    __slots__ = ("has_failed", "steps")
-    splits = False
-
-    def __init__(self, requests: list[InferRequest], steps: list[InferRequest]) -> None:
-        super().__init__(requests)
-        self.steps = steps
-        self.has_failed = False
 
 
 class SequenceMemory(SequenceState):
@@ -104,8 +85,11 @@ class SequenceRequest(SequenceRow):
         self.facts = None
         self.failure: NaiadError | None = None
 
+    @property
+    def origin(self) -> InferRequest:
+        return self.original
+
     def headers(self) -> Mapping[str, str]:
-        """Those of the original."""
         return self.original.headers()
 
     def joined(self, batch: BatchTimes) -> None:
@@ -149,25 +133,6 @@ class EmptyRow(SequenceRow):
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
         """Nothing."""
-
-
-class SequenceTracer(ModelTracer):
-    """Traces the requests behind the steps."""
-
-    __slots__ = ()
-
-    def trace(
-        self,
-        requests: object,
-        batch: Batch,
-        answered_ns: int,
-        outputs: object = None,
-        error: NaiadError | None = None,
-        has_run: bool = True,
-    ) -> None:
-        """As ``ModelTracer.trace``."""
-        originals = [r.original if isinstance(r, SequenceRequest) else r for r in requests]  # type: ignore[attr-defined]
-        super().trace(originals, batch, answered_ns, outputs, error, has_run)  # type: ignore[arg-type]
 
 
 class SequenceRequestFactory:
