@@ -13,7 +13,6 @@ from naiad.execution.model.responder import ModelResponder, stopping_error
 from naiad.execution.model.worker_events import WorkerEvents
 from naiad.execution.sequence.correlation_id import correlation_is_text, misfit
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
-from naiad.execution.sequence.events import SequenceWorkerEvents
 from naiad.request import SEQUENCE_START, InferRequest
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 
@@ -39,7 +38,7 @@ class SequenceModel(LoadedModel):
         self._after: list[SequenceModel] = []
         self._named_by_texts = correlation_is_text(self._options)
         self._sequences = SequenceDispatcher(self.spec, self._options, self._loop, self._answers, limits)
-        return self._sequences, SequenceWorkerEvents(self.spec, self._answers, self._sequences)
+        return self._sequences, WorkerEvents(self.spec, self._answers, self._sequences)
 
     @property
     def _options(self) -> SequenceSpec:
