@@ -124,15 +124,24 @@ class Dispatcher:
             # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
             self.turn()
 
-    def discard(self, request: InferRequest) -> bool:
-        """Take a request out of the queue; False when it waits no more."""
+    def cancel(self, request: InferRequest) -> InferRequest | None:
+        """Take a request whose caller has gone out of the queue, and respond to it.
+
+        Returns:
+            None; or, for a request that waits no more, the one that instances run for it.
+        """
         if not self.batcher.discard(request):
-            return False
+            return request
         self._answers.statistics.pending -= 1
         if self.gate.is_limited:
             # What is left may have to wait for others. Many may leave together, and one look is enough.
             self.wake_later()
-        return True
+        self._answers.fail_cancelled(request)
+        return None
+
+    def as_run(self, request: InferRequest) -> InferRequest:
+        """The request that instances run for one that was submitted."""
+        return request
 
     def fail_all(self, error: NaiadError) -> None:
         """Answer every request that waits with ``error``."""

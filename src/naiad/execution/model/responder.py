@@ -165,6 +165,11 @@ class ModelResponder:
         self.count_failure(request, error)
         self.respond(request, {}, error)
 
+    def fail_cancelled(self, request: InferRequest) -> None:
+        """Respond to a request in flight whose caller has gone."""
+        self.fail(request, CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
+        self.tell_when_drained()
+
     def count_failure(self, request: InferRequest, error: NaiadError) -> None:
         """Count and log a request in flight that is about to be answered with an error."""
         self.let_go(request)

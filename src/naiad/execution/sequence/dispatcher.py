@@ -121,12 +121,11 @@ class SequenceDispatcher(Dispatcher):
         self._place(request.sequence)
         self.wake_later()
 
-    def step_of(self, request: InferRequest) -> SequenceRequest | None:
-        """The step of a request that waits or runs."""
-        return self._steps.get(request)
+    def as_run(self, request: InferRequest) -> InferRequest:
+        return self._steps.get(request, request)
 
-    def give_up(self, request: InferRequest) -> SequenceRequest | None:
-        """The caller of a request is gone: with it goes what waits of its sequence. Gives back a step that runs."""
+    def cancel(self, request: InferRequest) -> InferRequest | None:
+        """Give a request up whose caller has gone. With it goes what waits of its sequence, and the sequence ends."""
         step = self._steps.get(request)
         if step is None:
             return None
