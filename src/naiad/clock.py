@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+NEVER: Final = 0
+"""As a monotonic time in nanoseconds: it does not come."""
 
 
 class Clock(Protocol):

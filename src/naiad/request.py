@@ -107,6 +107,24 @@ class Outputs(dict[str, Array]):
         self.parameters = parameters
 
 
+class BatchTimes(Protocol):
+    """The monotonic times of a batch in nanoseconds; 0 while a stage has not been reached.
+
+    Attributes:
+        gather_ns: how long the event loop took to gather its inputs.
+        start_ns: when its instance began.
+        input_ns: when its inputs were there.
+        infer_ns: when the model had run.
+        end_ns: when its outputs were ready.
+    """
+
+    gather_ns: int
+    start_ns: int
+    input_ns: int
+    infer_ns: int
+    end_ns: int
+
+
 class Recipient(Protocol):
     """Who runs a request."""
 
@@ -129,19 +147,6 @@ class Recipient(Protocol):
 
     def go_on(self, request: InferRequest) -> None:
         """The caller takes the responses to a request again."""
-
-
-class BatchTimes(Protocol):
-    """When the parts of a batch ended, in nanoseconds of the monotonic clock; 0 for a part that has not.
-
-    ``gather_ns`` is a duration: that of gathering the inputs, where this was done before ``start_ns``.
-    """
-
-    gather_ns: int
-    start_ns: int
-    input_ns: int
-    infer_ns: int
-    end_ns: int
 
 
 class InferRequest:
@@ -189,18 +194,24 @@ class InferRequest:
         """What its inputs take in memory, known without counting them again and again."""
         return self.held_bytes
 
+    @property
+    def origin(self) -> InferRequest:
+        """The request of a caller: this one, or the one that this was made of."""
+        return self
+
     def headers(self) -> Mapping[str, str]:
         """What the caller said beside the request, by lower-case name (headers of HTTP, metadata of gRPC)."""
         return {}
+
+    def joined(self, batch: BatchTimes) -> None:
+        """Note the batch that the request runs in, where its times are wanted (``ServingModel.tell_batches``)."""
+        return
 
     def aim(self, recipient: Recipient) -> None:
         """The request goes to ``recipient``, which takes the same as the one that it was read for.
 
         Carriers that cancel, or say which version answered, have to know.
         """
-
-    def joined(self, batch: BatchTimes) -> None:
-        """Note the batch that the request runs in. Called only for models that are members of an ensemble."""
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Answer the caller; exactly one of ``outputs`` and ``error`` counts (``error`` when it is not None)."""

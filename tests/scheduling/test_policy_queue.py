@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from naiad.clock import NEVER
 from naiad.config.spec import BatchingSpec, QueuePolicySpec, QueueSpec
 from naiad.errors import QueueFullError
 from naiad.request import InferRequest, RequestOptions
 from naiad.scheduling.batcher.dynamic import DynamicBatcher, SingleBatcher
-from naiad.scheduling.queue.policy import NEVER, PolicyQueue
+from naiad.scheduling.queue.policy import PolicyQueue
 
 US = 1000
 REJECT = QueuePolicySpec(timeout_ns=100 * US)

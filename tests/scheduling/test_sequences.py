@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from naiad.clock import NEVER
 from naiad.config.spec import SequenceSpec
 from naiad.errors import InvalidArgumentError
 from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, RequestOptions
 from naiad.scheduling.sequence import slots as sequences_of_a_model
-from naiad.scheduling.sequence.slots import NEVER
 from naiad.scheduling.sequence.strategies import Row, SequenceBatcher, make_sequence_batcher
 
 US = 1000

@@ -13,7 +13,7 @@ from naiad.engine.request_validation import check_request
 from naiad.engine.traffic_control import RouteControl
 from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
 from naiad.execution.model.interface import LoadedVersion, ServingModel
-from naiad.execution.worker.bls import CalledInput, Checked
+from naiad.execution.model_directory import CalledInput, Checked
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
 from naiad.lifecycle.memory.measure import DEVICE

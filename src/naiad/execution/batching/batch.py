@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from naiad.errors import NaiadError
 from naiad.request import Array, InferRequest
@@ -13,19 +12,22 @@ class Batch:
     """Requests that run together. The loop fills the first part, the instance the second.
 
     Attributes:
-        requests: in the order of their rows.
+        requests: in the order of their rows, with the empty rows of sequences.
+        callers: those that are answered and counted when the batch is done.
         rows: their rows together.
         outputs: names of the outputs that any of them wants.
         inputs: the gathered inputs; None while they are still to be gathered, which the instance then does.
         results: the model's output arrays, valid when ``error`` is None.
         parts: what each request gets of them, where that is not its rows; else empty.
         gather_ns: how long gathering took when the loop did it, else 0.
-        splits: whether its requests are run one by one when it fails.
+        splits: whether its requests are run in parts when it fails; not those of sequences, as the model may have
+            taken some in before it failed.
         start_ns, input_ns, infer_ns, end_ns: monotonic times, in the instance, of the start, of the inputs being
             gathered, of the model being done and of the hand-back.
     """
 
     __slots__ = (
+        "callers",
         "end_ns",
         "error",
         "gather_ns",
@@ -37,12 +39,15 @@ class Batch:
         "requests",
         "results",
         "rows",
+        "splits",
         "start_ns",
     )
-    splits: ClassVar[bool] = True
 
-    def __init__(self, requests: list[InferRequest]) -> None:
+    def __init__(self, requests: list[InferRequest], callers: list[InferRequest] | None = None) -> None:
+        """``callers``: of requests of sequences, those that are no empty rows; None without sequences."""
         self.requests = requests
+        self.callers = requests if callers is None else callers
+        self.splits = callers is None
         first = requests[0].options
         rows = 0
         outputs = first.outputs
@@ -58,6 +63,12 @@ class Batch:
         self.parts: Sequence[Mapping[str, Array]] = ()
         self.error: NaiadError | None = None
         self.gather_ns = self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
+
+    def take_requests(self) -> list[InferRequest]:
+        """Its requests, which are answered elsewhere: it is left without any."""
+        requests = self.requests
+        self.requests = self.callers = []
+        return requests
 
     def fail(self, error: NaiadError) -> None:
         """Note the error that ended it."""

@@ -17,7 +17,7 @@ from naiad.execution.batching.reshape import as_clients_get
 from naiad.execution.ensemble.fast_path import CompiledPlan, compile_plan
 from naiad.execution.ensemble.labels import follow
 from naiad.execution.model.interface import ServingModel
-from naiad.execution.worker.bls import CalledInput, ModelDirectory
+from naiad.execution.model_directory import CalledInput, ModelDirectory
 from naiad.request import Array, InferRequest, RequestOptions, request_label
 from naiad.scheduling.ensemble.graph import EnsembleError, EnsembleStep, Graph, build
 from naiad.scheduling.ensemble.plan import Plan

@@ -28,7 +28,7 @@ from naiad.execution.model.cache import ModelCache
 from naiad.execution.model.interface import ServingModel
 from naiad.execution.model.responder import ModelResponder, send_part, stopping_error
 from naiad.execution.model.tracing import ModelTracer
-from naiad.execution.worker.bls import ModelDirectory
+from naiad.execution.model_directory import ModelDirectory
 from naiad.request import Array, InferRequest, RequestOptions
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.ensemble.graph import EnsembleError, Graph, depth

@@ -16,6 +16,7 @@ from naiad.telemetry.tracing.w3c import TraceParent, read_parent
 
 if TYPE_CHECKING:
     from naiad.config.spec import ModelSpec
+    from naiad.request import BatchTimes
 
 MAX_CHILDREN: Final = 256
 """Steps that the trace of one request has; those of decoupled models may be any number."""

@@ -60,17 +60,14 @@ def may_split(batch: Batch, spec: ModelSpec) -> bool:
 
 def halves(batch: Batch) -> list[Batch]:
     """Two batches for the requests of one that failed, which is left without any."""
-    requests = batch.requests
-    batch.requests = []
+    requests = batch.take_requests()
     middle = len(requests) // 2
     return [Batch(requests[:middle]), Batch(requests[middle:])]
 
 
 def split(batch: Batch) -> list[Batch]:
     """A batch for each request of a batch that could not be run, which is left without any."""
-    singles = [Batch([request]) for request in batch.requests]
-    batch.requests = []
-    return singles
+    return [Batch([request]) for request in batch.take_requests()]
 
 
 def run_once(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from time import monotonic_ns
 
 from naiad.execution.batching.batch import Batch
@@ -16,14 +15,16 @@ def count_batch(
     budget: RequestBudget,
     batch: Batch,
     wall_ms: int,
-    counted: Sequence[InferRequest] | None = None,
 ) -> int:
-    """Count a batch that succeeded, once for all its requests; gives back the time that was counted to.
+    """Count a batch that succeeded, once for all its callers, which leave the budget.
 
-    Its requests leave the budget. ``wall_ms`` is the wall clock's time in milliseconds. ``counted``: only these are
-    requests, each with one row.
+    Args:
+        wall_ms: the wall clock's time in milliseconds.
+
+    Returns:
+        The monotonic time that was counted to, in nanoseconds.
     """
-    requests = batch.requests if counted is None else counted
+    requests = batch.callers
     now_ns, count = monotonic_ns(), len(requests)
     received_ns = queued_ns = held_bytes = 0
     # One loop for all of it: this is done for every request.
@@ -38,7 +39,8 @@ def count_batch(
     statistics.count_execution(batch.rows, *times)
     statistics.count_success(
         count,
-        batch.rows if counted is None else count,
+        # Without the empty rows of sequences, where each request has one row.
+        batch.rows if batch.splits else count,
         count * now_ns - received_ns,
         count * (batch.start_ns - batch.gather_ns) - queued_ns,
         *times,

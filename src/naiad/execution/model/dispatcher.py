@@ -14,6 +14,7 @@ from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError, Unavai
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.response import Response
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.custom_batching import CustomBatching
 from naiad.execution.model.group_change import InstancePosition
@@ -21,7 +22,7 @@ from naiad.execution.model.queue_timeout import WaitingTime
 from naiad.execution.model.rate_limits import OPEN_GATE, RateLimitGate, RateLimits
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import dynamic_batcher_kind, limited_batcher_kind
-from naiad.request import InferRequest
+from naiad.request import Array, InferRequest
 from naiad.scheduling.batcher.dynamic import Batcher, DynamicBatcher, SingleBatcher
 from naiad.scheduling.batcher.limited import BatchLimit, ByteLimit
 from naiad.scheduling.queue.policy import PolicyQueue
@@ -38,7 +39,7 @@ class Dispatcher:
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
         gate: says when an idle instance may run.
-        tells_batches: steps of ensembles among the requests are told the batch that they run in.
+        tells_batches: requests get to know the batch that they run in: some are steps of ensembles.
     """
 
     def __init__(
@@ -106,6 +107,10 @@ class Dispatcher:
             self.batcher.push(request)
         else:
             self.policies.append_again(request)
+        self.wake_later()
+
+    def wake_later(self) -> None:
+        """Something has changed that may let an idle instance run."""
         if self.idle and not self.turn_is_set:
             self.turn_is_set = True
             self._loop.call_soon(self.turn)
@@ -119,16 +124,24 @@ class Dispatcher:
             # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
             self.turn()
 
-    def discard(self, request: InferRequest) -> bool:
-        """Take a request out of the queue; False when it waits no more."""
+    def cancel(self, request: InferRequest) -> InferRequest | None:
+        """Take a request whose caller has gone out of the queue, and respond to it.
+
+        Returns:
+            None; or, for a request that waits no more, the one that instances run for it.
+        """
         if not self.batcher.discard(request):
-            return False
+            return request
         self._answers.statistics.pending -= 1
-        if self.gate.is_limited and self.idle and not self.turn_is_set:
+        if self.gate.is_limited:
             # What is left may have to wait for others. Many may leave together, and one look is enough.
-            self.turn_is_set = True
-            self._loop.call_soon(self.turn)
-        return True
+            self.wake_later()
+        self._answers.fail_cancelled(request)
+        return None
+
+    def as_run(self, request: InferRequest) -> InferRequest:
+        """The request that instances run for one that was submitted."""
+        return request
 
     def fail_all(self, error: NaiadError) -> None:
         """Answer every request that waits with ``error``."""
@@ -250,6 +263,41 @@ class Dispatcher:
         self.gate.withdraw(instance)
         self.gate.release(instance)
         self.gate.hand_out()
+
+    # Events of instances: what a queue has to know beyond who is idle
+
+    def has_run(self, instance: ModelInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> bool:
+        """A batch ran, and these are the outputs of each of its requests, which are about to be answered.
+
+        Whether the instance gets its next batch before that; otherwise ``freed_late`` follows.
+        """
+        return True
+
+    def freed_late(self, instance: ModelInstance) -> None:
+        """An instance can take a batch after the loop's next look at what has come."""
+        self._loop.call_soon(self._loop.call_soon, self._freed_late, instance)
+
+    def _freed_late(self, instance: ModelInstance) -> None:
+        # Otherwise it died meanwhile, and is free when it comes back.
+        if instance.is_up:
+            self.freed(instance)
+
+    def take_response(self, request: InferRequest, response: Response) -> Response | None:
+        """One response to a request: the one to be passed on, None for none."""
+        return response
+
+    def end_batches(self, batches: list[Batch]) -> None:
+        """Batches have run, with results or without; their requests are about to be answered."""
+
+    def finished(self, instance: ModelInstance) -> None:
+        """An instance can take a batch, while requests of the one before may be open."""
+        self.freed(instance)
+
+    def lost(self, instance: ModelInstance, forgets: bool) -> None:
+        """An instance can run nothing for a while. With ``forgets`` what its model knew of requests is gone."""
+
+    def found(self, instance: ModelInstance) -> None:
+        """An instance can run batches again, if it could not."""
 
     def serve_by(self, fresh: list[ModelInstance]) -> None:
         """The instances have changed; ``fresh`` are those that can take a batch now."""

@@ -19,7 +19,7 @@ from naiad.execution.instances.thread import ThreadInstance
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.model.group_change import GroupChange, InstancePosition, regroup
 from naiad.execution.model.startup import Startable, end_all, start_all, start_one_by_one
-from naiad.execution.worker.bls import ModelDirectory
+from naiad.execution.model_directory import ModelDirectory
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.framework_instance import FrameworkInstance, FrameworkSpec
 from naiad.execution.worker.instance import ProcessInstance

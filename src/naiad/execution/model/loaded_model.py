@@ -13,7 +13,7 @@ from naiad.cache.local import LocalCache
 from naiad.clock import Clock, SystemClock
 from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
-from naiad.errors import CancelledError, InvalidArgumentError, QueueFullError, UnavailableError
+from naiad.errors import InvalidArgumentError, QueueFullError, UnavailableError
 from naiad.execution.instances.model_instance import NO_REGIONS, ModelInstance
 from naiad.execution.instances.warmup import NO_WARMUP, Warmup
 from naiad.execution.model.custom_batching import CustomBatching
@@ -28,8 +28,8 @@ from naiad.execution.model.responder import ModelResponder, not_sent, stopping_e
 from naiad.execution.model.startup import end_all
 from naiad.execution.model.tracing import ModelTracer
 from naiad.execution.model.worker_events import WorkerEvents
-from naiad.execution.worker.bls import ModelDirectory
-from naiad.request import InferRequest, request_label
+from naiad.execution.model_directory import ModelDirectory
+from naiad.request import InferRequest
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.telemetry.metrics.custom import CustomMetrics
@@ -71,7 +71,8 @@ class LoadedModel:
         self.version = version
         self.namespace = ""
         self._statistics = ModelStatistics()
-        self._cache = model_cache(cache, spec, version, self._statistics, loop)
+        # Responses to requests of a sequence depend on those before.
+        self._cache = model_cache(cache if spec.sequence is None else None, spec, version, self._statistics, loop)
         self.budget = budget or RequestBudget()
         self._backend = backend
         self._loop = loop
@@ -80,9 +81,10 @@ class LoadedModel:
         # The responses of decoupled models wait for no other request.
         in_order = spec.batching is not None and spec.batching.preserve_ordering and not spec.decoupled
         ordered = OrderedRelease() if in_order else None
-        self._answers = self._make_answers(ordered)
+        self._answers = ModelResponder(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
         self._strategy = strategy
-        self._queue, self._events = self._make_queue(limits)
+        self._queue = self._make_queue(limits)
+        self._events = WorkerEvents(spec, self._answers, self._queue)
         self._push = self._queue.batcher.push
         if isinstance(self._cache, RemoteModelCache):
             self._cache.serve(self._answers, self.submit_reserved)
@@ -96,12 +98,8 @@ class LoadedModel:
         self._sends_requests = False
         self.regions_from = NO_REGIONS
 
-    def _make_answers(self, ordered: OrderedRelease | None) -> ModelResponder:
-        return ModelResponder(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
-
-    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, WorkerEvents]:
-        queue = Dispatcher(self.spec, self._loop, self._answers, self._strategy, limits)
-        return queue, WorkerEvents(self.spec, self._answers, queue)
+    def _make_queue(self, limits: RateLimits | None) -> Dispatcher:
+        return Dispatcher(self.spec, self._loop, self._answers, self._strategy, limits)
 
     @property
     def parts(self) -> tuple[ServingModel, ...]:
@@ -151,6 +149,7 @@ class LoadedModel:
         first = self._queue.idle[0] if self._queue.idle else None
         is_plain = (
             not self._queue.batches
+            and self.spec.sequence is None
             and not self._queue.gate.is_limited
             and self._answers.ordered is None
             and self._cache is None
@@ -162,8 +161,9 @@ class LoadedModel:
 
     def _find_regions_from(self) -> int:
         """What every instance can read from regions itself."""
-        if self._cache is not None or self.spec.assembly is not None:
-            # Its inputs are part of the key, or are put together in another way than row by row.
+        if self._cache is not None or self.spec.assembly is not None or self.spec.sequence is not None:
+            # Its inputs are part of the key, or are not concatenated row by row, or have controls and states as arrays
+            # beside them.
             return NO_REGIONS
         return max((instance.regions_from for instance in self._instances), default=NO_REGIONS)
 
@@ -194,7 +194,7 @@ class LoadedModel:
     @property
     def is_drained(self) -> bool:
         """No accepted request is left."""
-        return self._answers.in_flight == 0
+        return self._answers.is_drained
 
     def when_drained(self, callback: Callable[[], object]) -> None:
         """Call back as soon as no accepted request is left, at once when there is none."""
@@ -381,13 +381,13 @@ class LoadedModel:
 
     def cancel(self, request: InferRequest) -> None:
         """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
-        if self._queue.discard(request) or self._looked_up_no_more(request):
-            text = f"{request_label(request.id)}the request was cancelled by its caller"
-            self._answers.fail(request, CancelledError(text))
-            self._answers.tell_when_drained()
-        else:
+        if self._looked_up_no_more(request):
+            self._answers.fail_cancelled(request)
+            return
+        running = self._queue.cancel(request)
+        if running is not None:
             for instance in self._instances:
-                instance.cancel(request)
+                instance.cancel(running)
 
     def _looked_up_no_more(self, request: InferRequest) -> bool:
         if self._cache is None or not self._cache.give_up(request):
@@ -399,10 +399,12 @@ class LoadedModel:
 
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """The caller does not take the responses to a request for now; see ``Recipient.hold``."""
+        running = self._queue.as_run(request)
         for instance in self._instances:
-            instance.pause(request, backpressure_timeout_ms)
+            instance.pause(running, backpressure_timeout_ms)
 
     def go_on(self, request: InferRequest) -> None:
         """The caller takes the responses to a request again."""
+        running = self._queue.as_run(request)
         for instance in self._instances:
-            instance.resume(request)
+            instance.resume(running)

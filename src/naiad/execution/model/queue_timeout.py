@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic_ns
 
+from naiad.clock import NEVER
 from naiad.eventloop.timer import LoopTimer
 from naiad.request import InferRequest
-from naiad.scheduling.queue.policy import NEVER, PolicyQueue
+from naiad.scheduling.queue.policy import PolicyQueue
 
 
 class WaitingTime:

@@ -33,10 +33,22 @@ class ModelResponder:
 
     Attributes:
         in_flight: requests that were accepted, or are expected, and not answered for good.
+        has_more: whether the model is not drained even without a request in flight; None where it always is then.
         tracer: traces those that are chosen.
     """
 
-    __slots__ = ("_cache", "_drained", "_name", "budget", "clock", "in_flight", "ordered", "statistics", "tracer")
+    __slots__ = (
+        "_cache",
+        "_drained",
+        "_name",
+        "budget",
+        "clock",
+        "has_more",
+        "in_flight",
+        "ordered",
+        "statistics",
+        "tracer",
+    )
 
     def __init__(
         self,
@@ -54,6 +66,7 @@ class ModelResponder:
         self._cache = cache
         self.ordered = ordered
         self.in_flight = 0
+        self.has_more: Callable[[], bool] | None = None
         self.tracer: ModelTracer | None = None
         self._drained: list[Callable[[], object]] = []
 
@@ -103,7 +116,7 @@ class ModelResponder:
                 self._succeed(batch)
             else:
                 count_failed_execution(self.statistics, batch)
-                for request in batch.requests:
+                for request in batch.callers:
                     self.fail(request, batch.error)
             if self.tracer is not None:
                 self.trace(self.tracer, batch.requests, batch, answered_ns, None, batch.error)
@@ -138,7 +151,7 @@ class ModelResponder:
 
     def count(self, batch: Batch) -> int:
         """Count a batch that succeeded. Its requests are no longer held. Gives back the time that was counted to."""
-        self.in_flight -= len(batch.requests)
+        self.in_flight -= len(batch.callers)
         return count_batch(self.statistics, self.budget, batch, self.clock.wall_ms())
 
     def count_execution(self, batch: Batch) -> None:
@@ -148,11 +161,20 @@ class ModelResponder:
         )
 
     def fail(self, request: InferRequest, error: NaiadError) -> None:
-        """Answer a request that is held with an error, and count it."""
+        """Respond to a request in flight with an error, and count it."""
+        self.count_failure(request, error)
+        self.respond(request, {}, error)
+
+    def fail_cancelled(self, request: InferRequest) -> None:
+        """Respond to a request in flight whose caller has gone."""
+        self.fail(request, CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
+        self.tell_when_drained()
+
+    def count_failure(self, request: InferRequest, error: NaiadError) -> None:
+        """Count and log a request in flight that is about to be answered with an error."""
         self.let_go(request)
         self.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
         self.log_error(request, error)
-        self.respond(request, {}, error)
 
     def log_error(self, request: InferRequest, error: NaiadError) -> None:
         """Tell the log that a request failed."""
@@ -220,16 +242,21 @@ class ModelResponder:
         self.budget.let_go(size)
         _send(request, outputs, error)
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether no request is in flight, nor to be waited for."""
+        return self.in_flight == 0 and (self.has_more is None or not self.has_more())
+
     def when_drained(self, callback: Callable[[], object]) -> None:
-        """Call back as soon as no request is in flight, at once when there is none."""
-        if self.in_flight == 0:
+        """Call back as soon as the model is drained, at once when it is."""
+        if self.is_drained:
             callback()
         else:
             self._drained.append(callback)
 
     def tell_when_drained(self) -> None:
-        """Call back those who wait for the last answer, if that was it."""
-        if self.in_flight == 0 and self._drained:
+        """Call back those who wait for the last response, if that was it."""
+        if self._drained and self.is_drained:
             callbacks, self._drained = self._drained, []
             for callback in callbacks:
                 callback()

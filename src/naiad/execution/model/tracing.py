@@ -56,7 +56,8 @@ class ModelTracer:
         has_run = has_run and batch.error is None
         failure = "" if error is None else str(error)[:MAX_ERROR]
         row = 0
-        for index, request in enumerate(requests):
+        for index, one in enumerate(requests):
+            request = one.origin
             begin, row = row, row + request.options.rows
             number, parent = self._chosen(request)
             if not number:

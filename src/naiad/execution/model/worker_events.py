@@ -8,13 +8,13 @@ from time import monotonic_ns
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, UnavailableError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.response import Response
 from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.accounting import count_one
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.responder import ModelResponder, send_part
 from naiad.execution.model.response_times import ResponseTimes
-from naiad.execution.worker.codec.writer import Response
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest, request_label
 from naiad.worker.ipc.frames import FLAG_FINAL, FLAG_OWN, FLAG_RESCHEDULE
@@ -38,11 +38,12 @@ class WorkerEvents:
         self.instances: Sequence[ModelInstance] = ()
 
     def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
-        """Take the one response of each request of a batch. The instance gets its next batch before that."""
-        self.worker_ready(instance)
-        self._answer(batch, outputs)
-
-    def _answer(self, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+        """Take the one response of each request of a batch."""
+        if self._queue.has_run(instance, batch, outputs):
+            # The instance gets its next batch before the callers get their responses, and runs it meanwhile.
+            self.worker_ready(instance)
+        else:
+            self._queue.freed_late(instance)
         answers = self._answers
         answered_ns = answers.count(batch)
         answers.respond_each(batch.requests, outputs)
@@ -51,10 +52,16 @@ class WorkerEvents:
         answers.tell_when_drained()
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
-        """Take one response of a request that runs in a process."""
-        if self._decoupled:
-            self._respond_part(request, response, batch)
+        """Take one response to a request of a batch."""
+        taken = self._queue.take_response(request, response)
+        if taken is None:
             return
+        if self._decoupled:
+            self._respond_part(request, taken, batch)
+        else:
+            self._respond_once(request, taken, batch)
+
+    def _respond_once(self, request: InferRequest, response: Response, batch: Batch) -> None:
         answers = self._answers
         if not response.final:
             # What comes until the last one is the model's time.
@@ -112,26 +119,34 @@ class WorkerEvents:
     def worker_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """An instance is free for the next batch."""
         self._answers.count_execution(batch)
-        self.worker_ready(instance)
+        self._revive(instance)
+        self._queue.finished(instance)
 
     def step_finished(self, instance: SteppedDecoupledInstance, batch: Batch) -> None:
         """An instance on the loop is free for the next batch."""
         self._answers.count_execution(batch)
-        self._queue.freed(instance)
+        self._queue.finished(instance)
 
-    def framework_finished(self, instance: ProcessInstance, batches: list[Batch], is_free: bool) -> None:
-        """Batches of a framework's process are done."""
+    def framework_finished(self, instance: ModelInstance, batches: list[Batch], is_free: bool) -> None:
+        """Batches of a framework's worker are done."""
+        self._queue.end_batches(batches)
         if is_free:
-            # It gets its next batch before the callers get their answers.
+            # It gets its next batch before the callers get their responses.
             self._queue.freed(instance)
         self._answers.settle(batches)
+        if not is_free:
+            # Other instances may run what waited for these batches.
+            self._queue.wake_later()
 
     def worker_died(self, instance: ProcessInstance) -> None:
         """An instance can take no batch for now."""
         self._queue.take_back(instance)
+        # A model that sees single requests may have kept state of its own, which is gone with its process.
+        self._queue.lost(instance, forgets=instance.sends_requests)
 
     def worker_down(self, instance: ProcessInstance) -> None:
         """An instance will have no process for a while. Nobody waits for it when no other is left."""
+        self._queue.lost(instance, forgets=True)
         serving = [i for i in self.instances if i not in self._queue.passive]
         if not all(i.is_down for i in serving):
             return
@@ -141,6 +156,10 @@ class WorkerEvents:
 
     def worker_ready(self, instance: ProcessInstance) -> None:
         """An instance can take a batch again."""
+        self._revive(instance)
+        self._queue.freed(instance)
+
+    def _revive(self, instance: ProcessInstance) -> None:
+        self._queue.found(instance)
         if instance not in self._queue.passive:
             self._queue.outage = None
-        self._queue.freed(instance)

@@ -8,22 +8,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Items
 from time import monotonic_ns
 
+from naiad.clock import NEVER
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec, SequenceSpec
 from naiad.errors import CancelledError, InvalidArgumentError, NaiadError, RequestTimeoutError, UnavailableError
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.response import Response
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.scheduler_delay import held_back
-from naiad.execution.sequence.step import SequenceBatch, SequenceRequest, SequenceRequestFactory
+from naiad.execution.sequence.step import SequenceRequest, SequenceRequestFactory
 from naiad.request import SEQUENCE_START, Array, InferRequest, request_label
-from naiad.scheduling.sequence.slots import NEVER, Sequence
+from naiad.scheduling.sequence.slots import Sequence
 from naiad.scheduling.sequence.strategies import Row, make_sequence_batcher
+from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_RESCHEDULE
 
 logger = logging.getLogger("naiad")
 
@@ -117,12 +121,11 @@ class SequenceDispatcher(Dispatcher):
         self._place(request.sequence)
         self.wake_later()
 
-    def step_of(self, request: InferRequest) -> SequenceRequest | None:
-        """The step of a request that waits or runs."""
-        return self._steps.get(request)
+    def as_run(self, request: InferRequest) -> InferRequest:
+        return self._steps.get(request, request)
 
-    def give_up(self, request: InferRequest) -> SequenceRequest | None:
-        """The caller of a request is gone: with it goes what waits of its sequence. Gives back a step that runs."""
+    def cancel(self, request: InferRequest) -> InferRequest | None:
+        """Give a request up whose caller has gone. With it goes what waits of its sequence, and the sequence ends."""
         step = self._steps.get(request)
         if step is None:
             return None
@@ -185,38 +188,49 @@ class SequenceDispatcher(Dispatcher):
             # Every sequence has its request here, so nothing that comes later in this turn could run with it.
             self.turn()
 
-    def wake_later(self) -> None:
-        """Something has changed that may let an idle instance go on."""
-        if self.idle and not self.turn_is_set:
-            self.wake()
+    def has_run(self, instance: ModelInstance, batch: Batch, outputs: Items[Mapping[str, Array]]) -> bool:
+        """End the steps before they are answered, so that the next ones can be part of the instance's next batch."""
+        count = len(batch.callers)
+        for request, arrays in zip(batch.requests, outputs, strict=True):
+            if isinstance(request, SequenceRequest):
+                if self.is_stateful:
+                    self.keep_states_of(batch, request, arrays)
+                self.end(request)
+        # Where the callers' next requests would fill the batch, they get their responses first.
+        return count < 2 or not self._strategy.waits_for_more(self._number(instance), count)
 
-    def freed_soon(self, instance: ModelInstance) -> None:
-        """An instance can take a batch at the end of the loop's turn. What it held is free at once."""
-        self.idle.append(instance)
+    def take_response(self, request: InferRequest, response: Response) -> Response | None:
+        if not isinstance(request, SequenceRequest):
+            return None
+        if self.is_stateful and response.outputs is not None:
+            wrong = self.keep_states(request, response.outputs)
+            if wrong is not None:
+                response = Response(response.request, None, wrong, response.flags | FLAG_ERROR | FLAG_EMPTY)
+        if response.flags & FLAG_FINAL and not response.flags & FLAG_RESCHEDULE:
+            self.end(request)
+            self.wake_later()
+        return response
+
+    def finished(self, instance: ModelInstance) -> None:
+        """Let an instance take a batch at the end of the loop's turn.
+
+        The responses that came with this are taken by then, so that the next requests can be part of it.
+        """
+        if instance not in self.passive:
+            self.idle.append(instance)
         if self.gate.is_limited:
             self.gate.release(instance)
             self.gate.hand_out()
         self.wake_later()
 
-    def waits_for_more(self, instance: ModelInstance, batch: Batch) -> bool:
-        """Whether the callers of a finished batch get their answers before the instance gets the next one."""
-        steps = batch.steps if isinstance(batch, SequenceBatch) else batch.requests
-        return len(steps) > 1 and self._strategy.waits_for_more(self._number(instance), len(steps))
-
-    def freed_late(self, instance: ModelInstance) -> None:
-        """An instance can take a batch after the loop's next look at what has come."""
-        self._loop.call_soon(self._loop.call_soon, self._freed_late, instance)
-
-    def _freed_late(self, instance: ModelInstance) -> None:
-        # Otherwise it died meanwhile, and is free when it comes back.
-        if instance.is_up:
-            self.freed(instance)
-
     def freed(self, instance: ModelInstance) -> None:
         """As ``Dispatcher.freed``; without a request there is nothing to look for."""
-        if len(self.sequences) or self.gate.is_limited:
+        if instance in self.passive and not self.gate.is_limited:
+            # What waited for its last batch may run on others.
+            self.wake_later()
+        elif len(self.sequences) or self.gate.is_limited:
             super().freed(instance)
-        elif instance not in self.passive:
+        else:
             self.idle.append(instance)
 
     def turn(self) -> None:
@@ -285,20 +299,10 @@ class SequenceDispatcher(Dispatcher):
         self._answers.statistics.pending -= len(steps)
         first = steps[0]
         if len(steps) == len(rows) or not isinstance(first, SequenceRequest):
-            return SequenceBatch(steps, steps)
+            return Batch(steps, steps)
         # One stands in all empty slots.
         empty = self._maker.empty(first, now_ns)
-        return SequenceBatch([empty if row.request is None else row.request for row in rows], steps)
-
-    def _run(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
-        if self.tells_batches:
-            for request in batch.requests:
-                if isinstance(request, SequenceRequest):
-                    request.original.joined(batch)
-        prepare = instance.prepare
-        if prepare is not None:
-            prepare(batch, now_ns)
-        return instance.run(batch)
+        return Batch([empty if row.request is None else row.request for row in rows], steps)
 
     def _number(self, instance: ModelInstance) -> int:
         return self._numbers.setdefault(instance, len(self._numbers))
@@ -324,15 +328,17 @@ class SequenceDispatcher(Dispatcher):
                 self.end(step)
 
     def keep_states_of(self, batch: Batch, step: SequenceRequest, outputs: Mapping[str, Array]) -> None:
-        """``keep_states`` for one of a batch that is answered as a whole: what is wrong becomes its answer."""
+        """``keep_states`` for a step of a batch that succeeded: what is wrong becomes its response."""
         wrong = self.keep_states(step, outputs)
-        if wrong is not None and isinstance(batch, SequenceBatch):
+        if wrong is not None:
             step.failure = wrong
-            batch.has_failed = True
+            # Counted here: the batch counts the others as successful.
+            batch.callers = [caller for caller in batch.callers if caller is not step]
+            self._answers.count_failure(step, wrong)
 
     def keep_states(self, step: SequenceRequest, outputs: Mapping[str, Array]) -> NaiadError | None:
         """Note what a model gave back for the next request of a sequence; what is wrong with that, if anything."""
-        memory = step.sequence.memory
+        memory = step.sequence_memory
         try:
             memory.states = self._maker.states.following(memory.states, outputs)
         except NaiadError as error:
@@ -381,7 +387,9 @@ class SequenceDispatcher(Dispatcher):
     # Instances that come and go
 
     def lost(self, instance: ModelInstance, forgets: bool) -> None:
-        """An instance can run nothing for a while. With ``forgets`` what it knew of its sequences is gone."""
+        """Place no sequence on an instance; with ``forgets`` end those that stand there."""
+        if instance in self.passive:
+            return
         number = self._number(instance)
         self._suspended.add(instance)
         self.sequences.suspend(number)
@@ -399,7 +407,6 @@ class SequenceDispatcher(Dispatcher):
         self._answers.tell_when_drained()
 
     def found(self, instance: ModelInstance) -> None:
-        """An instance can run batches again, if it could not."""
         if instance in self._suspended:
             self._suspended.remove(instance)
             for sequence in self.sequences.resume(self._number(instance)):

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from naiad.config.spec import SequenceSpec
 from naiad.errors import InternalError, InvalidArgumentError, UnavailableError
-from naiad.execution.instances.model_instance import NO_REGIONS
 from naiad.execution.model.dispatcher import Dispatcher
-from naiad.execution.model.fast_path import InlineRunner
 from naiad.execution.model.loaded_model import MAX_ID, LoadedModel
 from naiad.execution.model.rate_limits import RateLimits
-from naiad.execution.model.responder import ModelResponder, stopping_error
-from naiad.execution.model.worker_events import WorkerEvents
+from naiad.execution.model.responder import stopping_error
 from naiad.execution.sequence.correlation_id import correlation_is_text, misfit
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
-from naiad.execution.sequence.events import SequenceResponder, SequenceWorkerEvents
-from naiad.execution.sequence.step import SequenceTracer
 from naiad.request import SEQUENCE_START, InferRequest
-from naiad.scheduling.queue.ordered_release import OrderedRelease
-from naiad.telemetry.tracing.settings_store import Sampler
 
 
 class SequenceModel(LoadedModel):
@@ -28,37 +21,20 @@ class SequenceModel(LoadedModel):
 
     _sequences: SequenceDispatcher
 
-    # Set before the base class asks for the parts.
-    _is_followed = False
-
-    def _make_answers(self, ordered: OrderedRelease | None) -> ModelResponder:
-        answers = SequenceResponder(self.name, self._statistics, self.budget, self._clock, None, None)
-        answers.has_live = self._waits_for_sequences
-        return answers
-
-    def _make_queue(self, limits: RateLimits | None) -> tuple[Dispatcher, WorkerEvents]:
+    def _make_queue(self, limits: RateLimits | None) -> Dispatcher:
+        self._is_followed = False
         self._before: list[SequenceModel] = []
         self._after: list[SequenceModel] = []
         self._named_by_texts = correlation_is_text(self._options)
         self._sequences = SequenceDispatcher(self.spec, self._options, self._loop, self._answers, limits)
-        return self._sequences, SequenceWorkerEvents(self.spec, self._answers, self._sequences)
+        self._answers.has_more = self._waits_for_sequences
+        return self._sequences
 
     @property
     def _options(self) -> SequenceSpec:
         if self.spec.sequence is None:
             raise InternalError(f"model '{self.name}' has no sequences")
         return self.spec.sequence
-
-    def trace_with(self, sampler: Sampler | None) -> None:
-        """As ``LoadedModel.trace_with``."""
-        self._answers.tracer = None if sampler is None else SequenceTracer(sampler, self.spec, self.version)
-
-    def _make_direct(self) -> InlineRunner | None:
-        return None
-
-    def _find_regions_from(self) -> int:
-        # Controls and states travel beside the inputs, as arrays.
-        return NO_REGIONS
 
     # The way of a request
 
@@ -111,21 +87,6 @@ class SequenceModel(LoadedModel):
                 "the process of a model"
             )
 
-    def cancel(self, request: InferRequest) -> None:
-        """Give a request up. If it waits, what else waits of its sequence goes with it, and the sequence ends."""
-        running = self._sequences.give_up(request)
-        if running is not None:
-            for instance in self._instances:
-                instance.cancel(running)
-
-    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """As ``LoadedModel.hold``."""
-        super().hold(self._sequences.step_of(request) or request, backpressure_timeout_ms)
-
-    def go_on(self, request: InferRequest) -> None:
-        """As ``LoadedModel.go_on``."""
-        super().go_on(self._sequences.step_of(request) or request)
-
     # Others in its place
 
     def has_sequence(self, correlation_id: int | str) -> bool:
@@ -160,11 +121,6 @@ class SequenceModel(LoadedModel):
 
     def _waits_for_sequences(self) -> bool:
         return self._is_followed and self.has_live
-
-    @property
-    def is_drained(self) -> bool:
-        """No accepted request is left, and no sequence for whose end others are to wait."""
-        return super().is_drained and not self._waits_for_sequences()
 
     def detach(self) -> None:
         """As ``LoadedModel.detach``."""

@@ -13,36 +13,18 @@ import numpy as np
 from naiad.bounded_dict import BoundedDict
 from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
 from naiad.errors import NaiadError
-from naiad.execution.batching.batch import Batch
-from naiad.execution.model.tracing import ModelTracer
+from naiad.execution.batching.step_row import SequenceRow, StepFacts
 from naiad.execution.sequence.implicit_state import ImplicitStates
-from naiad.execution.sequence.step_schema import FactMaker, StepFacts
-from naiad.request import SEQUENCE_END, SEQUENCE_START, Array, InferRequest, Outputs, RequestOptions
-from naiad.scheduling.sequence.slots import Sequence
+from naiad.execution.sequence.step_schema import FactMaker
+from naiad.request import SEQUENCE_END, SEQUENCE_START, Array, BatchTimes, InferRequest, Outputs, RequestOptions
+from naiad.scheduling.sequence.slots import Sequence, SequenceState
 from naiad.tensor.dtypes import DataType
 
 _FLAGS: Final = SEQUENCE_START | SEQUENCE_END
 _MAX_EMPTY_TERMS: Final = 64
 
 
-class SequenceBatch(Batch):
-    """A batch of steps. It is never split: a model with sequences may have taken a part of it in before it failed.
-
-    Attributes:
-        steps: those of its rows that are no empty ones.
-        has_failed: some of them have a ``failure``.
-    """
-
-    __slots__ = ("has_failed", "steps")
-    splits = False
-
-    def __init__(self, requests: list[InferRequest], steps: list[InferRequest]) -> None:
-        super().__init__(requests)
-        self.steps = steps
-        self.has_failed = False
-
-
-class SequenceMemory:
+class SequenceMemory(SequenceState):
     """What is kept with a sequence.
 
     Attributes:
@@ -63,17 +45,6 @@ class SequenceMemory:
         self.facts: StepFacts | None = None
 
 
-class SequenceRow(InferRequest):
-    """One row of a batch of steps.
-
-    Attributes:
-        facts: what it has in common with others, and what not; None where it has to be described by itself.
-    """
-
-    __slots__ = ("facts",)
-    facts: StepFacts | None
-
-
 class SequenceRequest(SequenceRow):
     """One request of a sequence on its way through the model; what the model answers goes to ``original``.
 
@@ -81,12 +52,23 @@ class SequenceRequest(SequenceRow):
         original: the request as it came.
         correlation_id: as the model is told.
         sequence: the one that it belongs to, once it is queued.
+        sequence_memory: that of the sequence, once it ``is_made``.
         is_made: it has its controls and states.
         is_again: the model gave it back to be run once more.
         failure: why there are no outputs, though the model gave some.
     """
 
-    __slots__ = ("correlation_id", "failure", "is_again", "is_made", "is_stateful", "original", "sequence")
+    __slots__ = (
+        "correlation_id",
+        "failure",
+        "is_again",
+        "is_made",
+        "is_stateful",
+        "original",
+        "sequence",
+        "sequence_memory",
+    )
+    sequence_memory: SequenceMemory
     sequence: Sequence
 
     def __init__(self, original: InferRequest, options: RequestOptions, correlation_id: int | str) -> None:
@@ -104,9 +86,15 @@ class SequenceRequest(SequenceRow):
         self.facts = None
         self.failure: NaiadError | None = None
 
+    @property
+    def origin(self) -> InferRequest:
+        return self.original
+
     def headers(self) -> Mapping[str, str]:
-        """Those of the original."""
         return self.original.headers()
+
+    def joined(self, batch: BatchTimes) -> None:
+        self.original.joined(batch)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Answer the original."""
@@ -148,25 +136,6 @@ class EmptyRow(SequenceRow):
         """Nothing."""
 
 
-class SequenceTracer(ModelTracer):
-    """Traces the requests behind the steps."""
-
-    __slots__ = ()
-
-    def trace(
-        self,
-        requests: object,
-        batch: Batch,
-        answered_ns: int,
-        outputs: object = None,
-        error: NaiadError | None = None,
-        has_run: bool = True,
-    ) -> None:
-        """As ``ModelTracer.trace``."""
-        originals = [r.original if isinstance(r, SequenceRequest) else r for r in requests]  # type: ignore[attr-defined]
-        super().trace(originals, batch, answered_ns, outputs, error, has_run)  # type: ignore[arg-type]
-
-
 class SequenceRequestFactory:
     """Makes steps of the requests to one model. Used on the event loop only."""
 
@@ -203,8 +172,9 @@ class SequenceRequestFactory:
     def complete(self, step: SequenceRequest) -> None:
         """Give the next step of a sequence its controls and states."""
         sequence, request = step.sequence, step.original
-        memory: SequenceMemory | None = sequence.memory
-        if memory is None:
+        memory = sequence.memory
+        # Nobody else puts anything there: otherwise it is None, as this is the first step.
+        if not isinstance(memory, SequenceMemory):
             memory = sequence.memory = SequenceMemory()
             if self._correlation is not None:
                 memory.correlation = self._correlation_of(step.correlation_id, self._correlation.tensor.dtype)
@@ -225,6 +195,7 @@ class SequenceRequestFactory:
             options = self._options(step, memory, flags)
         step.options = options
         step.facts = memory.facts
+        step.sequence_memory = memory
         step.is_made = True
 
     def _options(self, step: SequenceRequest, memory: SequenceMemory, flags: int) -> RequestOptions:

@@ -1,34 +1,19 @@
-"""What steps of all sequences have in common, and what each says beside: for batches that are described once."""
+"""The facts of steps: what those of all sequences have in common, and what differs from step to step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from naiad.bounded_dict import BoundedDict
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
+from naiad.execution.batching.step_row import StepFacts
 from naiad.request import Array, RequestOptions
 from naiad.worker.ipc.frames import ALIGNMENT, STEP
 from naiad.worker.ipc.schemas import PADDING
 
 _MAX_KINDS: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class StepFacts:
-    """What a process is told of one step beside its inputs and its id.
-
-    Attributes:
-        kind: what the step asks for apart from its sequence and its flags. Steps of one kind have the very same.
-        said: its sequence and its flags, as ``STEP`` has them.
-        controls: the elements of its controls one after the other, each with the room up to the next.
-    """
-
-    kind: RequestOptions
-    said: bytes
-    controls: bytes
 
 
 class FactMaker:

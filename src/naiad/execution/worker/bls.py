@@ -8,13 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic_ns
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import orjson
 
-from naiad.config.spec import ModelSpec
 from naiad.errors import (
     CancelledError,
     InternalError,
@@ -24,14 +23,15 @@ from naiad.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from naiad.execution.model_directory import CalledInput, ModelDirectory, Target
 from naiad.execution.worker.bls_responses import CallResponses
-from naiad.execution.worker.bls_waits import WaitingCalls, Waits
+from naiad.execution.worker.bls_waits import WaitingCalls
 from naiad.execution.worker.codec.writer import BatchWriter, Piece
 from naiad.execution.worker.in_flight import InFlightRequests
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Parameters, Recipient, RequestOptions, request_label
 from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 from naiad.tensor.bytes_codec import decode_bytes
-from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.tensor.dtypes import BY_WIRE
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, stays_packed
 from naiad.worker.ipc.frames import ALIGNMENT, COUNT, FLAG_FINAL, PLACE, REQUEST
 
@@ -43,80 +43,6 @@ HOLD_WAITING: Final = 64
 """When so many frames wait for a child, the decoupled models that it called are asked to pause."""
 MAX_WAITING: Final = 1024
 """When so many wait all the same, such a model is cut off."""
-
-
-class Target(Recipient, Protocol):
-    """A model that can be called: one that serves."""
-
-    @property
-    def spec(self) -> ModelSpec: ...
-
-
-class CalledInput(NamedTuple):
-    """What a call says about one input."""
-
-    name: str
-    dtype: DataType
-    shape: tuple[int, ...]
-
-    @property
-    def elements(self) -> int:
-        """How many elements the shape has."""
-        found = 1
-        for dim in self.shape:
-            found *= dim
-        return found
-
-
-class Checked(NamedTuple):
-    """A call that fits: the outputs that it is given, its batch rows and its shape key as in ``RequestOptions``."""
-
-    outputs: tuple[str, ...]
-    rows: int
-    shape_key: object
-
-
-class ModelDirectory(Waits, Protocol):
-    """The models that can be called, and the rules for requests: the engine."""
-
-    def find(self, name: str, version: str | None) -> Target:
-        """The model that answers for a name and a version.
-
-        Raises:
-            NaiadError: there is none.
-        """
-
-    def is_model_ready(self, name: str, version: str | None) -> bool:
-        """Whether a model, or one version of it, can serve requests.
-
-        Raises:
-            NaiadError: the version is no number.
-        """
-
-    def load_model(
-        self, name: str, config: str | None, files: Mapping[str, str], done: Callable[[NaiadError | None], None]
-    ) -> None:
-        """Load a model; ``done`` is told later, with the error if it could not be loaded.
-
-        Args:
-            name: of the model.
-            config: a configuration as JSON in place of the repository's own.
-            files: content in base64 by name, such as ``file:1/model.py``, in place of the repository's own.
-            done: called once, on the event loop.
-
-        Raises:
-            NaiadError: it is not even tried.
-        """
-
-    def unload_model(self, name: str, unload_dependents: bool, done: Callable[[NaiadError | None], None]) -> None:
-        """Unload a model, and with ``unload_dependents`` those that only it needs; as ``load_model``."""
-
-    def check(self, spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
-        """Check a request against its model.
-
-        Raises:
-            NaiadError: it does not fit.
-        """
 
 
 class BlsCallSchema:

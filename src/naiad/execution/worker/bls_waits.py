@@ -3,34 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from naiad.errors import NaiadError
+from naiad.execution.model_directory import ModelWait, Waits
 
 _Call = TypeVar("_Call")
-
-
-class ModelWait(Protocol):
-    """Somebody who waits for a model."""
-
-    def leave(self) -> None:
-        """Wait no longer; nobody is told."""
-
-
-class Waits(Protocol):
-    """Who has models loaded for calls."""
-
-    def wait_for_model(
-        self, error: NaiadError, size: int, go_on: Callable[[NaiadError | None], None]
-    ) -> ModelWait | None:
-        """Where ``error`` says that a model can be loaded for a request, have that done; None where it does not.
-
-        ``go_on`` is called once, later: with None when the model serves, or with an error. ``size`` is how many bytes
-        wait.
-
-        Raises:
-            UnavailableError: too many wait, or a load has just failed.
-        """
 
 
 class WaitingCalls(Generic[_Call]):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from naiad.errors import NaiadError
-from naiad.execution.worker.bls import ModelDirectory
+from naiad.execution.model_directory import ModelDirectory
 
 
 class ModelControlRequests:

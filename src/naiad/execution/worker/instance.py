@@ -29,11 +29,13 @@ from naiad.errors import (
     UnavailableError,
 )
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.response import Response
 from naiad.execution.instances.model_instance import ModelInstance
-from naiad.execution.worker.bls import BlsCalls, ModelDirectory
+from naiad.execution.model_directory import ModelDirectory
+from naiad.execution.worker.bls import BlsCalls
 from naiad.execution.worker.channel import WorkerChannel
 from naiad.execution.worker.codec.uniform_steps import writer_for
-from naiad.execution.worker.codec.writer import Piece, Response, ResponseReader, frame, no_segments
+from naiad.execution.worker.codec.writer import Piece, ResponseReader, frame, no_segments
 from naiad.execution.worker.control import Content, ControlRequests, Reply
 from naiad.execution.worker.control_models import ModelControlRequests
 from naiad.execution.worker.events import WorkerEventSink

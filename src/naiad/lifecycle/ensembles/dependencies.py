@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from naiad.config.source import ModelSource
     from naiad.config.spec import ModelSpec
     from naiad.execution.model.interface import LoadedVersion, ServingModel
-    from naiad.execution.worker.bls import ModelDirectory
+    from naiad.execution.model_directory import ModelDirectory
     from naiad.lifecycle.loading.load_version import LoadSettings
     from naiad.lifecycle.naming.keys import ModelKeys
     from naiad.lifecycle.state.candidate import Candidate

@@ -28,8 +28,8 @@ from naiad.execution.instances.warmup import Warmup
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.remote_cache import SharedCache
+from naiad.execution.model_directory import ModelDirectory
 from naiad.execution.sequence.model import SequenceModel
-from naiad.execution.worker.bls import ModelDirectory
 from naiad.execution.worker.shared_process import SharedProcesses
 from naiad.lifecycle.loading.custom_batching_file import load_strategy
 from naiad.lifecycle.loading.finder import Finder

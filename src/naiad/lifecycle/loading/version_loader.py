@@ -19,7 +19,7 @@ from naiad.lifecycle.state.states import ModelState
 
 if TYPE_CHECKING:
     from naiad.execution.model.interface import LoadedVersion
-    from naiad.execution.worker.bls import ModelDirectory
+    from naiad.execution.model_directory import ModelDirectory
     from naiad.lifecycle.loading.load_version import LoadSettings
     from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.load_threads import LoadPermits

@@ -20,7 +20,7 @@ from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.config.warmup import DataSource, WarmupInput, WarmupSample
 from naiad.errors import InternalError, ModelLoadError
 from naiad.execution.instances.warmup import Sample
-from naiad.execution.worker.bls import CalledInput, Checked
+from naiad.execution.model_directory import CalledInput, Checked
 from naiad.request import Array, RequestOptions, request_label
 from naiad.telemetry.metrics.host import usable_memory_bytes
 from naiad.tensor.bytes_codec import decode_bytes

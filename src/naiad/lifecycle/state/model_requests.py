@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from naiad.errors import NaiadError, UnsupportedError
-from naiad.execution.worker.bls import ModelDirectory
+from naiad.execution.model_directory import ModelDirectory
 from naiad.repository.local.overrides import Overrides
 
 if TYPE_CHECKING:
-    from naiad.execution.worker.bls_waits import ModelWait
+    from naiad.execution.model_directory import ModelWait
     from naiad.lifecycle.state.load_threads import LoadPermit
     from naiad.lifecycle.state.operations import Operation
 

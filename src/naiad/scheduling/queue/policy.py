@@ -12,12 +12,12 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Final
 
+from naiad.clock import NEVER
 from naiad.config.spec import QueuePolicySpec, QueueSpec
 from naiad.errors import QueueFullError
 from naiad.request import InferRequest
 from naiad.scheduling.queue.linked import LinkedQueue
 
-NEVER: Final = 0
 _SPARE_DEADLINES: Final = 64
 _ENDLESS_NS: Final = 365 * 24 * 3600 * 1_000_000_000
 """Whoever waits for a year waits for ever. Callers may send any number, and a timer takes no more than 64 bits."""

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
+from naiad.clock import NEVER
 from naiad.errors import InvalidArgumentError
 from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from naiad.scheduling.queue.linked import LONG, LinkedQueue
 
-NEVER: Final = 0
 _SPARE_DEADLINES: Final = 64
 _ENDLESS_NS: Final = 365 * 24 * 3600 * 1_000_000_000
 """A timer takes 64 bits, and callers may send any number."""
@@ -33,11 +33,17 @@ class Slot:
     index: int
 
 
+class SequenceState:
+    """Base of what the owner of the sequences keeps with each of them; nothing here reads it."""
+
+    __slots__ = ()
+
+
 class Sequence:
     """One sequence.
 
     Attributes:
-        memory: what its owner keeps with it.
+        memory: what its owner keeps with it, None until it does.
         correlation_id: its id.
         slot: where it stands, None while it waits for a slot.
         waiting: requests that have not been handed out yet, in the order of arrival.
@@ -75,7 +81,7 @@ class Sequence:
         self.deadline_ns = NEVER
         self.before: Sequence | None = None
         self.behind: Sequence | None = None
-        self.memory: Any = None
+        self.memory: SequenceState | None = None
 
 
 class Sequences:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from naiad.config.spec import ModelSpec
-from naiad.execution.sequence.step import SequenceRow
+from naiad.execution.batching.step_row import SequenceRow
 from naiad.execution.worker.codec.uniform import joined, said_ids, uniform_schema
 from naiad.execution.worker.codec.writer import BatchWriter, Piece
 from naiad.request import InferRequest, RequestOptions

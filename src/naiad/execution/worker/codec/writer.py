@@ -12,6 +12,7 @@ import orjson
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, error_of_code
 from naiad.execution.batching.reshape import as_clients_get, as_model_sees
+from naiad.execution.batching.response import Response
 from naiad.execution.worker.codec.client_memory import WorkerRegions
 from naiad.execution.worker.codec.output_warnings import OutputWarnings
 from naiad.execution.worker.codec.uniform import UniformSchema, uniform_schema
@@ -255,26 +256,6 @@ class UniformLayout(NamedTuple):
     stride: int
     outputs: Sequence[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]
     form: ResponseSchema
-
-
-class Response(NamedTuple):
-    """One response of a child. ``outputs`` None: there is none, only the end or an error.
-
-    ``output_ns`` is when its outputs were begun to be made, on this side; 0 where it has none. ``is_cancelled``: the
-    model ended a request that its caller had given up.
-    """
-
-    request: int
-    outputs: Mapping[str, Array] | None
-    error: NaiadError | None
-    flags: int
-    output_ns: int = 0
-    is_cancelled: bool = False
-
-    @property
-    def final(self) -> bool:
-        """Nothing follows for this request."""
-        return bool(self.flags & FLAG_FINAL)
 
 
 class ResponseReader:

@@ -1,0 +1,33 @@
+"""Rows of a batch of sequences, described so that a worker process gets the schema of all of them once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from naiad.request import InferRequest, RequestOptions
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What a worker process gets for one step beside its inputs and its id.
+
+    Attributes:
+        kind: what the step asks for apart from its sequence and its flags; the same object for all steps of one kind.
+        said: its sequence and its flags, as ``STEP`` of ``worker/ipc/frames.py`` packs them.
+        controls: the elements of its control tensors one after the other, each padded to ``ALIGNMENT``.
+    """
+
+    kind: RequestOptions
+    said: bytes
+    controls: bytes
+
+
+class SequenceRow(InferRequest):
+    """One row of a batch of sequences.
+
+    Attributes:
+        facts: what a uniform frame says of it; None for a row that has to be described by itself.
+    """
+
+    __slots__ = ("facts",)
+    facts: StepFacts | None
