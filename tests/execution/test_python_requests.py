@@ -133,7 +133,7 @@ def test_a_list_with_others_in_it_leaves_nobody_waiting(tmp_path: Path, change: 
     play(tmp_path, test, f"def execute(self, requests):\n    {change}\n    return [answer(r) for r in requests]\n")
 
 
-@pytest.mark.parametrize("name", ["alike", "Body"])
+@pytest.mark.parametrize("name", ["alike", "FrameBody"])
 def test_answers_that_cannot_be_sent_are_a_failure_and_no_end(tmp_path: Path, name: str) -> None:
     async def test(model: Any) -> None:
         options = TERMS if name == "alike" else None
@@ -163,7 +163,7 @@ def test_a_response_that_cannot_be_sent_ends_its_request(tmp_path: Path) -> None
         await until(lambda: is_idle(model))
 
     rest = "requests[0].get_response_sender().send(answer(requests[0]), 1)"
-    play(tmp_path, test, NO_MEMORY.format(name="Body", rest=rest), DECOUPLED)
+    play(tmp_path, test, NO_MEMORY.format(name="FrameBody", rest=rest), DECOUPLED)
 
 
 def test_a_request_that_is_given_back_for_ever_ends_when_its_caller_gives_up(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_form_that_came_among_others_travels_in_one_piece_later(tmp_path: Path
             submit(model, *callers)
             for n, caller in enumerate(callers):
                 assert (await caller.outputs())["y"].tolist() == [[2 * n]]
-        assert process_instance(model)._writer._alike[TERMS] is not None
+        assert process_instance(model)._writer._uniform[TERMS] is not None
 
     play(tmp_path, test, "def execute(self, requests):\n    return [answer(r) for r in requests]\n")
 

@@ -9,8 +9,8 @@ from typing import Final
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
 from naiad.request import Array, RequestOptions
+from naiad.worker.ipc.frame_body import PADDING
 from naiad.worker.ipc.frames import ALIGNMENT, STEP
-from naiad.worker.ipc.schemas import PADDING
 
 _MAX_KINDS: Final = 64
 

@@ -31,8 +31,8 @@ from naiad.errors import (
 from naiad.execution.batching.batch import Batch
 from naiad.execution.worker.bls import BlsCalls, ModelDirectory
 from naiad.execution.worker.channel import WorkerChannel
-from naiad.execution.worker.codec.uniform_steps import writer_for
-from naiad.execution.worker.codec.writer import Piece, Response, ResponseReader, frame, no_segments
+from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.writer import BatchWriter, Response, ResponseReader, frame, no_segments
 from naiad.execution.worker.control import Content, ControlRequests, Reply
 from naiad.execution.worker.control_models import ModelControlRequests
 from naiad.execution.worker.events import WorkerEventSink
@@ -138,7 +138,7 @@ class ProcessInstance:
         """Forget all that belonged to one child."""
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
-        self._writer = writer_for(self._spec)
+        self._writer = BatchWriter(self._spec)
         self._reader = ResponseReader(self._spec, self._open_segment)
         self._calls = BlsCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
         self._asks = ControlRequests(ModelControlRequests(self._models), WorkerMetrics(self._metrics))
