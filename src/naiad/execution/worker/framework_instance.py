@@ -23,7 +23,6 @@ from naiad.execution.worker.codec.writer import Response
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.execution.worker.process import WorkerProcess
-from naiad.execution.worker.supervisor import StartedWorker
 from naiad.request import Array
 from naiad.tensor.packed_bytes import with_unpacked
 from naiad.worker.ipc.frames import RESPONSES
@@ -57,33 +56,9 @@ class FrameworkInstance(ProcessInstance):
         # Those under way: one batch, or the single requests of one that failed.
         self._sent: dict[int, Batch] = {}
         self._done_batches: list[Batch] = []
-        # One that comes back after its end is waited for.
-        self._gives_way = False
-
-    def start(self) -> None:
-        self._gives_way = True
-        try:
-            super().start()
-        finally:
-            self._gives_way = False
 
     def _open(self) -> WorkerProcess:
-        process = self._framework_spec.open(self.name, self._framework_spec)
-        if self._gives_way and type(process) is WorkerProcess:
-            process.give_way()
-        return process
-
-    def _spawn(self) -> StartedWorker:
-        spawned = super()._spawn()
-        if type(spawned.process) is WorkerProcess:
-            spawned.process.give_way_no_more()
-        return spawned
-
-    def stop(self) -> None:
-        # What it holds is given back while it ends, which takes long for a large model.
-        if type(process := self._process) is WorkerProcess:
-            process.give_way()
-        super().stop()
+        return self._framework_spec.open(self.name, self._framework_spec)
 
     # Batches
 

@@ -268,7 +268,6 @@ class ProcessInstance:
             try:
                 process.process.wait(END_S if timeout is None else timeout)
             except subprocess.TimeoutExpired:
-                process.give_way_no_more()
                 process.process.kill()
                 process.process.wait()
         self._supervisor.join(timeout)
