@@ -25,7 +25,6 @@ from naiad.execution.worker.instance import ProcessInstance
 from naiad.execution.worker.process import WorkerProcess
 from naiad.request import Array
 from naiad.tensor.packed_bytes import with_unpacked
-from naiad.worker.ipc.frames import RESPONSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +94,9 @@ class FrameworkInstance(ProcessInstance):
         done, self._done_batches = self._done_batches, []
         return done
 
-    def _take(self, kind: int, number: int, payload: bytearray) -> None:
-        if kind == RESPONSES:
-            (response,) = self._reader.read(payload)
-            self._take_whole(number, response)
-        else:
-            super()._take(kind, number, payload)
+    def _take_responses(self, number: int, payload: bytearray) -> None:
+        (response,) = self._reader.read(payload)
+        self._take_whole(number, response)
 
     def _take_whole(self, number: int, response: Response) -> None:
         batch = self._sent.pop(number, None)
