@@ -287,8 +287,8 @@ class Child:
         (form,) = forms
         ids = b"\0".join(r.id.encode() for r in requests) if any(r.id for r in requests) else b""
         said = b"".join(p.STEP.pack(*step, 0) for step in steps)
-        head = p.UNIFORM.pack(first, len(requests), form, len(ids), 0) + said + ids
-        self.send(p.EXECUTE_STEPS if steps else p.EXECUTE_UNIFORM, batch, aligned(head) + bytes(data))
+        head = p.UNIFORM.pack(first, len(requests), form, len(ids), p.COLUMN_STEPS if steps else 0) + said + ids
+        self.send(p.EXECUTE_UNIFORM, batch, aligned(head) + bytes(data))
 
     def run_uniform(
         self, requests: Sequence[Request], batch: int = 1, steps: Sequence[tuple[int, int]] = ()

@@ -13,16 +13,18 @@ import orjson
 import pytest
 
 from execution.models import spec, tensor
-from naiad.execution.worker.codec.uniform_shm import UniformShmSchema
-from naiad.execution.worker.codec.writer import BatchWriter, Piece, ResponseReader
+from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.writer import BatchWriter, ResponseReader
 from naiad.request import InferRequest, Outputs, RequestOptions
 from naiad.shared_memory.region import RegionPart, RegionRef, SystemRegion
 from naiad.shared_memory.spec import RegionOptions
 from naiad.shared_memory.tensor_ref import PlacedOutput, RegionTensor, RegionUse, as_array
 from naiad.worker.ipc.frames import (
     ALIGNMENT,
+    COLUMN_PLACES,
     COUNT,
     EXECUTE,
+    EXECUTE_UNIFORM,
     FLAG_ERROR,
     FLAG_FINAL,
     FORM,
@@ -32,6 +34,7 @@ from naiad.worker.ipc.frames import (
     REGION,
     REQUEST,
     RESPONSE_HEAD,
+    UNIFORM,
 )
 
 PLACES = RegionOptions((), (("y", RegionRef("r", 0, 4)),))
@@ -63,7 +66,7 @@ def request(number: int, region: SystemRegion, request_id: str = "") -> RegionRe
 
 
 class Read(NamedTuple):
-    """What an ``EXECUTE`` frame says of one request."""
+    """What an ``EXECUTE_UNIFORM`` frame says of one request."""
 
     number: int
     form: int
@@ -72,20 +75,17 @@ class Read(NamedTuple):
 
 
 def read(frame: bytes) -> list[Read]:
-    """An ``EXECUTE`` frame as ``naiad.worker.ipc.frames`` describes it, with two places a request."""
+    """An ``EXECUTE_UNIFORM`` frame as ``naiad.worker.ipc.frames`` describes it, with two places a request."""
     kind, size, _ = FRAME.unpack_from(frame)
-    assert (kind, size, size % ALIGNMENT) == (EXECUTE, len(frame) - FRAME.size, 0)
-    count, _ = COUNT.unpack_from(frame, FRAME.size)
-    at, found = FRAME.size + COUNT.size, []
-    for _ in range(count):
-        number, form, id_bytes, _ = REQUEST.unpack_from(frame, at)
-        at += REQUEST.size
-        places = [PLACE.unpack_from(frame, at + i * PLACE.size) for i in range(2)]
-        at += 2 * PLACE.size
-        found.append(Read(number, form, frame[at : at + id_bytes].decode(), places))
-        at += id_bytes
-    assert len(frame) - at < ALIGNMENT
-    return found
+    assert (kind, size, size % ALIGNMENT) == (EXECUTE_UNIFORM, len(frame) - FRAME.size, 0)
+    first, count, form, id_bytes, column = UNIFORM.unpack_from(frame, FRAME.size)
+    assert column == COLUMN_PLACES
+    at = FRAME.size + UNIFORM.size
+    places = [[PLACE.unpack_from(frame, at + (2 * n + i) * PLACE.size) for i in range(2)] for n in range(count)]
+    at += 2 * count * PLACE.size
+    ids = frame[at : at + id_bytes].decode().split("\0") if id_bytes else [""] * count
+    assert len(frame) - at - id_bytes < ALIGNMENT
+    return [Read(first + n, form, *one) for n, one in enumerate(zip(ids, places, strict=True))]
 
 
 def written(writer: BatchWriter, requests: Sequence[RegionRequest], first: int = 8) -> tuple[list[bytes], bytes]:
@@ -106,7 +106,6 @@ def test_a_batch_is_written_as_the_protocol_says(region: SystemRegion, ids: list
     before, frame = written(writer, requests)
     assert [FRAME.unpack_from(data)[0] for data in before] == [FORM, REGION]
     assert orjson.loads(before[0][FRAME.size :])["placed"] == ["y"]
-    assert isinstance(writer._alike[TERMS], UniformShmSchema)
     # The region begins at 64 in its file.
     expected = [
         Read(8 + n, 1, request_id, [(1, IN_REGION, 64 + 4 * n, 4), (1, IN_REGION, 1088 + 4 * n, 4)])
@@ -123,6 +122,7 @@ def test_requests_of_which_one_has_its_input_here_go_together(region: SystemRegi
     here.inputs = {"x": np.full((1, 1), 3, np.float32)}
     before, frame = written(writer, [request(0, region), here])
     assert not before
+    assert FRAME.unpack_from(frame)[0] == EXECUTE
     count, _ = COUNT.unpack_from(frame, FRAME.size)
     assert count == 2
     assert frame.endswith(np.float32(3).tobytes() + bytes(60))
@@ -181,7 +181,7 @@ def test_responses_that_differ_in_their_number_alone(region: SystemRegion) -> No
     assert list(seen[1]) == list(seen[2]) == ["y"]
 
 
-def test_forms_that_are_void_are_not_remembered() -> None:
+def test_a_form_that_is_void_counts_no_more() -> None:
     made = reader([1, 1])
     made.read(response(1))
     made.forget()
@@ -203,11 +203,3 @@ def test_what_is_no_plain_response_is_read_every_time() -> None:
         (found,) = made.read(response(4, form=2))
         assert isinstance(found.outputs, Outputs)
         assert found.outputs.parameters == {"p": 1}
-
-
-def test_few_responses_are_remembered() -> None:
-    made = reader([1, 1])
-    for size in range(1000):
-        (found,) = made.read(response(size, size=size))
-        assert found.request == size
-    assert len(made._placed) <= 256

@@ -19,8 +19,8 @@ from execution.sequence_models import CONTROLS, Caller, model_spec, send, sequen
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ControlSpec, StateSpec
 from naiad.execution.sequence.step import SequenceRequest, SequenceRequestFactory
-from naiad.execution.worker.codec.uniform_steps import writer_for
-from naiad.execution.worker.codec.writer import Piece
+from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.request import RequestOptions
 from naiad.scheduling.sequence.slots import Sequence
 from naiad.worker.ipc import frames as protocol
@@ -131,8 +131,8 @@ def kinds(pieces: list[Piece]) -> list[int]:
 def test_steps_of_any_sequences_have_one_form_and_one_frame() -> None:
     callers = [Caller(n, n, n % 2 == 0) for n in range(1, 5)]
     spec, maker, steps = steps_of(sequences(), *callers)
-    writer = writer_for(spec)
-    for expected in ([protocol.FORM, protocol.EXECUTE_STEPS], [protocol.EXECUTE_STEPS]):
+    writer = BatchWriter(spec)
+    for expected in ([protocol.FORM, protocol.EXECUTE_UNIFORM], [protocol.EXECUTE_UNIFORM]):
         pieces: list[Piece] = []
         writer.write(1, 2, [*steps, maker.empty(steps[0], 0)], pieces)
         assert kinds(pieces) == expected
@@ -152,7 +152,7 @@ def test_steps_of_any_sequences_have_one_form_and_one_frame() -> None:
 def test_what_is_not_of_one_kind_is_described_request_by_request(section: Any, callers: list[Caller]) -> None:
     spec, _, steps = steps_of(section, *callers)
     pieces: list[Piece] = []
-    writer_for(spec).write(1, 2, steps, pieces)
+    BatchWriter(spec).write(1, 2, steps, pieces)
     assert kinds(pieces)[-1] == protocol.EXECUTE
 
 
@@ -161,11 +161,11 @@ def test_states_and_controls_lie_where_the_form_says() -> None:
     callers = [Caller(n, n, True) for n in (1, 2)]
     spec, maker, steps = steps_of(sequences(states=states), *callers)
     pieces: list[Piece] = []
-    writer_for(spec).write(1, 2, [*steps, maker.empty(steps[0], 0)], pieces)
+    BatchWriter(spec).write(1, 2, [*steps, maker.empty(steps[0], 0)], pieces)
     whole, _ = pieces[-1]
     head = protocol.FRAME.size
-    first, count, _, id_bytes, _ = protocol.UNIFORM.unpack_from(whole, head)
-    assert (first, count, id_bytes) == (2, 3, 0)
+    first, count, _, id_bytes, column = protocol.UNIFORM.unpack_from(whole, head)
+    assert (first, count, id_bytes, column) == (2, 3, 0, protocol.COLUMN_STEPS)
     at = head + -(-(protocol.UNIFORM.size + 3 * protocol.STEP.size) // protocol.ALIGNMENT) * protocol.ALIGNMENT
     said = [protocol.STEP.unpack_from(whole, head + protocol.UNIFORM.size + n * protocol.STEP.size) for n in range(3)]
     assert said == [(1, 1, 0), (2, 1, 0), (0, 0, 0)]

@@ -18,7 +18,6 @@ from execution.models import run
 from execution.process_models import WAIT_S, Caller, children, open_files, process_of, submit, until
 from naiad.errors import BackendError, NaiadError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
-from naiad.execution.worker.cpu_priority import can_give_way
 from naiad.execution.worker.framework_instance import FrameworkInstance
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
@@ -351,40 +350,6 @@ def test_a_stopped_process_is_noticed_and_replaced(repository: Path, way: str) -
         assert await ask(model, 1) == [2]
 
     play(repository, test, **{"stub-timeout-seconds": "4"})
-
-
-@pytest.mark.skipif(not can_give_way(), reason="this process may not take back that it gives way")
-def test_a_process_gives_way_while_it_ends(repository: Path) -> None:
-    write_rowdy(repository, "process")
-
-    async def test(manager: ModelManager) -> None:
-        process = process_of(loaded(manager))
-        process.suspend()
-        await until(lambda: is_stopped(process))
-        await manager.unload_model("m")
-        await until(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE)
-        process.resume()
-        await until(lambda: children() == [])
-
-    play(repository, test)
-
-
-@pytest.mark.skipif(not can_give_way(), reason="this process may not take back that it gives way")
-@pytest.mark.parametrize(("seconds", "policy"), [("30", "SCHED_OTHER"), ("60", "SCHED_IDLE")])
-def test_a_process_that_has_little_time_does_not_give_way(repository: Path, seconds: str, policy: str) -> None:
-    write_rowdy(repository, "process")
-
-    async def test(manager: ModelManager) -> None:
-        (instance,) = loaded(manager)._instances
-        assert isinstance(instance, FrameworkInstance)
-        process = instance._process
-        assert process is not None
-        process.give_way()
-        assert os.sched_getscheduler(process.process.pid) == getattr(os, policy)
-        process.give_way_no_more()
-        assert os.sched_getscheduler(process.process.pid) == os.SCHED_OTHER
-
-    play(repository, test, **{"stub-timeout-seconds": seconds})
 
 
 def test_one_bad_neighbour_in_the_batch_that_crashes(repository: Path) -> None:

@@ -253,7 +253,7 @@ def test_a_form_that_came_among_others_travels_in_one_piece_later(tmp_path: Path
             submit(model, *callers)
             for n, caller in enumerate(callers):
                 assert (await caller.outputs())["y"].tolist() == [[2 * n]]
-        assert process_instance(model)._writer._alike[TERMS] is not None
+        assert process_instance(model)._writer._uniform[TERMS] is not None
 
     play(tmp_path, test, "def execute(self, requests):\n    return [answer(r) for r in requests]\n")
 

@@ -15,8 +15,9 @@ from hypothesis.extra import numpy as hnp
 
 from naiad.errors import InternalError, InvalidArgumentError, MalformedRequestError
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES, DataType
+from naiad.wire.json_text import MAX_NESTING
 from naiad.wire.v2.header import InputHeader, parse_infer_header
-from naiad.wire.v2.json import MAX_NESTING, decode_data, encode_data
+from naiad.wire.v2.json import decode_data, encode_data
 
 NUMERIC = [t for t in DATATYPES if t.in_json and not t.is_bytes]
 INTEGERS = [t for t in NUMERIC if t.numpy.kind in "iu"]

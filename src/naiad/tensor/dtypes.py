@@ -1,4 +1,4 @@
-"""Tensor datatypes: wire name (``FP32``), configuration name (``TYPE_FP32``) and numpy dtype, in one table.
+"""Tensor datatypes as the server has them: those that workers know, with the name in configurations (``TYPE_FP32``).
 
 Source: protocol section "Tensor Data Types" and the ``DataType`` enumeration of the model configuration.
 """
@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
+
+from naiad.worker.ipc import datatypes as worker
+from naiad.worker.ipc.datatypes import WorkerDataType
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +34,15 @@ class DataType:
         return self.wire not in ("FP16", "BF16")
 
 
-def _table() -> tuple[DataType, ...]:
-    numeric = {
-        "BOOL": np.bool_,
-        "UINT8": np.uint8,
-        "UINT16": np.uint16,
-        "UINT32": np.uint32,
-        "UINT64": np.uint64,
-        "INT8": np.int8,
-        "INT16": np.int16,
-        "INT32": np.int32,
-        "INT64": np.int64,
-        "FP16": np.float16,
-        "FP32": np.float32,
-        "FP64": np.float64,
-        "BF16": ml_dtypes.bfloat16,
-    }
-    rows = [DataType(w, "TYPE_" + w, np.dtype(t), np.dtype(t).itemsize) for w, t in numeric.items()]
-    return (*rows, DataType("BYTES", "TYPE_STRING", np.dtype(np.object_), 0))
+def _data_type(shared: WorkerDataType) -> DataType:
+    if shared is worker.BYTES:
+        return DataType(shared.wire, "TYPE_STRING", shared.stored, shared.itemsize)
+    # A worker has numpy alone, where BF16 is stored as UINT16. Here it is a type of its own.
+    found = np.dtype(ml_dtypes.bfloat16) if shared is worker.BF16 else shared.stored
+    return DataType(shared.wire, "TYPE_" + shared.wire, found, shared.itemsize)
 
 
-DATATYPES = _table()
+DATATYPES = tuple(map(_data_type, worker.BY_WIRE.values()))
 BY_WIRE: dict[str, DataType] = {t.wire: t for t in DATATYPES}
 BY_CONFIG: dict[str, DataType] = {t.config: t for t in DATATYPES}
 BY_NUMPY: dict[np.dtype[np.generic], DataType] = {t.numpy: t for t in DATATYPES}

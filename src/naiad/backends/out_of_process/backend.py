@@ -102,8 +102,6 @@ class OutOfProcessBackend(Backend):
         """Let the first process do something; what it answers."""
         spec = self._child(orders)
         process = self._open(f"{self.context.model}_{self.context.version}", spec)
-        if type(process) is WorkerProcess:
-            process.give_way()
         try:
             _, content = process.begin()
         except BaseException:

@@ -14,10 +14,11 @@ from naiad.execution.batching.batch import Batch
 from naiad.request import Array, InferRequest, RequestOptions
 from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import DataType
+from naiad.worker.ipc.frame_body import FrameBody, aligned
 from naiad.worker.ipc.frames import COUNT, FLAG_ERROR, FLAG_FINAL, REQUEST, RESPONSE_HEAD, RESPONSES
-from naiad.worker.ipc.schemas import Forms, Schema, aligned
+from naiad.worker.ipc.schemas import Forms, Schema
 from naiad.worker.ipc.types import Locate, Place
-from naiad.worker.runtime.writer import FrameBody, FrameWriter
+from naiad.worker.runtime.writer import FrameWriter
 
 
 def read_whole(payload: bytearray, forms: Forms, locate: Locate, spec: ModelSpec) -> Batch:
@@ -81,8 +82,9 @@ class BatchResponseWriter(FrameWriter):
         if form is None:
             outputs = [[name, spec.outputs[name].dtype.wire, shape] for name, shape in key]
             form = self._new_form(key, lambda: {"outputs": outputs, "parameters": {}})
-        body = FrameBody(COUNT.pack(1, 0), RESPONSE_HEAD.pack(number, form, FLAG_FINAL, 0, 0))
-        self._place(body, payloads)
+        body = FrameBody(self._segment, COUNT.pack(1, 0), RESPONSE_HEAD.pack(number, form, FLAG_FINAL, 0, 0))
+        for data, size in payloads:
+            body.add(data, size)
         return body.frame(RESPONSES, number)
 
     def _failure(self, number: int, error: NaiadError) -> bytes:
@@ -90,7 +92,7 @@ class BatchResponseWriter(FrameWriter):
         said = json.dumps({"message": str(error), "code": error.grpc_code}, ensure_ascii=False)
         text = said.encode("utf-8", "replace")
         head = RESPONSE_HEAD.pack(number, 0, FLAG_FINAL | FLAG_ERROR, len(text), 0)
-        return FrameBody(COUNT.pack(1, 0), head, text).frame(RESPONSES, number)
+        return FrameBody(self._segment, COUNT.pack(1, 0), head, text).frame(RESPONSES, number)
 
 
 def _payload(array: Array, dtype: DataType) -> tuple[Any, int]:

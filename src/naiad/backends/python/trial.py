@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from naiad.execution.worker.control import ControlRequests
-from naiad.execution.worker.control_models import ModelControlRequests
+from naiad.execution.worker.control import ControlRequests, ModelControlRequests
 from naiad.execution.worker.metrics import WorkerMetrics
 from naiad.telemetry.metrics.custom import CustomMetrics
 

@@ -23,8 +23,7 @@ from naiad.execution.model_directory import ModelDirectory
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.framework_instance import FrameworkInstance, FrameworkSpec
 from naiad.execution.worker.instance import ProcessInstance
-from naiad.execution.worker.rewarm import RestartWarmup
-from naiad.execution.worker.warmup import WarmProcess
+from naiad.execution.worker.warmup import RestartWarmup, WarmProcess
 from naiad.telemetry.metrics.custom import CustomMetrics
 
 

@@ -10,8 +10,8 @@ from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.step_row import StepFacts
 from naiad.request import Array, RequestOptions
+from naiad.worker.ipc.frame_body import PADDING
 from naiad.worker.ipc.frames import ALIGNMENT, STEP
-from naiad.worker.ipc.schemas import PADDING
 
 _MAX_KINDS: Final = 64
 

@@ -11,7 +11,6 @@ from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import orjson
 
 from naiad.errors import (
@@ -26,14 +25,16 @@ from naiad.errors import (
 from naiad.execution.model_directory import CalledInput, ModelDirectory, Target
 from naiad.execution.worker.bls_responses import CallResponses
 from naiad.execution.worker.bls_waits import WaitingCalls
-from naiad.execution.worker.codec.writer import BatchWriter, Piece
+from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.execution.worker.in_flight import InFlightRequests
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Parameters, Recipient, RequestOptions, request_label
 from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, stays_packed
-from naiad.worker.ipc.frames import ALIGNMENT, COUNT, FLAG_FINAL, PLACE, REQUEST
+from naiad.worker.ipc.frame_body import aligned, raw_array
+from naiad.worker.ipc.frames import COUNT, FLAG_FINAL, PLACE, REQUEST
 
 logger = logging.getLogger("naiad")
 
@@ -264,14 +265,9 @@ class BlsCalls:
         form = self._forms[form_number]
         places = [PLACE.unpack_from(payload, at + i * PLACE.size) for i in range(len(form.inputs))]
         data = at + len(places) * PLACE.size + id_bytes
-        data = -(-data // ALIGNMENT) * ALIGNMENT
+        data = aligned(data)
         # Before anything that can fail: a segment is given back when nothing refers to its tensor any more.
-        raws = [
-            self._open_segment(segment, offset, size)
-            if segment
-            else np.frombuffer(payload, np.uint8, size, data + offset if size else 0)
-            for segment, _, offset, size in places
-        ]
+        raws = [raw_array(self._open_segment, payload, place, data) for place in places]
         return Called(head, form, raws, len(payload) + sum(place[-1] for place in places if place[0]))
 
     def _request(self, number: int, called: Called) -> CalledRequest:

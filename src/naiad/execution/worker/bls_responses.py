@@ -10,19 +10,12 @@ import numpy as np
 import orjson
 
 from naiad.errors import InternalError, NaiadError, UnavailableError
-from naiad.execution.worker.codec.writer import BatchWriter, Piece, frame
+from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.writer import BatchWriter, frame
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, request_label
 from naiad.tensor.dtypes import BY_NUMPY
 from naiad.tensor.packed_bytes import serialised
-from naiad.worker.ipc.frames import (
-    ALIGNMENT,
-    CALL_RESPONSE,
-    FLAG_EMPTY,
-    FLAG_ERROR,
-    PLACE,
-    RESPONSE_HEAD,
-    SEGMENT_BYTES,
-)
+from naiad.worker.ipc.frames import CALL_RESPONSE, FLAG_EMPTY, FLAG_ERROR, RESPONSE_HEAD
 
 logger = logging.getLogger("naiad")
 
@@ -54,11 +47,9 @@ class CallResponses:
     def send_outputs(self, number: int, request: InferRequest, outputs: Mapping[str, Array], flags: int) -> None:
         """Send the outputs that ``request`` asked for, or an error when they cannot be written."""
         pieces: list[Piece] = []
-        taken: list[int] = []
         try:
-            self._write(number, request, outputs, flags, pieces, taken)
+            self._write(number, request, outputs, flags, pieces)
         except Exception as error:
-            self._writer.pool.give_back(taken)
             # What was said about forms and segments holds.
             self._send(pieces)
             self.send_error(number, _not_written(request, error), flags)
@@ -72,7 +63,6 @@ class CallResponses:
         outputs: Mapping[str, Array],
         flags: int,
         pieces: list[Piece],
-        taken: list[int],
     ) -> None:
         # More may be there than what was asked for.
         found = [(name, outputs[name]) for name in request.options.outputs if name in outputs]
@@ -80,23 +70,16 @@ class CallResponses:
         listed = [(name, BY_NUMPY[array.dtype].wire, array.shape) for name, array in found]
         described = orjson.dumps({"outputs": listed, "parameters": dict(parameters)})
         self._writer.make_room(pieces)
-        parts: list[Any] = [RESPONSE_HEAD.pack(number, self._writer.form(described, pieces), flags, 0, 0)]
-        head_bytes = RESPONSE_HEAD.size + len(found) * PLACE.size
-        data: list[Any] = [bytes(-head_bytes % ALIGNMENT)]
-        at = 0
-        for _, array in found:
-            raw = _bytes_of(array)
-            size = len(raw)
-            if size >= SEGMENT_BYTES and (segment := self._writer.segment_if_any(size, pieces)) is not None:
-                taken.append(segment.number)
-                segment.write(raw, size)
-                parts.append(PLACE.pack(segment.number, 0, 0, size))
-                continue
-            parts.append(PLACE.pack(0, 0, at, size))
-            padding = -size % ALIGNMENT
-            data += (raw, bytes(padding))
-            at += size + padding
-        pieces.append((frame(CALL_RESPONSE, number, b"".join((*parts, *data))), -1))
+        head = RESPONSE_HEAD.pack(number, self._writer.form(described, pieces), flags, 0, 0)
+        body = self._writer.body(pieces, head)
+        try:
+            for _, array in found:
+                raw = _bytes_of(array)
+                body.add(raw, len(raw))
+            pieces.append((body.frame(CALL_RESPONSE, number), -1))
+        except BaseException:
+            self._writer.pool.give_back(body.taken)
+            raise
 
 
 def _not_written(request: InferRequest, error: Exception) -> NaiadError:

@@ -18,15 +18,14 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.ragged import as_one, take_apart
 from naiad.execution.batching.response import Response
 from naiad.execution.instances.runner import halves, may_split, split
+from naiad.execution.worker.codec.client_memory import Piece
 from naiad.execution.worker.codec.gathered import write_gathered
 from naiad.execution.worker.codec.writer import Piece
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.execution.worker.process import WorkerProcess
-from naiad.execution.worker.supervisor import StartedWorker
 from naiad.request import Array
 from naiad.tensor.packed_bytes import with_unpacked
-from naiad.worker.ipc.frames import RESPONSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,33 +58,9 @@ class FrameworkInstance(ProcessInstance):
         # Those under way: one batch, or the single requests of one that failed.
         self._sent: dict[int, Batch] = {}
         self._done_batches: list[Batch] = []
-        # One that comes back after its end is waited for.
-        self._gives_way = False
-
-    def start(self) -> None:
-        self._gives_way = True
-        try:
-            super().start()
-        finally:
-            self._gives_way = False
 
     def _open(self) -> WorkerProcess:
-        process = self._framework_spec.open(self.name, self._framework_spec)
-        if self._gives_way and type(process) is WorkerProcess:
-            process.give_way()
-        return process
-
-    def _spawn(self) -> StartedWorker:
-        spawned = super()._spawn()
-        if type(spawned.process) is WorkerProcess:
-            spawned.process.give_way_no_more()
-        return spawned
-
-    def stop(self) -> None:
-        # What it holds is given back while it ends, which takes long for a large model.
-        if type(process := self._process) is WorkerProcess:
-            process.give_way()
-        super().stop()
+        return self._framework_spec.open(self.name, self._framework_spec)
 
     # Batches
 
@@ -122,12 +97,9 @@ class FrameworkInstance(ProcessInstance):
         done, self._done_batches = self._done_batches, []
         return done
 
-    def _take(self, kind: int, number: int, payload: bytearray) -> None:
-        if kind == RESPONSES:
-            (response,) = self._reader.read(payload)
-            self._take_whole(number, response)
-        else:
-            super()._take(kind, number, payload)
+    def _take_responses(self, number: int, payload: bytearray) -> None:
+        (response,) = self._reader.read(payload)
+        self._take_whole(number, response)
 
     def _take_whole(self, number: int, response: Response) -> None:
         batch = self._sent.pop(number, None)

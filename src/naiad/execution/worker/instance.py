@@ -34,10 +34,9 @@ from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model_directory import ModelDirectory
 from naiad.execution.worker.bls import BlsCalls
 from naiad.execution.worker.channel import WorkerChannel
-from naiad.execution.worker.codec.uniform_steps import writer_for
-from naiad.execution.worker.codec.writer import Piece, ResponseReader, frame, no_segments
-from naiad.execution.worker.control import Content, ControlRequests, Reply
-from naiad.execution.worker.control_models import ModelControlRequests
+from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.writer import BatchWriter, ResponseReader, frame, no_segments
+from naiad.execution.worker.control import Content, ControlRequests, ModelControlRequests, Reply
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.in_flight import InFlightRequests
 from naiad.execution.worker.metrics import WorkerMetrics
@@ -140,13 +139,14 @@ class ProcessInstance(ModelInstance):
         self._overtime = (
             ExecutionWatchdog(loop, child.execute_s, self._began_ns, self._late) if child.execute_s else None
         )
+        self._handlers = self._handlers_by_kind()
         self._reset()
 
     def _reset(self) -> None:
         """Forget all that belonged to one child."""
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
-        self._writer = writer_for(self._spec)
+        self._writer = BatchWriter(self._spec)
         self._reader = ResponseReader(self._spec, self._open_segment)
         self._calls = BlsCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
         self._asks = ControlRequests(ModelControlRequests(self._models), WorkerMetrics(self._metrics))
@@ -276,7 +276,6 @@ class ProcessInstance(ModelInstance):
             try:
                 process.process.wait(END_S if timeout is None else timeout)
             except subprocess.TimeoutExpired:
-                process.give_way_no_more()
                 process.process.kill()
                 process.process.wait()
         self._supervisor.join(timeout)
@@ -356,55 +355,70 @@ class ProcessInstance(ModelInstance):
 
     # Receiving
 
+    def _handlers_by_kind(self) -> dict[int, Callable[[int, bytearray], object]]:
+        """What takes each kind of frame: its number and its payload."""
+        return {
+            RESPONSES: self._take_responses,
+            RESPONSE: self._take_response,
+            DONE: lambda number, payload: self._done(number, orjson.loads(payload) if payload else {}),
+            FORM: self._take_form,
+            FORGET_FORMS: self._forget_forms,
+            SEGMENT: lambda number, payload: self._add_segment(number, int.from_bytes(payload, "little")),
+            DROP_SEGMENT: lambda number, payload: self._segments.drop(number),
+            RELEASE: lambda _, payload: self._writer.pool.give_back([n for (n,) in NUMBERS.iter_unpack(payload)]),
+            LOG: lambda _, payload: log_line(self.name, orjson.loads(payload)),
+            PONG: self._take_pong,
+            IS_READY: lambda number, payload: self._readiness.take(number, orjson.loads(payload)),
+            ASK: self._take_ask,
+            TELL: lambda _, payload: self._asks.tell(orjson.loads(payload)),
+            CALL: self._take_call,
+            CANCEL_CALL: lambda number, _: self._calls.cancel(number),
+        }
+
     def _take(self, kind: int, number: int, payload: bytearray) -> None:
+        # Most frames are of this kind: they are spared the table.
         if kind == RESPONSES_UNIFORM:
             came_ns = monotonic_ns()
             self._answered_uniform(number, self._reader.read_uniform(payload), came_ns)
-        elif kind == RESPONSES:
-            came_ns = monotonic_ns()
-            responses = self._reader.read(payload, came_ns)
-            if self._requests.are_answered_by(number, responses):
-                # Each of them has one plain response.
-                self._answered_uniform(number, [r.outputs for r in responses if r.outputs is not None], came_ns)
-                return
-            # The child gets its next batch before the callers get their answers.
-            self._finish(number)
-            for response in responses:
-                self._respond(response)
-        elif kind == RESPONSE:
-            self._respond(self._reader.read_one(payload, monotonic_ns()))
-            if self._released:
-                self._give_back_segments()
-        elif kind == DONE:
-            self._done(number, orjson.loads(bytes(payload)) if payload else {})
-        elif kind == FORM:
-            if not self._calls.learn(number, raw := bytes(payload)):
-                self._reader.learn(number, raw)
-        elif kind == FORGET_FORMS:
-            self._reader.forget()
-            self._calls.forget()
-        elif kind == SEGMENT:
-            self._add_segment(number, int.from_bytes(payload, "little"))
-        elif kind == DROP_SEGMENT:
-            self._segments.drop(number)
-        elif kind == RELEASE:
-            self._writer.pool.give_back([n for (n,) in NUMBERS.iter_unpack(payload)])
-        elif kind == LOG:
-            log_line(self.name, orjson.loads(bytes(payload)))
-        elif kind == PONG:
-            self._missed_beats = 0
-        elif kind == IS_READY:
-            self._readiness.take(number, orjson.loads(bytes(payload)))
-        elif kind == ASK:
-            self._asks.ask(orjson.loads(bytes(payload)), partial(self._answer, self._channel, number))
-        elif kind == TELL:
-            self._asks.tell(orjson.loads(bytes(payload)))
-        elif kind == CALL:
-            self._calls.call(number, payload)
-            # Tensors of earlier calls may hold back the child, which waits for its segments.
+        elif (handler := self._handlers.get(kind)) is not None:
+            handler(number, payload)
+
+    def _take_responses(self, number: int, payload: bytearray) -> None:
+        came_ns = monotonic_ns()
+        responses = self._reader.read(payload, came_ns)
+        if self._requests.are_answered_by(number, responses):
+            # Each of them has one plain response.
+            self._answered_uniform(number, [r.outputs for r in responses if r.outputs is not None], came_ns)
+            return
+        # The child gets its next batch before the callers get their answers.
+        self._finish(number)
+        for response in responses:
+            self._respond(response)
+
+    def _take_response(self, number: int, payload: bytearray) -> None:
+        self._respond(self._reader.read_one(payload, monotonic_ns()))
+        if self._released:
             self._give_back_segments()
-        elif kind == CANCEL_CALL:
-            self._calls.cancel(number)
+
+    def _take_form(self, number: int, payload: bytearray) -> None:
+        raw = bytes(payload)
+        if not self._calls.learn(number, raw):
+            self._reader.learn(number, raw)
+
+    def _forget_forms(self, number: int, payload: bytearray) -> None:
+        self._reader.forget()
+        self._calls.forget()
+
+    def _take_pong(self, number: int, payload: bytearray) -> None:
+        self._missed_beats = 0
+
+    def _take_ask(self, number: int, payload: bytearray) -> None:
+        self._asks.ask(orjson.loads(payload), partial(self._answer, self._channel, number))
+
+    def _take_call(self, number: int, payload: bytearray) -> None:
+        self._calls.call(number, payload)
+        # Tensors of earlier calls may hold back the child, which waits for its segments.
+        self._give_back_segments()
 
     def _answer(self, channel: WorkerChannel | None, number: int, content: Content) -> None:
         # The answer may come when the child that asked is gone and another has its place.

@@ -22,7 +22,6 @@ from naiad import worker
 from naiad.backend_api.backend import WorkerSpec
 from naiad.errors import ModelLoadError, NaiadError, error_of_name
 from naiad.execution.worker.codec.writer import frame
-from naiad.execution.worker.cpu_priority import CpuPriority
 from naiad.execution.worker.process_group import GroupedProcess
 from naiad.worker.ipc.frames import ANSWER, ASK, CONFIG, FAILED, FINALIZE, FRAME, INIT, LOG, READY, TELL
 
@@ -39,7 +38,6 @@ END_S: Final = 5.0
 FULL_TRACEBACK: Final = "naiad_full_traceback"
 """An attribute of the log records that hold the whole traceback of an error that is told in short as well."""
 _LOOK_S: Final = 1.0
-_LEISURE_S: Final = 60.0
 _DYING_S: Final = 0.05
 # The loop waits for so long: between the end of a connection and that of its process there is hardly any time.
 _MOMENT_S: Final = 0.002
@@ -131,24 +129,9 @@ class WorkerProcess:
         self.was_ended = False
         self._rest = b""
         self._deadline = 0.0
-        self._way: CpuPriority | None = None
         # Those of the model whose answers are due. Answered on the event loop.
         self._questions: set[int] = set()
         self.send: Callable[[bytes], object] | None = None
-
-    def give_way(self) -> None:
-        """Let the process give way to requests, if it does not already, until ``give_way_no_more``.
-
-        One that has little time to load does not.
-        """
-        if self._way is None and self.spec.start_s >= _LEISURE_S and self.process.returncode is None:
-            self._way = CpuPriority(self.process.pid)
-
-    def give_way_no_more(self) -> None:
-        """Let the process run as the server does again."""
-        way, self._way = self._way, None
-        if way is not None and self.process.returncode is None:
-            way.end()
 
     def begin(self, ask: Ask | None = None) -> tuple[int, Any]:
         """Give the child its orders and wait for its answer: the kind (``READY`` or ``CONFIG``) and its content.
@@ -242,8 +225,6 @@ class WorkerProcess:
             now_s = monotonic()
             left_s = self._deadline - now_s
             ready = {key.fd for key, _ in selector.select(max(0.0, min(left_s, _LOOK_S)))}
-            if self._way is not None:
-                self._way.look()
             if self._questions:
                 self._deadline += monotonic() - now_s
             if self.output in ready:
@@ -322,7 +303,6 @@ class WorkerProcess:
             self.process.wait(grace_s)
         except subprocess.TimeoutExpired:
             self.was_ended = True
-            self.give_way_no_more()
             self.process.kill()
             self.process.wait()
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
-from naiad.execution.instances.warmup import Warmup
+from naiad.execution.instances.warmup import Sample, Warmup
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest
 from naiad.worker.ipc.frames import FLAG_RESCHEDULE
 
+logger = logging.getLogger("naiad")
+
 LOOK_S: Final = 0.1
 """How soon a warm-up that waits for a process notices that it is not wanted any more."""
+_WARMING: Final = "it was started again and is warming up"
 
 
 class WarmProcess:
@@ -177,3 +182,51 @@ class WarmupRun:
         """The process is there again."""
         self._answers.worker_ready(instance)
         self._end(f"instance '{instance.name}' ended and was started again")
+
+
+class RestartWarmup:
+    """Called with an instance on the event loop when its process is there again.
+
+    Args:
+        spec: of the model.
+        samples: makes what is run; called in a thread, each time. Nothing is kept for it, since samples may be large.
+        answers: is told ``worker_ready`` when the instance is warm. One that fails to run its samples serves all the
+            same: its version was ready before, and is better slow than gone.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        samples: Callable[[], Sequence[Sample]],
+        answers: WorkerEventSink[ProcessInstance],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._spec = spec
+        self._samples = samples
+        self._answers = answers
+        self._loop = loop
+
+    def __call__(self, instance: ProcessInstance) -> None:
+        instance.problem = _WARMING
+        name = f"naiad-warm-{instance.name}"
+        threading.Thread(target=self._warm, args=[instance, instance.pid], name=name, daemon=True).start()
+
+    def _warm(self, instance: ProcessInstance, pid: int) -> None:
+        try:
+            warmup = Warmup(self._samples(), lambda: "" if _is_there(instance, pid) else "its process has ended")
+            WarmProcess(instance, self._spec, warmup, self._answers, self._loop).run()
+        except Exception as error:
+            logger.warning("%s is not warm: %s", instance.name, error)
+        # The server may have ended meanwhile.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._done, instance, pid)
+
+    def _done(self, instance: ProcessInstance, pid: int) -> None:
+        if _is_there(instance, pid):
+            instance.problem = ""
+            self._answers.worker_ready(instance)
+
+
+def _is_there(instance: ProcessInstance, pid: int) -> bool:
+    """Whether the instance still has that process. Otherwise another one is warmed up by another call."""
+    return instance.is_up and instance.pid == pid

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from naiad.repository.local.layout import version_number
+from naiad.repository.local.folder_hints import version_number
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from naiad.config.source import ModelSource
 from naiad.repository.changes.fingerprint import walk
-from naiad.repository.local.layout import version_number
+from naiad.repository.local.folder_hints import version_number
 
 if TYPE_CHECKING:
     from naiad.repository.remote.repository import Listed, RemoteModel

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from naiad.repository.changes.fingerprint import walk
-from naiad.repository.local.layout import version_number
+from naiad.repository.local.folder_hints import version_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

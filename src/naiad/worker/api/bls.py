@@ -9,9 +9,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Protocol
 
 from ..ipc.errors import CODES_BY_GRPC, ErrorCode, TritonError, TritonModelException
+from ..ipc.frame_body import aligned
 from ..ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, RESPONSE_HEAD
 from ..ipc.reader import Waiter
-from ..ipc.schemas import Forms, aligned
+from ..ipc.schemas import Forms
 from . import current
 from .inference_response import InferenceResponse
 from .tensor import Tensor, received

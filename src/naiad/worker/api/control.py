@@ -28,9 +28,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ..ipc.errors import TritonModelException
+from ..ipc.errors import TritonModelException, as_text
 from ..ipc.reader import Waiter
-from ..ipc.text import as_text
 from . import current
 
 

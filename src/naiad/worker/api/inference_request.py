@@ -6,9 +6,8 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Sequence
 
 from ..ipc.client_memory import Parts
-from ..ipc.errors import TritonModelException
+from ..ipc.errors import TritonModelException, as_text
 from ..ipc.schemas import CorrelationId, Schema, checked_parameters
-from ..ipc.text import as_text
 from ..ipc.types import Place
 from . import bls
 from .call_options import TRITONSERVER_MEMORY_CPU, BlsCallOptions, InferenceTrace, PreferredMemory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import IntEnum
 
-from ..ipc.text import as_text
+from ..ipc.errors import as_text
 from . import current
 
 

@@ -7,8 +7,7 @@ import math
 from enum import IntEnum
 from typing import Any, Tuple
 
-from ..ipc.errors import TritonModelException
-from ..ipc.text import as_text
+from ..ipc.errors import TritonModelException, as_text
 from .control import ask, tell
 
 _family_numbers = itertools.count(1)

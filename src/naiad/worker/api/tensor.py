@@ -9,8 +9,7 @@ import numpy as np
 
 from ..ipc.bytes_codec import decode_strings, encode_strings
 from ..ipc.datatypes import BF16, BY_NUMPY, BYTES, WorkerDataType, of_numpy
-from ..ipc.errors import TritonModelException
-from ..ipc.text import as_text
+from ..ipc.errors import TritonModelException, as_text
 from ..ipc.types import Array, Buffer, Place
 from . import dlpack
 

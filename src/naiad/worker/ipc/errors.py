@@ -1,4 +1,4 @@
-"""The errors of a model: what it raises, what it answers with, and the text that a caller gets to see."""
+"""The errors of a model, the texts that callers see of them, and texts that models give."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import traceback
 from enum import IntEnum
 from types import TracebackType
+from typing import Any
 
 from .memory_limit import memory_limit
-from .text import as_text
 
 # Named without being imported, which would take 10 ms.
 _FUTURES = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "concurrent", "futures") + os.sep
@@ -127,3 +127,19 @@ def _is_machinery(file: str) -> bool:
 def _leads_to_models(file: str) -> bool:
     """Whether it is code of this side or of the library between it and a model's coroutine."""
     return _is_machinery(file) or file.startswith(_FUTURES)
+
+
+def as_text(value: Any, what: str) -> str:
+    """A ``str`` as it is, ``bytes`` as the UTF-8 that they hold.
+
+    The reference takes both wherever it takes a text, so models pass elements of BYTES tensors on as they are.
+
+    Raises:
+        TypeError: it is neither; the text begins with ``what``.
+        UnicodeDecodeError: the bytes are not UTF-8.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode()
+    raise TypeError(f"{what} must be a str, or bytes in UTF-8, found {value!r} of type {type(value)}")

@@ -53,17 +53,18 @@ answer that the model chose, and not a failure. ``FLAG_EMPTY``: there is no resp
 **Requests alike.** Most batches are made of requests of one form with small tensors of fixed size. ``EXECUTE_UNIFORM``
 (number: the batch) says what they have in common once::
 
-    u64 first request, u32 requests, u32 form, u32 bytes of the ids, u32 reserved
+    u64 first request, u32 requests, u32 form, u32 bytes of the ids, u32 column
 
-then the ids with a zero byte between each two (or nothing when no request has one), then the data part: the tensors of
-one request after the other in the order of the form, each beginning at a multiple of ``ALIGNMENT``. The requests are
-numbered one after the other. When each of them has one plain response, and all of one form with small tensors that are
-not BYTES, ``RESPONSES_UNIFORM`` (number: the batch) may answer them: ``u32 responses, u32 form``, then the data part,
-laid out likewise. All of these responses are final.
+then the column, then the ids with a zero byte between each two (or nothing when no request has one), then the data
+part: the tensors of one request after the other in the order of the form, each beginning at a multiple of
+``ALIGNMENT``. The requests are numbered one after the other. When each of them has one plain response, and all of one
+form with small tensors that are not BYTES, ``RESPONSES_UNIFORM`` (number: the batch) may answer them: ``u32 responses,
+u32 form``, then the data part, laid out likewise. All of these responses are final.
 
-**Steps.** The requests of sequences differ in their sequence and their flags as well. ``EXECUTE_STEPS`` is
-``EXECUTE_UNIFORM`` with, right behind its head and before the ids, for each request ``u64 correlation id, u32 flags,
-u32 reserved``; those of its form count for nothing. Ids of sequences that are texts travel with forms of their own.
+The column says in what else the requests differ. 0: in nothing. ``COLUMN_STEPS``: in their sequences, with ``u64
+correlation id, u32 flags, u32 reserved`` for each request; those of the form count for nothing, and ids of sequences
+that are texts travel with forms of their own. ``COLUMN_PLACES``: in where their tensors lie, all of them in regions,
+with the places of each request as ``EXECUTE`` has them; there is no data part.
 
 A request that has no final response when its batch ends stays open: the model still holds its response sender, and a
 ``RESPONSE`` with ``FLAG_FINAL`` comes later, an error if the model lets go of the sender. This is the rule in
@@ -94,6 +95,8 @@ STEP = struct.Struct("<QII")
 NUMBERS = struct.Struct("<I")
 
 IN_REGION = 1
+COLUMN_STEPS = 1
+COLUMN_PLACES = 2
 
 FLAG_FINAL = 1
 FLAG_ERROR = 2
@@ -135,7 +138,6 @@ PAUSE = 13
 that other requests need. Nothing may be sent for it, by threads that can wait, until ``RESUME`` or ``CANCEL``."""
 RESUME = 14
 """number: the request whose caller takes its responses again."""
-EXECUTE_STEPS = 15
 
 # From the child.
 READY = 33

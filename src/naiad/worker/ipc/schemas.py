@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import struct
 from typing import Any, Dict, Mapping, Tuple, Union
 
 from .datatypes import BY_WIRE, WorkerDataType
 from .errors import TritonModelException
-from .frames import ALIGNMENT
-
-PADDING = [bytes(n) for n in range(ALIGNMENT)]
-"""Zero bytes by their number, to fill the room up to the next multiple of ``ALIGNMENT``."""
+from .frame_body import aligned, places_struct
 
 CorrelationId = Union[int, str]
 TensorForm = Tuple[str, WorkerDataType, Tuple[int, ...]]
@@ -56,7 +52,7 @@ class Schema:
         self.tensors = tuple(_tensor_form(t) for t in content["inputs" if is_request else "outputs"])
         self.in_regions = "placed" in content
         self.placed: tuple[str, ...] = tuple(content.get("placed", ()))
-        self.places = struct.Struct("<" + "IIQQ" * (len(self.tensors) + len(self.placed)))
+        self.places = places_struct(len(self.tensors) + len(self.placed))
         self.layout, self.stride = _layout(self.tensors)
         self.indices = {name: index for index, (name, _, _) in enumerate(self.tensors)}
         self.outputs: tuple[str, ...] = tuple(content.get("outputs", ())) if is_request else ()
@@ -131,8 +127,3 @@ def _layout(tensors: tuple[TensorForm, ...]) -> tuple[tuple[tuple[int, int, tupl
         found.append((offset, size, tuple(reversed(strides))))
         offset += aligned(size)
     return tuple(found), offset
-
-
-def aligned(offset: int) -> int:
-    """Where the data part begins that comes after so many bytes."""
-    return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -8,15 +8,18 @@ from ..api.inference_request import InferenceRequest, received_request
 from ..ipc.client_file import RegionError
 from ..ipc.client_memory import Parts
 from ..ipc.errors import ErrorCode, FailedError
-from ..ipc.frames import COUNT, EXECUTE, EXECUTE_STEPS, EXECUTE_UNIFORM, IN_REGION, REQUEST
-from ..ipc.schemas import Forms, Schema, aligned
+from ..ipc.frame_body import aligned
+from ..ipc.frames import COLUMN_PLACES, COUNT, EXECUTE, EXECUTE_UNIFORM, IN_REGION, REQUEST, UNIFORM
+from ..ipc.schemas import Forms, Schema
 from ..ipc.types import Place
-from .uniform_batch import read_uniform
-from .uniform_steps import read_steps
+from .uniform_batch import NO_ID, read_uniform
 from .writer import error_frame
 
 if TYPE_CHECKING:
     from .host import RuntimeHost
+
+
+_COLUMN_AT = UNIFORM.size - 4
 
 
 class WorkerBatch:
@@ -62,11 +65,12 @@ class WorkerBatch:
 def read_batch(host: RuntimeHost, kind: int, number: int, payload: bytearray, forms: Forms) -> WorkerBatch | None:
     """The batch that a frame holds, None when it is no batch; ``forms`` are those that were valid when it came."""
     if kind == EXECUTE_UNIFORM:
-        batch = WorkerBatch(number, *read_uniform(host, payload, forms))
+        if payload[_COLUMN_AT] == COLUMN_PLACES:
+            batch = _read_placed(host, number, payload, forms)
+        else:
+            batch = WorkerBatch(number, *read_uniform(host, payload, forms))
     elif kind == EXECUTE:
         batch = _read_any(host, number, payload, forms)
-    elif kind == EXECUTE_STEPS:
-        batch = WorkerBatch(number, *read_steps(host, payload, forms))
     else:
         return None
     if host.is_decoupled:
@@ -97,6 +101,22 @@ def _read_any(host: RuntimeHost, number: int, payload: bytearray, forms: Forms) 
             requests += [] if read is None else [read]
         else:
             requests.append(received_request(host, request, form, locate(payload, places, data), request_id))
+    return WorkerBatch(number, requests)
+
+
+def _read_placed(host: RuntimeHost, number: int, payload: bytearray, forms: Forms) -> WorkerBatch:
+    """The requests of an ``EXECUTE_UNIFORM`` frame whose tensors all lie in regions."""
+    first, count, form_number, id_bytes, _ = UNIFORM.unpack_from(payload)
+    form = forms[form_number]
+    size = form.places.size
+    ids_at = UNIFORM.size + count * size
+    ids = payload[ids_at : ids_at + id_bytes].split(b"\0") if id_bytes else [NO_ID] * count
+    requests = []
+    for row, request_id in enumerate(ids):
+        places = form.places.unpack_from(payload, UNIFORM.size + row * size)
+        read = _read_from_regions(host, first + row, form, payload, places, 0, request_id)
+        if read is not None:
+            requests.append(read)
     return WorkerBatch(number, requests)
 
 

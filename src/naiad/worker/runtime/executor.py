@@ -10,7 +10,7 @@ from ..api.inference_response import InferenceResponse
 from ..ipc.errors import FailedError, TritonError, TritonModelException, describe
 from ..ipc.frames import DONE, FLAG_FINAL, FLAG_RESCHEDULE
 from .batch import WorkerBatch
-from .uniform_answers import Answer
+from .uniform_batch import Answer
 from .writer import error_frame, json_frame
 
 if TYPE_CHECKING:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Tuple
 
 from ..api.bls import read_response
 from ..api.control import Question
 from ..ipc import frames as protocol
 from ..ipc.client_memory import Regions
+from ..ipc.frame_body import locate
 from ..ipc.schemas import Forms, read_form
 from ..ipc.segments import ServerSegments
-from ..ipc.types import Place
 from .flow_control import PausedRequests
 
 if TYPE_CHECKING:
     from ..api.inference_response import InferenceResponse
     from ..ipc.reader import Channel
+    from ..ipc.types import Locate
     from .writer import FrameWriter
 
 MAX_CANCELLED = 4096
-_WORK = frozenset(
-    (protocol.EXECUTE_UNIFORM, protocol.EXECUTE_STEPS, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE)
-)
+_WORK = frozenset((protocol.EXECUTE_UNIFORM, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE))
 Work = Tuple[int, int, bytearray, Forms]
 """Kind, number and payload of a frame for the main thread, and the forms that were valid when it came."""
 
@@ -36,6 +36,7 @@ class Inbox:
         cancelled: numbers of requests whose callers gave up; the oldest are forgotten when there are many.
         calls: take the responses to the calls under way, by number.
         questions: control requests under way, by number.
+        locate: finds the bytes of tensors in a frame's payload and in the server's segments.
         holds: requests whose responses nobody takes for now.
     """
 
@@ -57,6 +58,7 @@ class Inbox:
         self._channel = channel
         self._out = out
         self._segments = ServerSegments(out.release)
+        self.locate: Locate = partial(locate, self._segments.open)
         self._regions = regions or Regions()
         self._work_arrived = work_arrived
         self._check_ready = check_ready
@@ -87,15 +89,6 @@ class Inbox:
         if handler is None:
             raise ValueError(f"The server sent a frame of kind {kind}, which version {protocol.VERSION} does not know")
         handler(number, payload)
-
-    def locate(self, payload: bytearray, places: tuple[int, ...], data: int) -> tuple[Place, ...]:
-        """Buffer, offset and size of each of the unpacked places; ``data`` is where the frame's data part begins."""
-        if len(places) == 4 and not places[0]:
-            return ((payload, data + places[2], places[3]),)
-        return tuple(
-            (self._segments.open(segment, offset, size), 0, size) if segment else (payload, data + offset, size)
-            for segment, offset, size in zip(places[::4], places[2::4], places[3::4])
-        )
 
     def _cancel(self, number: int, payload: bytearray) -> None:
         if len(self.cancelled) >= MAX_CANCELLED:

@@ -1,4 +1,6 @@
-"""Requests of one form whose small tensors lie one request after the other in one frame.
+"""Batches whose requests, and whose responses, differ in little but their elements, and so are described once.
+
+The small tensors of such requests lie one request after the other in one frame.
 
 A model asks for some of the tensors of some of them. What it asks for is made then, as a view of what the frame has of
 that input for all requests: such views cost a quarter of what arrays cost that are made one by one.
@@ -6,15 +8,17 @@ that input for all requests: such views cost a quarter of what arrays cost that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 import numpy as np
 
 from ..api.inference_request import TRITONSERVER_REQUEST_RELEASE_ALL, InferenceRequest
+from ..api.inference_response import InferenceResponse
 from ..api.tensor import Tensor, made_of, received
-from ..ipc.datatypes import BF16, BYTES
-from ..ipc.frames import UNIFORM
-from ..ipc.schemas import Forms, Schema, aligned
+from ..ipc.datatypes import BF16, BYTES, WorkerDataType
+from ..ipc.frame_body import PADDING, aligned
+from ..ipc.frames import ALIGNMENT, COLUMN_STEPS, FLAG_FINAL, SEGMENT_BYTES, STEP, UNIFORM
+from ..ipc.schemas import CorrelationId, Forms, Schema
 from ..ipc.types import Array
 
 if TYPE_CHECKING:
@@ -105,14 +109,90 @@ class UniformRequest(InferenceRequest):
 UniformRequest.__name__ = InferenceRequest.__name__
 
 
+class UniformSequenceRequest(UniformRequest):
+    """A request that says itself to which sequence it belongs; models see no difference."""
+
+    __slots__ = ("_correlation_id",)
+    _correlation_id: int
+
+    def correlation_id(self) -> CorrelationId:
+        """The number of the sequence, 0 for none."""
+        return self._correlation_id
+
+
+UniformSequenceRequest.__name__ = InferenceRequest.__name__
+
+
 def read_uniform(host: Host, payload: bytearray, forms: Forms) -> tuple[list[InferenceRequest], Schema]:
-    """The requests of an ``EXECUTE_UNIFORM`` frame, and what they have in common."""
-    first, count, form_number, id_bytes, _ = UNIFORM.unpack_from(payload)
-    ids = payload[UNIFORM.size : UNIFORM.size + id_bytes].split(b"\0") if id_bytes else [NO_ID] * count
-    rows = UniformRows(payload, aligned(UNIFORM.size + id_bytes), count, forms[form_number])
+    """The requests of an ``EXECUTE_UNIFORM`` frame, and what they have in common. Their tensors lie in the frame."""
+    first, count, form_number, id_bytes, column = UNIFORM.unpack_from(payload)
+    ids_at = UNIFORM.size + count * STEP.size if column == COLUMN_STEPS else UNIFORM.size
+    ids = payload[ids_at : ids_at + id_bytes].split(b"\0") if id_bytes else [NO_ID] * count
+    rows = UniformRows(payload, aligned(ids_at + id_bytes), count, forms[form_number])
+    if column == COLUMN_STEPS:
+        return _read_steps(host, payload, first, ids, rows), rows.form
     requests: list[InferenceRequest] = []
     for row, request_id in enumerate(ids):
         request = UniformRequest.__new__(UniformRequest)
         request._begin(host, first + row, rows, row, request_id)
         requests.append(request)
     return requests, rows.form
+
+
+def _read_steps(
+    host: Host, payload: bytearray, first: int, ids: list[bytearray], rows: UniformRows
+) -> list[InferenceRequest]:
+    requests: list[InferenceRequest] = []
+    for row, request_id in enumerate(ids):
+        request = UniformSequenceRequest.__new__(UniformSequenceRequest)
+        request._begin(host, first + row, rows, row, request_id)
+        request._correlation_id, request._flags, _ = STEP.unpack_from(payload, UNIFORM.size + row * STEP.size)
+        requests.append(request)
+    return requests
+
+
+# Responses
+
+Answer = Tuple[InferenceRequest, Optional[InferenceResponse], int]
+"""A request, the response to it if there is one, and the flags."""
+_Facts = Tuple[str, WorkerDataType, Tuple[int, ...], bytes]
+"""Name, datatype and shape of a tensor, and the bytes that fill the room to the next."""
+
+
+def alike(answers: list[Answer], form: Schema) -> list[Any] | None:
+    """The data part of the answers to requests of that form, in pieces; None when the answers differ in their tensors,
+    or are of other than the plain kind."""
+    facts = _facts_of(answers, form)
+    if facts is None:
+        return None
+    data: list[Any] = []
+    for _, response, flags in answers:
+        if response is None or flags != FLAG_FINAL or response._error is not None or response._parameters != "{}":
+            return None
+        if len(response._tensors) != len(facts):
+            return None
+        for tensor, (name, datatype, shape, gap) in zip(response._tensors, facts):
+            array = tensor._array
+            if array is None or tensor._shape != shape or tensor._type is not datatype or tensor._name != name:
+                return None
+            data.append(array)
+            if gap:
+                data.append(gap)
+    return data
+
+
+def _facts_of(answers: list[Answer], form: Schema) -> list[_Facts] | None:
+    response = answers[0][1] if answers else None
+    if response is None or not response._tensors:
+        return None
+    facts = []
+    wanted = form.wanted
+    for tensor in response._tensors:
+        array = tensor._array
+        if array is None or tensor._type is BYTES or array.nbytes >= SEGMENT_BYTES:
+            return None
+        if wanted is not None and tensor._name not in wanted:
+            return None
+        size = array.nbytes
+        facts.append((tensor._name, tensor._type, tensor._shape, PADDING[-size % ALIGNMENT]))
+    return facts

@@ -14,6 +14,7 @@ from ..api.tensor import Tensor
 from ..ipc.client_file import RegionError
 from ..ipc.client_memory import Parts, Regions
 from ..ipc.errors import GRPC_CODES, FailedError, ServerGoneError, TritonError, TritonModelException, describe
+from ..ipc.frame_body import PADDING, FrameBody
 from ..ipc.frames import (
     ALIGNMENT,
     CALL,
@@ -37,46 +38,15 @@ from ..ipc.frames import (
     RESPONSES,
     RESPONSES_UNIFORM,
     SEGMENT,
-    SEGMENT_BYTES,
 )
-from ..ipc.schemas import PADDING, Schema, call_form, response_form
+from ..ipc.schemas import Schema, call_form, response_form
 from ..ipc.segments import Segment, SegmentPool
-from .uniform_answers import Answer, alike
+from .uniform_batch import Answer, alike
 
 MAX_FORMS = 2048
 MAX_FORM_BYTES = 1 << 22
 """Of all forms together: parameters are part of them, and may be long and never the same."""
 MAX_ID_BYTES = 0xFFFF
-
-
-class FrameBody:
-    """The payload of one frame while it is put together: what describes the tensors, and the small ones themselves."""
-
-    __slots__ = ("data", "data_bytes", "heads")
-
-    def __init__(self, *heads: bytes) -> None:
-        self.heads: list[bytes] = list(heads)
-        self.data: list[Any] = []
-        self.data_bytes = 0
-
-    def add(self, data: Any, size: int) -> bytes:
-        """Put a small tensor into the frame; its place."""
-        place = PLACE.pack(0, 0, self.data_bytes, size)
-        self.data.append(data)
-        gap = -size % ALIGNMENT
-        if gap:
-            self.data.append(PADDING[gap])
-        self.data_bytes += size + gap
-        return place
-
-    def frame(self, kind: int, number: int) -> bytes:
-        """The whole frame."""
-        described = b"".join(self.heads)
-        if not self.data:
-            return FRAME.pack(kind, len(described), number) + described
-        gap = -len(described) % ALIGNMENT
-        head = FRAME.pack(kind, len(described) + gap + self.data_bytes, number)
-        return b"".join((head, described, PADDING[gap], *self.data))
 
 
 class FrameWriter:
@@ -155,7 +125,7 @@ class FrameWriter:
         self._flush()
 
     def _batch_frame(self, batch: int, answers: list[Answer]) -> bytes:
-        body = FrameBody(COUNT.pack(len(answers), 0))
+        body = FrameBody(self._segment, COUNT.pack(len(answers), 0))
         for request, response, flags in answers:
             wanted = request._form.wanted if request._form else None
             self._encode(body, request._number, response, wanted, flags, request._parts)
@@ -183,7 +153,7 @@ class FrameWriter:
     ) -> None:
         """Send one response; None is no response, just its flags. ``parts``: where outputs are wanted in regions."""
         with self._lock:
-            body = FrameBody()
+            body = FrameBody(self._segment)
             self._encode(body, number, response, wanted, flags, parts)
             self._write(body.frame(RESPONSE, number))
         self._flush()
@@ -214,9 +184,14 @@ class FrameWriter:
                 form = self._response_form(tensors, response._parameters)
                 body.heads.append(RESPONSE_HEAD.pack(number, form, flags, 0, 0))
                 if written is None:
-                    self._place(body, payloads)
-                else:
-                    self._place_others(body, payloads, written)
+                    for data, size in payloads:
+                        body.add(data, size)
+                    return
+                for (data, size), place in zip(payloads, written):
+                    if place is None:
+                        body.add(data, size)
+                    else:
+                        body.heads.append(place)
                 return
         text = error_json(error)
         flags |= FLAG_ERROR if isinstance(error, FailedError) else FLAG_ERROR | FLAG_OWN
@@ -236,15 +211,6 @@ class FrameWriter:
             self._regions.write(part, tensor._name, data, size)
             places.append(PLACE.pack(part[0], IN_REGION, part[1], size))
         return places
-
-    def _place_others(
-        self, body: FrameBody, payloads: Sequence[tuple[Any, int]], written: Sequence[bytes | None]
-    ) -> None:
-        for payload, place in zip(payloads, written):
-            if place is None:
-                self._place(body, [payload])
-            else:
-                body.heads.append(place)
 
     def _pruned(self, tensors: list[Tensor], wanted: Any | None) -> list[Tensor]:
         """The tensors that the request asked for."""
@@ -279,25 +245,19 @@ class FrameWriter:
         self._fresh.append(described)
         return number
 
-    def _place(self, body: FrameBody, payloads: Sequence[tuple[Any, int]]) -> None:
-        heads = body.heads
-        for data, size in payloads:
-            heads.append(body.add(data, size) if size < SEGMENT_BYTES else self._place_large(body, data, size))
-
-    def _place_large(self, body: FrameBody, data: Any, size: int) -> bytes:
-        """Copy a tensor into a segment; into the frame when the system has no memory that could be shared."""
+    def _segment(self, size: int) -> Segment | None:
+        """A segment that the server knows; None when the system has no memory that could be shared."""
         if self.pool.is_waiting and not self.pool.has_free(size):
             self._look()
         try:
             segment = self.pool.take(size)
         except OSError as error:
             self._warn_once(error)
-            return body.add(data, size)
+            return None
         if segment.descriptor >= 0:
             self._introduce(segment)
-        segment.write(data, size)
         self.sent_bytes += size
-        return PLACE.pack(segment.number, 0, 0, size)
+        return segment
 
     def _introduce(self, segment: Segment) -> None:
         frame = FRAME.pack(SEGMENT, 8, segment.number) + segment.size.to_bytes(8, "little")
@@ -343,8 +303,11 @@ class FrameWriter:
             form = self._forms.get(key)
             if form is None:
                 form = self._new_form(key, lambda: call_form(_described(tensors), options))
-            body = FrameBody(NUMBERS.pack(len(text)), NUMBERS.pack(0), text, REQUEST.pack(0, form, len(request_id), 0))
-            self._place(body, payloads)
+            body = FrameBody(
+                self._segment, NUMBERS.pack(len(text)), NUMBERS.pack(0), text, REQUEST.pack(0, form, len(request_id), 0)
+            )
+            for data, size in payloads:
+                body.add(data, size)
             body.heads.append(request_id)
             self._write(body.frame(CALL, number))
         self._flush()

@@ -11,6 +11,7 @@ from naiad.shared_memory.region import Region, RegionPart
 from naiad.worker.ipc.frames import DROP_REGION, FRAME, IN_REGION, PLACE, REGION
 
 Piece = tuple[bytes, int]
+"""Bytes to send, and the descriptor that goes with the first of them; -1 for none."""
 
 
 class WorkerRegions:

@@ -12,12 +12,12 @@ import orjson
 
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.batch import Batch
-from naiad.execution.worker.codec.writer import BatchWriter, Piece
+from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.request import Array
 from naiad.shared_memory.tensor_ref import RegionTensor
 from naiad.tensor.packed_bytes import serialised
-from naiad.worker.ipc.frames import ALIGNMENT, COUNT, EXECUTE, FRAME, PLACE, REQUEST, SEGMENT_BYTES
-from naiad.worker.ipc.schemas import PADDING
+from naiad.worker.ipc.frames import COUNT, EXECUTE, REQUEST
 
 # Kinds of numpy types whose arrays give their memory away as it is.
 _PLAIN: Final = "biuf"
@@ -38,38 +38,17 @@ def write_gathered(writer: BatchWriter, spec: ModelSpec, number: int, batch: Bat
         OSError, MemoryError: there is no shared memory for it. What was added is to be sent all the same.
     """
     writer.make_room(pieces)
-    taken: list[int] = []
-    try:
-        pieces.append((_frame(writer, spec, number, batch, pieces, taken), -1))
-    except BaseException:
-        writer.pool.give_back(taken)
-        raise
-
-
-def _frame(
-    writer: BatchWriter, spec: ModelSpec, number: int, batch: Batch, pieces: list[Piece], taken: list[int]
-) -> bytes:
     tensors = {name: _tensor(name, batch, spec) for name in batch.requests[0].inputs}
     inputs = [[name, spec.inputs[name].dtype.wire, t.shape] for name, t in tensors.items()]
     form = writer.form(orjson.dumps({"inputs": inputs, "outputs": batch.outputs}), pieces)
-    heads = [COUNT.pack(1, 0), REQUEST.pack(number, form, 0, 0)]
-    head_bytes = COUNT.size + REQUEST.size + PLACE.size * len(tensors)
-    data: list[Any] = [PADDING[-head_bytes % ALIGNMENT]]
-    at = 0
-    for tensor in tensors.values():
-        raw, size = _raw(tensor)
-        if size >= SEGMENT_BYTES and (segment := writer.segment_if_any(size, pieces)) is not None:
-            taken.append(segment.number)
-            _fill(segment.bytes[:size], tensor, raw)
-            heads.append(PLACE.pack(segment.number, 0, 0, size))
-            continue
-        heads.append(PLACE.pack(0, 0, at, size))
-        padding = -size % ALIGNMENT
-        raw = [r.read() if isinstance(r, RegionTensor) else r for r in raw]
-        data += (*raw, PADDING[padding])
-        at += size + padding
-    length = head_bytes + len(data[0]) + at
-    return b"".join((FRAME.pack(EXECUTE, length, number), *heads, *data))
+    body = writer.body(pieces, COUNT.pack(1, 0), REQUEST.pack(number, form, 0, 0))
+    try:
+        for tensor in tensors.values():
+            body.add_joined(*_raw(tensor))
+        pieces.append((body.frame(EXECUTE, number), -1))
+    except BaseException:
+        writer.pool.give_back(body.taken)
+        raise
 
 
 def _tensor(name: str, batch: Batch, spec: ModelSpec) -> _Tensor:
@@ -91,16 +70,3 @@ def _memory(array: Array) -> Any:
     if array.flags.c_contiguous and array.dtype.kind in _PLAIN:
         return array
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else b""
-
-
-def _fill(target: Array, tensor: _Tensor, raw: list[Any]) -> None:
-    """Copy the bytes of a large tensor to where the child reads them."""
-    at = 0
-    for part in raw:
-        if isinstance(part, RegionTensor):
-            part.read_into(target[at : at + part.nbytes].data)
-            at += part.nbytes
-            continue
-        source = part.reshape(-1).view(np.uint8) if isinstance(part, np.ndarray) else np.frombuffer(part, np.uint8)
-        target[at : at + source.size] = source
-        at += source.size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,23 +14,23 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, error_of_code
 from naiad.execution.batching.reshape import as_clients_get, as_model_sees
 from naiad.execution.batching.response import Response
-from naiad.execution.worker.codec.client_memory import WorkerRegions
+from naiad.execution.batching.step_row import SequenceRow
+from naiad.execution.worker.codec.client_memory import Piece, WorkerRegions
 from naiad.execution.worker.codec.output_warnings import OutputWarnings
-from naiad.execution.worker.codec.uniform import UniformSchema, uniform_schema
-from naiad.execution.worker.codec.uniform_shm import UniformShmSchema, placed_form
+from naiad.execution.worker.codec.uniform import Uniform, step_kind, step_schema, uniform_schema
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestOptions
 from naiad.shared_memory.region import RegionPart
 from naiad.shared_memory.tensor_ref import PlacedOutput, RegionTensor, as_array
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, serialised, stays_packed
+from naiad.worker.ipc.frame_body import FrameBody, aligned, raw_array
 from naiad.worker.ipc.frames import (
     ALIGNMENT,
     COUNT,
     EXECUTE,
     FLAG_EMPTY,
     FLAG_ERROR,
-    FLAG_FINAL,
     FORGET_FORMS,
     FORM,
     FRAME,
@@ -38,9 +39,7 @@ from naiad.worker.ipc.frames import (
     REQUEST,
     RESPONSE_HEAD,
     SEGMENT,
-    SEGMENT_BYTES,
 )
-from naiad.worker.ipc.schemas import aligned
 from naiad.worker.ipc.segments import Notice, Segment, SegmentPool
 
 MAX_FORMS: Final = 1024
@@ -48,15 +47,8 @@ MAX_FORM_BYTES: Final = 1 << 22
 """Of all forms together: the parameters of requests are part of them, and may be long and never the same."""
 # Kinds of numpy types whose arrays give their memory away as it is.
 _PLAIN: Final = "biuf"
-_ONE: Final = COUNT.pack(1, 0)
-_BEHIND_NUMBER: Final = COUNT.size + 8
-_MAX_PLACED: Final = 256
-_MAX_PLACED_BYTES: Final = 1024
 no_segments: Final = Notice()
 """Says that the server has no shared memory at all."""
-
-Piece = tuple[bytes, int]
-"""Bytes to send, and the descriptor that goes with the first of them; -1 for none."""
 
 
 def frame(kind: int, number: int = 0, payload: bytes = b"") -> bytes:
@@ -78,7 +70,8 @@ class BatchWriter:
         self._places = not spec.is_cached
         self._forms: dict[RequestOptions | bytes, int] = {}
         self._form_bytes = 0
-        self._alike: dict[RequestOptions, UniformSchema | UniformShmSchema | None] = {}
+        self._is_sequence = spec.sequence is not None
+        self._uniform: dict[RequestOptions, Uniform | None] = {}
         self.pool = SegmentPool()
         self.regions = WorkerRegions()
 
@@ -94,63 +87,62 @@ class BatchWriter:
         if (whole := self._write_uniform(number, first, requests, pieces)) is not None:
             pieces.append((whole, -1))
             return
-        taken: list[int] = []
-        try:
-            self._write(number, first, requests, pieces, taken)
-        except BaseException:
-            self.pool.give_back(taken)
-            raise
+        self._write(number, first, requests, pieces)
 
     def _write_uniform(
         self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]
     ) -> bytes | None:
-        """The frame for requests that differ in their tensors' elements alone, None for others."""
-        options = requests[0].options
-        for request in requests:
-            if request.options is not options:
-                return None
-        if options not in self._alike:
-            self._alike[options] = self._uniform_schema(requests[0], pieces)
-        alike = self._alike[options]
-        if type(alike) is UniformSchema:
-            return alike.frame(number, first, requests)
-        return alike.frame(number, first, requests, pieces) if type(alike) is UniformShmSchema else None
+        """The frame for requests that are described once, None for others."""
+        kind = step_kind(requests) if self._is_sequence else None
+        if (options := kind) is None:
+            options = requests[0].options
+            for request in requests:
+                if request.options is not options:
+                    return None
+        try:
+            uniform = self._uniform[options]
+        except KeyError:
+            uniform = self._uniform_schema(requests[0], kind, pieces)
+            # A request that a shadow watches says nothing about those that nobody watches.
+            if options.regions is None or requests[0].use is not None:
+                self._uniform[options] = uniform
+        return None if uniform is None else uniform.frame(number, first, requests, pieces)
 
-    def _uniform_schema(self, request: InferRequest, pieces: list[Piece]) -> UniformSchema | UniformShmSchema | None:
-        form = self._form_of(request, pieces)
-        placed = placed_form(form, self._spec, self.regions, request)
-        return placed or uniform_schema(form, self._spec, request)
+    def _uniform_schema(
+        self, request: InferRequest, kind: RequestOptions | None, pieces: list[Piece]
+    ) -> Uniform | None:
+        if kind is not None and isinstance(request, SequenceRow) and request.facts is not None:
+            like = InferRequest(kind, request.inputs)
+            return step_schema(self._form_of(like, pieces), self._spec, like, request.facts)
+        return uniform_schema(self._form_of(request, pieces), self._spec, self.regions, request)
 
-    def _write(
-        self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece], taken: list[int]
-    ) -> None:
-        ids = [request.id.encode() for request in requests]
-        places = sum([len(r.inputs) + (0 if r.options.regions is None else len(self._placed(r))) for r in requests])
-        head_bytes = COUNT.size + len(requests) * REQUEST.size + places * PLACE.size + sum(map(len, ids))
-        begin = at = -(-head_bytes // ALIGNMENT) * ALIGNMENT
-        parts: list[Any] = [COUNT.pack(len(requests), 0)]
-        data: list[Any] = [bytes(begin - head_bytes)]
-        for request_number, (request, request_id) in enumerate(zip(requests, ids, strict=True), first):
-            parts.append(REQUEST.pack(request_number, self._form_of(request, pieces), len(request_id), 0))
-            for name, array in request.inputs.items():
-                if isinstance(array, RegionTensor):
-                    parts.append(self.regions.place(array.part, pieces))
-                    continue
-                raw = self._bytes_of(name, array)
-                size = len(raw)
-                if size >= SEGMENT_BYTES and (segment := self.segment_if_any(size, pieces)) is not None:
-                    taken.append(segment.number)
-                    segment.write(raw, size)
-                    parts.append(PLACE.pack(segment.number, 0, 0, size))
-                else:
-                    parts.append(PLACE.pack(0, 0, at - begin, size))
-                    padding = -size % ALIGNMENT
-                    data += (raw, bytes(padding))
-                    at += size + padding
-            if request.options.regions is not None:
-                parts += [self.regions.place(part, pieces) for part in self._placed(request)]
-            parts.append(request_id)
-        pieces.append((b"".join((FRAME.pack(EXECUTE, at, number), *parts, *data)), -1))
+    def _write(self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> None:
+        body = self.body(pieces, COUNT.pack(len(requests), 0))
+        heads = body.heads
+        try:
+            for request_number, request in enumerate(requests, first):
+                request_id = request.id.encode()
+                heads.append(REQUEST.pack(request_number, self._form_of(request, pieces), len(request_id), 0))
+                for name, array in request.inputs.items():
+                    if isinstance(array, RegionTensor):
+                        heads.append(self.regions.place(array.part, pieces))
+                        continue
+                    raw = self._bytes_of(name, array)
+                    body.add(raw, len(raw))
+                if request.options.regions is not None:
+                    heads += [self.regions.place(part, pieces) for part in self._placed(request)]
+                heads.append(request_id)
+            pieces.append((body.frame(EXECUTE, number), -1))
+        except BaseException:
+            self.pool.give_back(body.taken)
+            raise
+
+    def body(self, pieces: list[Piece], *heads: bytes) -> FrameBody:
+        """The body of a frame for the worker; segments that are new to it are announced in ``pieces``.
+
+        Whoever does not send the frame releases the segments that it has taken.
+        """
+        return FrameBody(partial(self._segment_if_any, pieces), *heads)
 
     def _placed(self, request: InferRequest) -> Sequence[RegionPart]:
         """Where the child is to write outputs itself, in the order of the request's terms."""
@@ -171,7 +163,7 @@ class BatchWriter:
         if len(self._forms) >= MAX_FORMS or self._form_bytes >= MAX_FORM_BYTES:
             self._forms.clear()
             self._form_bytes = 0
-            self._alike.clear()
+            self._uniform.clear()
             pieces.append((frame(FORGET_FORMS), -1))
 
     def form(self, described: bytes, pieces: list[Piece]) -> int:
@@ -213,7 +205,7 @@ class BatchWriter:
             described["placed"] = [name for name, _ in options.regions.outputs]
         return orjson.dumps(described)
 
-    def segment(self, size: int, pieces: list[Piece]) -> Segment:
+    def _segment(self, size: int, pieces: list[Piece]) -> Segment:
         """A segment to be filled, which the child is told about if it is new.
 
         Raises:
@@ -227,10 +219,10 @@ class BatchWriter:
             segment.descriptor = -1
         return segment
 
-    def segment_if_any(self, size: int, pieces: list[Piece]) -> Segment | None:
-        """Like ``segment``; None where the system has no shared memory: the tensor travels in the frame then."""
+    def _segment_if_any(self, pieces: list[Piece], size: int) -> Segment | None:
+        """Like ``_segment``; None where the system has no shared memory: the tensor travels in the frame then."""
         try:
-            return self.segment(size, pieces)
+            return self._segment(size, pieces)
         except OSError as error:
             no_segments.give(f"no shared memory for large tensors ({error}): they travel over the socket, at a cost")
             return None
@@ -271,8 +263,6 @@ class ResponseReader:
         self._output_warnings = OutputWarnings(spec)
         self._forms: dict[int, ResponseSchema] = {0: ResponseSchema((), NO_PARAMETERS, True)}
         self._alike: dict[int, UniformLayout] = {}
-        # What the one response of a batch is behind the number of its request, and its outputs, all in regions.
-        self._placed: dict[bytes, Mapping[str, Array]] = {}
 
     def learn(self, number: int, raw: bytes) -> None:
         """Take a form in."""
@@ -303,29 +293,11 @@ class ResponseReader:
         """All forms are void."""
         self._forms = {0: self._forms[0]}
         self._alike.clear()
-        self._placed.clear()
 
     def read(self, payload: bytearray, came_ns: int = 0) -> list[Response]:
         """The responses of a ``RESPONSES`` frame, which came at ``came_ns``."""
-        if payload.startswith(_ONE):
-            return [self._read_only(payload, came_ns)]
         count, _ = COUNT.unpack_from(payload)
         return self._read(payload, count, COUNT.size, came_ns)
-
-    def _read_only(self, payload: bytearray, came_ns: int) -> Response:
-        """The only response of a frame. Those whose outputs are all in regions differ in their numbers alone."""
-        is_short = len(payload) <= _MAX_PLACED_BYTES
-        if is_short and self._placed and (known := self._placed.get(bytes(payload[_BEHIND_NUMBER:]))) is not None:
-            number = int.from_bytes(payload[COUNT.size : _BEHIND_NUMBER], "little")
-            return Response(number, dict(known), None, FLAG_FINAL, came_ns)
-        response = self._read(payload, 1, COUNT.size, came_ns)[0]
-        outputs = response.outputs
-        is_plain = is_short and response.flags == FLAG_FINAL and type(outputs) is dict
-        if is_plain and outputs and all(isinstance(array, PlacedOutput) for array in outputs.values()):
-            if len(self._placed) >= _MAX_PLACED:
-                self._placed.clear()
-            self._placed[bytes(payload[_BEHIND_NUMBER:])] = dict(outputs)
-        return response
 
     def read_one(self, payload: bytearray, came_ns: int = 0) -> Response:
         """The response of a ``RESPONSE`` frame."""
@@ -362,27 +334,38 @@ class ResponseReader:
         return layout
 
     def _read(self, payload: bytearray, count: int, at: int, came_ns: int) -> list[Response]:
-        found: list[_Described] = []
+        described = []
         for _ in range(count):
             request, form_number, flags, error_bytes, _ = RESPONSE_HEAD.unpack_from(payload, at)
-            at += RESPONSE_HEAD.size
             form = self._forms[form_number]
-            places = [PLACE.unpack_from(payload, at + i * PLACE.size) for i in range(len(form.outputs))]
-            at += len(places) * PLACE.size
-            found.append(_Described(request, form, flags, places, payload[at : at + error_bytes]))
-            at += error_bytes
-        data = -(-at // ALIGNMENT) * ALIGNMENT
-        return [self._make(payload, one, data, came_ns) for one in found]
+            places_at = at + RESPONSE_HEAD.size
+            end = places_at + len(form.outputs) * PLACE.size
+            at = end + error_bytes
+            described.append((request, form, flags, places_at, payload[end:at]))
+        data = aligned(at)
+        return [self._make(payload, *one, data, came_ns) for one in described]
 
-    def _make(self, payload: bytearray, described: _Described, data: int, came_ns: int) -> Response:
-        request, form, flags, places, said = described
+    def _make(
+        self,
+        payload: bytearray,
+        request: int,
+        form: ResponseSchema,
+        flags: int,
+        places_at: int,
+        said: bytearray,
+        data: int,
+        came_ns: int,
+    ) -> Response:
         arrays: dict[str, Array] = {}
         error: NaiadError | None = None
-        for (name, dtype, shape, elements), (segment, kind, offset, size) in zip(form.outputs, places, strict=True):
-            if kind == IN_REGION:
+        for name, dtype, shape, elements in form.outputs:
+            place = PLACE.unpack_from(payload, places_at)
+            places_at += PLACE.size
+            if place[1] == IN_REGION:
                 arrays[name] = as_array(PlacedOutput(dtype.numpy, shape))
                 continue
-            raw = self._open(segment, offset, size) if segment else _inside(payload, data + offset, size)
+            # Before anything that can fail: a segment is released when nothing refers to its tensor any more.
+            raw = raw_array(self._open, payload, place, data)
             if name not in self._spec.outputs:
                 continue
             try:
@@ -395,20 +378,6 @@ class ResponseReader:
         if error is not None or flags & FLAG_EMPTY:
             return Response(request, None, error, flags)
         return Response(request, arrays if form.fits else Outputs(arrays, form.parameters), None, flags, came_ns)
-
-
-class _Described(NamedTuple):
-    """A response without its tensors."""
-
-    request: int
-    form: ResponseSchema
-    flags: int
-    places: Sequence[tuple[int, int, int, int]]
-    error: bytearray
-
-
-def _inside(payload: bytearray, offset: int, size: int) -> Array:
-    return np.frombuffer(payload, np.uint8, size, offset)
 
 
 def _column(
