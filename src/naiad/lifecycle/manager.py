@@ -20,7 +20,6 @@ from naiad.lifecycle.loading.version_loader import VersionLoader
 from naiad.lifecycle.loading.version_swap import ServingObserver, VersionSwap
 from naiad.lifecycle.memory.budget import MemorySettings, ModelMemory, TooLargeError
 from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
-from naiad.lifecycle.memory.pinning import Pinning
 from naiad.lifecycle.naming.keys import ModelKeys
 from naiad.lifecycle.naming.namespaces import NamespacedEntries, ambiguous
 from naiad.lifecycle.naming.repository_names import RepositoryNames
@@ -94,20 +93,27 @@ class ModelManager:
         self._keys = ModelKeys(self._catalog, self.names, self.entries)
         self._is_explicit = is_explicit
         self._operations = Operations()
-        self._retirements = Draining()
+        self._retirements = Draining(self._operations.graph.notify)
         permits = LoadPermits(load_threads)
         self._in_place = InstanceGroupUpdate(settings, permits)
         self._tasks: set[asyncio.Task[None]] = set()
         self._strays = UnknownNames(self.entries, lambda: self.names.known, self._operations.concern)
         self._brought = UploadQuota()
         self._fetching = asyncio.Semaphore(FETCHES)
-        self._ensembles = Ensembles(self, self._keys, settings, in_turn=bool(memory.budget_bytes))
+        graph = self._operations.graph
+        self._ensembles = Ensembles(self, self._keys, settings, graph, in_turn=bool(memory.budget_bytes))
         loads = VersionLoader(self, settings, permits, self._operations, self._ensembles, self.custom_metrics)
         self.versions = VersionSwap(loads, self._retirements, self._ensembles.look_soon)
         self.versions.observers.append(self._ensembles)
-        self.demand = LoadOnDemand(self, memory.demand_s) if memory.demand_s else None
-        staying = Pinning(self._operations, self._ensembles, self.demand)
-        self.memory = ModelMemory(self.entries, memory, staying, self._retire_model, self._retirements.models)
+        self.demand = LoadOnDemand(self, memory.demand_s, graph) if memory.demand_s else None
+        self.memory = ModelMemory(
+            self.entries,
+            memory,
+            self._operations,
+            self._ensembles.members_within,
+            self._retire_model,
+            self._retirements.models,
+        )
 
     def subscribe(self, directory: CallableModels, observer: ServingObserver) -> None:
         """Have models call those of ``directory``, and ``observer`` follow which models serve from now on."""
