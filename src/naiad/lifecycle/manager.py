@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, StoreError, UnavailableError
 from naiad.lifecycle.ensembles.dependencies import Ensembles, MissingMemberError
-from naiad.lifecycle.loading.instance_group_update import InstanceGroupUpdate, only_groups_differ
+from naiad.lifecycle.loading.config_diff import only_groups_differ, unchanged_versions
+from naiad.lifecycle.loading.instance_group_update import InstanceGroupUpdate
 from naiad.lifecycle.loading.load_version import LoadSettings
-from naiad.lifecycle.loading.unchanged_versions import kept_versions
 from naiad.lifecycle.loading.version_loader import VersionLoader
 from naiad.lifecycle.loading.version_swap import ServingObserver, VersionSwap
 from naiad.lifecycle.memory.budget import MemorySettings, ModelMemory, TooLargeError
 from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
-from naiad.lifecycle.naming.keys import ModelKeys
-from naiad.lifecycle.naming.namespaces import NamespacedEntries, ambiguous
-from naiad.lifecycle.naming.repository_names import RepositoryNames
+from naiad.lifecycle.naming import ModelKeys, NamespacedEntries, RepositoryNames, ambiguous
 from naiad.lifecycle.state.candidate import Candidate
 from naiad.lifecycle.state.draining import Draining
 from naiad.lifecycle.state.load_errors import as_load_error, load_failed, located, not_found, not_reloaded
@@ -250,7 +248,7 @@ class ModelManager:
             if found.files is not None and found.files == known and not self._ensembles.borrows(name):
                 note(entry.ready(), "")
                 return
-            kept = await in_thread(kept_versions, entry.read, known, found)
+            kept = await in_thread(unchanged_versions, entry.read, known, found)
             await self._take_up(entry, found, operation, kept)
 
     async def follow(

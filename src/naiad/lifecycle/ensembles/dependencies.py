@@ -20,7 +20,7 @@ from naiad.config.resolve import finish, prepare
 from naiad.errors import InternalError, InvalidArgumentError, NaiadError, UnavailableError
 from naiad.execution.ensemble.model import EnsembleModel
 from naiad.lifecycle.ensembles.member_lease import MemberLeases
-from naiad.lifecycle.naming.namespaces import resolve
+from naiad.lifecycle.naming import resolve
 from naiad.lifecycle.state.load_threads import in_thread
 from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
 from naiad.lifecycle.state.operations import Operation, WaitsForItselfError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from naiad.execution.model.interface import LoadedVersion, ServingModel
     from naiad.execution.worker.bls import ModelDirectory
     from naiad.lifecycle.loading.load_version import LoadSettings
-    from naiad.lifecycle.naming.keys import ModelKeys
+    from naiad.lifecycle.naming import ModelKeys
     from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.model_requests import RequestingVersion
     from naiad.lifecycle.state.wait_graph import WaitGraph
