@@ -15,7 +15,7 @@ from lifecycle.explicit_house import AS_JSON, CONFIG, House, answered, caller, p
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
 from naiad.lifecycle.manager import MAX_UNLOADING
 from naiad.lifecycle.memory.budget import MemorySettings
-from naiad.lifecycle.naming.repository_names import RepositoryNames
+from naiad.lifecycle.naming import RepositoryNames
 from naiad.lifecycle.state import unknown_names as strays
 from naiad.lifecycle.state import upload_quota as brought
 from naiad.lifecycle.state.model_table import MAX_GONE

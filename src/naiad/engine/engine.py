@@ -17,7 +17,7 @@ from naiad.execution.model_directory import CalledInput, Checked
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
 from naiad.lifecycle.memory.measure import DEVICE
-from naiad.lifecycle.naming.namespaces import NamespacedEntries, resolve
+from naiad.lifecycle.naming import NamespacedEntries, resolve
 from naiad.lifecycle.state.load_errors import NoVersionError
 from naiad.lifecycle.state.model_requests import Done
 from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from naiad.config.routes import Routes, changed_by, version_of
 from naiad.errors import InvalidArgumentError, NotFoundError
-from naiad.lifecycle.naming.namespaces import resolve
+from naiad.lifecycle.naming import resolve
 from naiad.telemetry.metrics.shadow import ShadowSeries
 
 if TYPE_CHECKING:

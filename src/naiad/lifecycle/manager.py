@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, StoreError, UnavailableError
 from naiad.lifecycle.ensembles.dependencies import Ensembles, MissingMemberError
-from naiad.lifecycle.loading.instance_group_update import InstanceGroupUpdate, only_groups_differ
+from naiad.lifecycle.loading.config_diff import only_groups_differ, unchanged_versions
+from naiad.lifecycle.loading.instance_group_update import InstanceGroupUpdate
 from naiad.lifecycle.loading.load_version import LoadSettings
-from naiad.lifecycle.loading.unchanged_versions import kept_versions
 from naiad.lifecycle.loading.version_loader import VersionLoader
 from naiad.lifecycle.loading.version_swap import ServingObserver, VersionSwap
 from naiad.lifecycle.memory.budget import MemorySettings, ModelMemory, TooLargeError
 from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
-from naiad.lifecycle.memory.pinning import Pinning
-from naiad.lifecycle.naming.keys import ModelKeys
-from naiad.lifecycle.naming.namespaces import NamespacedEntries, ambiguous
-from naiad.lifecycle.naming.repository_names import RepositoryNames
+from naiad.lifecycle.naming import ModelKeys, NamespacedEntries, RepositoryNames, ambiguous
 from naiad.lifecycle.state.candidate import Candidate
 from naiad.lifecycle.state.draining import Draining
 from naiad.lifecycle.state.load_errors import as_load_error, load_failed, located, not_found, not_reloaded
@@ -94,20 +91,27 @@ class ModelManager:
         self._keys = ModelKeys(self._catalog, self.names, self.entries)
         self._is_explicit = is_explicit
         self._operations = Operations()
-        self._retirements = Draining()
+        self._retirements = Draining(self._operations.graph.notify)
         permits = LoadPermits(load_threads)
         self._in_place = InstanceGroupUpdate(settings, permits)
         self._tasks: set[asyncio.Task[None]] = set()
         self._strays = UnknownNames(self.entries, lambda: self.names.known, self._operations.concern)
         self._brought = UploadQuota()
         self._fetching = asyncio.Semaphore(FETCHES)
-        self._ensembles = Ensembles(self, self._keys, settings, in_turn=bool(memory.budget_bytes))
+        graph = self._operations.graph
+        self._ensembles = Ensembles(self, self._keys, settings, graph, in_turn=bool(memory.budget_bytes))
         loads = VersionLoader(self, settings, permits, self._operations, self._ensembles, self.custom_metrics)
         self.versions = VersionSwap(loads, self._retirements, self._ensembles.look_soon)
         self.versions.observers.append(self._ensembles)
-        self.demand = LoadOnDemand(self, memory.demand_s) if memory.demand_s else None
-        staying = Pinning(self._operations, self._ensembles, self.demand)
-        self.memory = ModelMemory(self.entries, memory, staying, self._retire_model, self._retirements.models)
+        self.demand = LoadOnDemand(self, memory.demand_s, graph) if memory.demand_s else None
+        self.memory = ModelMemory(
+            self.entries,
+            memory,
+            self._operations,
+            self._ensembles.members_within,
+            self._retire_model,
+            self._retirements.models,
+        )
 
     def subscribe(self, directory: CallableModels, observer: ServingObserver) -> None:
         """Have models call those of ``directory``, and ``observer`` follow which models serve from now on."""
@@ -244,7 +248,7 @@ class ModelManager:
             if found.files is not None and found.files == known and not self._ensembles.borrows(name):
                 note(entry.ready(), "")
                 return
-            kept = await in_thread(kept_versions, entry.read, known, found)
+            kept = await in_thread(unchanged_versions, entry.read, known, found)
             await self._take_up(entry, found, operation, kept)
 
     async def follow(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from naiad.config.source import ModelSource
-    from naiad.lifecycle.naming.repository_names import RepositoryNames
+    from naiad.lifecycle.naming import RepositoryNames
     from naiad.options.remote_uri import RemoteUri
     from naiad.repository.remote.repository import RemoteModel
 

@@ -20,10 +20,10 @@ from naiad.config.resolve import finish, prepare
 from naiad.errors import InternalError, InvalidArgumentError, NaiadError, UnavailableError
 from naiad.execution.ensemble.model import EnsembleModel
 from naiad.lifecycle.ensembles.member_lease import MemberLeases
-from naiad.lifecycle.naming.namespaces import resolve
+from naiad.lifecycle.naming import resolve
 from naiad.lifecycle.state.load_threads import in_thread
 from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
-from naiad.lifecycle.state.operations import WaitsForItselfError
+from naiad.lifecycle.state.operations import Operation, WaitsForItselfError
 from naiad.lifecycle.state.states import ModelState
 from naiad.repository.local.namespaces import namespace_of
 from naiad.scheduling.ensemble.graph import EnsembleError, build
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from naiad.execution.model.interface import LoadedVersion, ServingModel
     from naiad.execution.model_directory import ModelDirectory
     from naiad.lifecycle.loading.load_version import LoadSettings
-    from naiad.lifecycle.naming.keys import ModelKeys
+    from naiad.lifecycle.naming import ModelKeys
     from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.model_requests import RequestingVersion
+    from naiad.lifecycle.state.wait_graph import WaitGraph
     from naiad.telemetry.metrics.custom import CustomMetrics
 
 logger = logging.getLogger("naiad")
@@ -87,14 +88,22 @@ class Ensembles:
         owner: the manager.
         keys: what the models are known by that ensembles name.
         settings: how models are loaded.
+        graph: what waits for what.
         in_turn: one is loaded after the other.
 
     Attributes:
         together: what stays while they are loaded.
     """
 
-    def __init__(self, owner: EnsembleManager, keys: ModelKeys, settings: LoadSettings, in_turn: bool = False) -> None:
-        self.together = MemberLeases(in_turn, self.members_within)
+    def __init__(
+        self,
+        owner: EnsembleManager,
+        keys: ModelKeys,
+        settings: LoadSettings,
+        graph: WaitGraph,
+        in_turn: bool = False,
+    ) -> None:
+        self.together = MemberLeases(in_turn, self.members_within, graph)
         self._owner = owner
         self._keys = keys
         self._settings = settings
@@ -136,10 +145,11 @@ class Ensembles:
             if asker.permit is not None:
                 # What it waits for may need the permit.
                 asker.permit.give_back()
-            async with self.together.holding(name, map(self._keys.one_seen, members)):
+            async with self.together.holding(asker.operation or Operation(name), map(self._keys.one_seen, members)):
                 failures = await self._bring_all(name, members, asker)
                 model = self._make(name, version, spec, written, models, metrics, failures)
         config.model_transaction_policy.decoupled = model.spec.decoupled
+        self.together.extend(name, map(self._keys.one_seen, members))
         self._all.add(model)
         self._lacking.pop(name, None)
         return model, config

@@ -1,7 +1,7 @@
-"""Models that are needed together: the members of an ensemble stay while it is loaded. Used on the event loop only.
+"""Leases on the members of ensembles: they stay while their ensemble is loaded. Used on the event loop only.
 
 Under a budget for memory one ensemble is loaded after the other. Two that hold the members that they have already would
-otherwise wait for each other's memory. One that is a member of an ensemble that is being loaded is part of that load.
+otherwise wait for each other's memory. An ensemble that the load of another one waits for does not wait for its turn.
 """
 
 from __future__ import annotations
@@ -9,71 +9,90 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from naiad.lifecycle.state.wait_graph import OperationsOn, Residence
+
+if TYPE_CHECKING:
+    from naiad.lifecycle.state.operations import Operation
+    from naiad.lifecycle.state.wait_graph import WaitGraph
 
 
-class _Load:
+class _Lease:
     """The load of one version of an ensemble; ``begins`` is set when it may hold its members."""
 
-    __slots__ = ("begins", "members", "name")
+    __slots__ = ("begins", "edges", "members", "operation")
 
-    def __init__(self, name: str, members: frozenset[str]) -> None:
-        self.name = name
-        self.members = members
+    def __init__(self, operation: Operation, members: Iterable[str]) -> None:
+        self.operation = operation
+        self.members = set(members)
         self.begins = asyncio.Event()
+        self.edges = ExitStack()
 
 
 class MemberLeases:
-    """The ensembles that are being loaded, and what they hold.
+    """The leases of all ensembles that are being loaded.
 
     Args:
-        in_turn: one waits for the other.
+        in_turn: one ensemble is loaded after the other.
         within: the models that a model which serves is made of.
+        graph: gets the edges of the leases, and of those that wait for their turn.
     """
 
-    def __init__(self, in_turn: bool, within: Callable[[str], Collection[str]]) -> None:
+    def __init__(self, in_turn: bool, within: Callable[[str], Collection[str]], graph: WaitGraph) -> None:
         self._in_turn = in_turn
         self._within = within
-        self._running: list[_Load] = []
-        self._waiting: deque[_Load] = deque()
+        self._graph = graph
+        self._running: list[_Lease] = []
+        self._waiting: deque[_Lease] = deque()
 
     @asynccontextmanager
-    async def holding(self, name: str, members: Iterable[str]) -> AsyncIterator[None]:
-        """Hold the members of the ensemble ``name``; waits for its turn first."""
-        load = _Load(name, frozenset(members))
-        self._waiting.append(load)
+    async def holding(self, operation: Operation, members: Iterable[str]) -> AsyncIterator[None]:
+        """Hold the members of the ensemble that ``operation`` loads; waits for its turn first."""
+        lease = _Lease(operation, members)
+        self._waiting.append(lease)
         self._begin()
         try:
-            await load.begins.wait()
+            if not lease.begins.is_set():
+                lease.edges.enter_context(self._graph.noting(operation, self))
+                await lease.begins.wait()
             yield
         finally:
-            (self._running if load.begins.is_set() else self._waiting).remove(load)
+            (self._running if lease.begins.is_set() else self._waiting).remove(lease)
+            lease.edges.close()
             self._begin()
 
     def holds(self, name: str) -> bool:
-        """A model is a member of what is being loaded, or a member of such a member."""
-        return any(
-            name in load.members or any(name in self._within(member) for member in load.members)
-            for load in self._running
-        )
+        """A model is a member of an ensemble that is being loaded, or a member of such a member."""
+        return any(name in lease.members for lease in self._running)
 
-    def waits_for(self, name: str, other: str) -> bool:
-        """The load of a model, or what it holds, is needed until one that ``other`` is part of is over.
+    def extend(self, ensemble: str, members: Iterable[str]) -> None:
+        """An ensemble is loaded: leases on it are leases on its members from now on."""
+        found = set(members)
+        for lease in self._running:
+            if ensemble in lease.members:
+                self._hold(lease, found - lease.members)
 
-        It is part of one as well, or the load of an ensemble that waits for its turn.
-        """
-        return self._is_part(other) and (self._is_part(name) or any(name == load.name for load in self._waiting))
-
-    def _is_part(self, name: str) -> bool:
-        """A model is such a member, or such an ensemble itself."""
-        return any(name == load.name for load in self._running) or self.holds(name)
+    def _hold(self, lease: _Lease, members: Iterable[str]) -> None:
+        found = {*members}.union(*map(self._within, members))
+        lease.members |= found
+        for name in found:
+            lease.edges.enter_context(self._graph.noting(Residence(name), lease.operation))
+            lease.edges.enter_context(self._graph.noting(lease.operation, OperationsOn(name)))
 
     def _begin(self) -> None:
         """Let those begin that may; each may bring others in."""
-        while load := next(filter(self._may_begin, self._waiting), None):
-            self._waiting.remove(load)
-            self._running.append(load)
-            load.begins.set()
+        while lease := next(filter(self._may_begin, self._waiting), None):
+            self._waiting.remove(lease)
+            self._running.append(lease)
+            # At once, not when its task goes on: nobody is to count it among those that wait.
+            lease.edges.close()
+            lease.edges.enter_context(self._graph.noting(self, lease.operation))
+            self._hold(lease, set(lease.members))
+            lease.begins.set()
 
-    def _may_begin(self, load: _Load) -> bool:
-        return not (self._in_turn and self._running) or self._is_part(load.name)
+    def _may_begin(self, lease: _Lease) -> bool:
+        if not (self._in_turn and self._running):
+            return True
+        return any(self._graph.reaches(other.operation, lease.operation) for other in self._running)

@@ -29,7 +29,6 @@ from naiad.lifecycle.state.states import ModelState
 if TYPE_CHECKING:
     from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.operations import Operation
-    from naiad.repository.changes.fingerprint import Fingerprint
 
 logger = logging.getLogger("naiad")
 
@@ -39,42 +38,6 @@ END_S: Final = 5.0
 """The longest that the answer to a load waits for the end of instances that leave."""
 MAX_LEAVING: Final = 64
 """How many instances of a version may still finish their requests when others are to come or go."""
-
-
-def only_groups_differ(entry: ModelEntry, found: Candidate) -> bool:
-    """Whether nothing but ``instance_group`` tells ``found`` from what serves, or not even that.
-
-    A configuration that callers were shown, completed, is the same as the one it was made from.
-    """
-    read, files = entry.read, entry.files
-    if read is None or files is None or found.files is None or found.folder is not None:
-        return False
-    if read.config.HasField("sequence_batching"):
-        # Sequences stay with their instances: those of another load take the new ones.
-        return False
-    if read.config.HasField("ensemble_scheduling"):
-        # Ensembles have no instances, and cost nothing to load.
-        return False
-    if {v.version for v in entry.ready()} != set(found.versions):
-        return False
-    configs = {str(read.origin.file), str(found.read.origin.file)}
-    if _without(files, configs) != _without(found.files, configs):
-        return False
-    wanted = _without_groups(found.read.config)
-    if wanted == _without_groups(read.config):
-        return True
-    return all(wanted == _without_groups(version.config) for version in entry.ready())
-
-
-def _without(files: Fingerprint, left_out: set[str]) -> Fingerprint:
-    return frozenset(row for row in files if row[0] not in left_out)
-
-
-def _without_groups(config: Any) -> Any:
-    rest = type(config)()
-    rest.CopyFrom(config)
-    rest.ClearField("instance_group")
-    return rest
 
 
 @dataclass(frozen=True, slots=True)

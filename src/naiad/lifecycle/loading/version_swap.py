@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from naiad.lifecycle.loading.sequence_handover import hand_over
-from naiad.lifecycle.loading.unchanged_versions import take_policy
+from naiad.execution.sequence.model import SequenceModel
+from naiad.lifecycle.loading.config_diff import take_policy
 from naiad.lifecycle.state.load_errors import is_of_the_model, load_failed, not_reloaded
 from naiad.lifecycle.state.model_table import UNLOADED, ModelEntry, ModelRoutes, VersionEntry, note
 from naiad.lifecycle.state.states import ModelState
@@ -105,7 +105,7 @@ class VersionSwap:
         take_policy(staying, found)
         self._configure_routes(entry, found)
         _show(entry, fresh)
-        hand_over(before, entry.ready())
+        _hand_over(before, entry.ready())
         for version in before:
             self.retire(entry, version)
         entry.choose_serving()
@@ -160,3 +160,18 @@ def _show(entry: ModelEntry, fresh: Iterable[VersionEntry]) -> None:
     # Those that failed earlier are not wanted any more.
     note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
     entry.forget_gone()
+
+
+def _hand_over(before: Sequence[VersionEntry], ready: Sequence[VersionEntry]) -> None:
+    """Let sequences stay to their ends on versions that are being replaced.
+
+    Whoever serves then passes their requests on, if its tensors are the same; a version that is not named by requests
+    may be replaced by one of another number.
+    """
+    gone = [version.model for version in before]
+    for version in ready:
+        model = version.model
+        if isinstance(model, SequenceModel) and model not in gone:
+            for old in gone:
+                if isinstance(old, SequenceModel):
+                    model.follow(old)

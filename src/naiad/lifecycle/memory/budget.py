@@ -13,22 +13,23 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from naiad.clock import Clock, SystemClock
 from naiad.config.freeze import parameters
 from naiad.config.memory import BYTES, PINNED, is_true, stated_bytes
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
 from naiad.lifecycle.memory.measure import files_bytes, process_bytes, shared_out
-from naiad.lifecycle.memory.waiting_line import LOOK_S, WaitingLine
+from naiad.lifecycle.memory.waiting_line import WaitingLine
 from naiad.lifecycle.state.load_threads import in_thread
+from naiad.lifecycle.state.wait_graph import OperationsOn, Residence
 from naiad.scheduling.eviction import Resident, idle, to_make_room
 
 if TYPE_CHECKING:
     from naiad.execution.model.interface import LoadedVersion
     from naiad.lifecycle.state.candidate import Candidate
     from naiad.lifecycle.state.model_table import ModelEntry
-    from naiad.lifecycle.state.operations import Operation
+    from naiad.lifecycle.state.operations import Operation, Operations
 
 logger = logging.getLogger("naiad")
 
@@ -59,35 +60,14 @@ class TooLargeError(ModelLoadError):
     """A model takes more memory than all models together may hold, or than the others leave."""
 
 
-class Stays(Protocol):
-    """Who knows which models must stay: the manager. All by name."""
-
-    def is_needed(self, name: str) -> bool:
-        """Something that is not there yet would be lost with a model."""
-
-    def is_under_way(self, name: str) -> bool:
-        """An operation on a model runs or waits."""
-
-    def is_awaited(self, name: str) -> bool:
-        """The load of another model waits for the one of this, or will."""
-
-    def members_within(self, name: str) -> Iterable[str]:
-        """All models that an ensemble is made of, which are used whenever it is; none for other models."""
-
-    def called_by(self, name: str) -> Collection[str]:
-        """The models that are not there yet and that calls of a model wait for: it stays until they are."""
-
-    def waits_for(self, name: str, other: str) -> bool:
-        """A model stays, or its load lasts, until ``other`` is loaded."""
-
-
 class ModelMemory:
     """Gives loads their room, and evicts models.
 
     Args:
         entries: all models.
         settings: the limits.
-        stays: which models must stay now, whatever they are used for, and what waits for what.
+        operations: the loads and unloads under way; their graph says which models must stay, and what waits for what.
+        members_within: all models that an ensemble is made of, which are used whenever it is; none for other models.
         retire: lets a model go, told why.
         retiring: those that are on their way out.
     """
@@ -96,7 +76,8 @@ class ModelMemory:
         self,
         entries: Mapping[str, ModelEntry],
         settings: MemorySettings,
-        stays: Stays,
+        operations: Operations,
+        members_within: Callable[[str], Iterable[str]],
         retire: Callable[[ModelEntry, str], None],
         retiring: Collection[LoadedVersion],
         clock: Clock | None = None,
@@ -105,7 +86,9 @@ class ModelMemory:
         self.budget_bytes = settings.budget_bytes
         self._entries = entries
         self._idle_ms = settings.idle_s * 1000
-        self._stays = stays
+        self._operations = operations
+        self._graph = operations.graph
+        self._members_within = members_within
         self._retire = retire
         self._retiring = retiring
         self._is_starting = False
@@ -113,7 +96,7 @@ class ModelMemory:
         self._clock = clock or SystemClock()
         # Of each load under way, what its model will hold in the end.
         self._targets: dict[str, tuple[ModelEntry, int]] = {}
-        self._line = WaitingLine()
+        self._line = WaitingLine(self._graph)
         # Those whose loads wait for room themselves.
         self._asking: set[str] = set()
         self._is_closed = False
@@ -143,12 +126,15 @@ class ModelMemory:
         return sum(held_bytes(m for m in self._retiring if (m.namespace, m.name) == name) for name in names)
 
     def _residents(self) -> list[Resident]:
+        needed = self._needed()
         found = {
-            name: _resident(entry, self._has_to_stay(name)) for name, entry in self._entries.items() if entry.serving
+            name: _resident(entry, self._has_to_stay(name, needed))
+            for name, entry in self._entries.items()
+            if entry.serving
         }
         # A step may run seldom, or answers may be kept: when a member goes, so does the ensemble.
         for name, ensemble in list(found.items()):
-            for member in self._stays.members_within(name):
+            for member in self._members_within(name):
                 if member in found and found[member].last_used_ms < ensemble.last_used_ms:
                     found[member] = found[member]._replace(last_used_ms=ensemble.last_used_ms)
         return list(found.values())
@@ -211,14 +197,11 @@ class ModelMemory:
         self, entry: ModelEntry, size: int, operation: Operation, evicts: bool = True
     ) -> AsyncIterator[None]:
         """Hold room for a model of ``size`` bytes, its copy that serves included; errors as ``room``."""
-
-        def may_pass() -> bool:
-            operation.check_wanted()
-            return self._stays.is_awaited(entry.name)
-
         self._asking.add(entry.name)
+        # Its present copy may go from now on.
+        self._graph.notify()
         try:
-            async with self._line.turn(entry.name, may_pass):
+            async with self._line.turn(operation, lambda: self._operations.is_awaited(entry.name)):
                 self._targets[entry.name] = entry, await self._make_room(entry, size, operation, evicts)
         finally:
             self._asking.discard(entry.name)
@@ -226,6 +209,7 @@ class ModelMemory:
             yield
         finally:
             del self._targets[entry.name]
+            self._graph.notify()
 
     async def _estimate(self, entry: ModelEntry, found: Candidate) -> int:
         stated = stated_bytes(parameters(found.read.config))
@@ -259,40 +243,43 @@ class ModelMemory:
                 for victim in victims:
                     self._evict(victim.name, "memory", f"to make room for '{entry.name}'")
                 continue
-            waits = evicts and (victims is not None or self._may_change(entry))
-            if self._is_closed or not waits or asyncio.get_running_loop().time() > deadline:
-                raise self._no_room(entry, need, free, evicts)
-            await asyncio.sleep(LOOK_S)
+            waits = evicts and (victims is not None or self._may_change(entry, operation))
+            left_s = deadline - asyncio.get_running_loop().time()
+            if self._is_closed or not waits or left_s <= 0:
+                raise self._no_room(entry, need, free, operation if evicts else None)
+            await self._graph.change(left_s)
 
-    def _may_change(self, entry: ModelEntry) -> bool:
-        """Others load, or are held by something that passes, and that does not wait for this load itself."""
-        return any(not self._waits_for_load(name, entry) for name in self._targets) or any(
-            not self._waits_for_load(name, entry) for name in self._held_beside(entry)
-        )
+    def _may_change(self, entry: ModelEntry, operation: Operation) -> bool:
+        """Others load, or must stay for something that passes, and that does not wait for this load itself."""
+        # A load that became awaited in this turn of the loop may not have noticed that it passes.
+        self._line.let_pass()
+        return any(not self._waits_for(name, operation) for name in (*self._targets, *self._held_beside(entry)))
 
     def _held_beside(self, entry: ModelEntry) -> list[str]:
         """Other models that must not go now, for something that passes."""
+        needed = self._needed()
         return [
             name
             for name, other in self._entries.items()
-            if other.serving and other is not entry and self._has_to_stay(name) and not is_pinned(other)
+            if other.serving and other is not entry and self._has_to_stay(name, needed) and not is_pinned(other)
         ]
 
-    def _waits_for_load(self, name: str, entry: ModelEntry) -> bool:
-        """A model stays, or its load lasts, until the load of ``entry`` is over, or one that is behind it in line."""
-        if self._stays.waits_for(name, entry.name):
-            return True
-        called = self._stays.called_by(name)
-        return any(other in called and not self._stays.is_awaited(other) for other in self._line.behind(entry.name))
+    def _waits_for(self, name: str, operation: Operation) -> bool:
+        """A model stays, or its load lasts, until ``operation`` is over: to wait for it would close a cycle."""
+        return any(self._graph.reaches(node, operation) for node in (Residence(name), OperationsOn(name)))
 
-    def _has_to_stay(self, name: str) -> bool:
+    def _needed(self) -> set[str]:
+        """The models that must stay for requests or for loads, with the members of ensembles among them."""
+        found = self._graph.residences()
+        return found.union(*map(self._members_within, found))
+
+    def _has_to_stay(self, name: str, needed: Collection[str]) -> bool:
         """A model must not go now. A load of it that waits for room itself does not mind."""
-        return self._stays.is_needed(name) or (self._stays.is_under_way(name) and name not in self._asking)
+        return name in needed or (self._operations.concern(name) and name not in self._asking)
 
-    def _no_room(self, entry: ModelEntry, need: int, free: int, evicts: bool) -> NaiadError:
+    def _no_room(self, entry: ModelEntry, need: int, free: int, operation: Operation | None) -> NaiadError:
         pinned = sum(entry_bytes(other) for other in self._entries.values() if is_pinned(other))
-        held = self._held_beside(entry) if evicts else []
-        waiting = [f"'{name}'" for name in held if self._waits_for_load(name, entry)]
+        waiting = [f"'{name}'" for name in self._held_beside(entry) if operation and self._waits_for(name, operation)]
         circle = f". What would have to go waits for this load, or for one behind it: {', '.join(waiting[:MAX_NAMED])}"
         return UnavailableError(
             f"there is no room for model '{entry.name}': it takes {need} bytes, {max(0, free)} of the "
@@ -342,6 +329,7 @@ class ModelMemory:
     def close(self) -> None:
         """Evict no more, and let no load wait for memory."""
         self._is_closed = True
+        self._graph.notify()
         if self._keeping is not None:
             self._keeping.cancel()
             self._keeping = None
@@ -402,6 +390,7 @@ class ModelMemory:
         for entry in found:
             if entry.serving:
                 entry.measured_bytes = measured_bytes(entry.loaded())
+        self._graph.notify()
 
     def _keep_to_budget(self, residents: Iterable[Resident]) -> None:
         """Models may have grown: some of ``residents`` go for it."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
 from naiad.errors import NaiadError, UnavailableError
 from naiad.lifecycle.state.model_requests import Done
+from naiad.lifecycle.state.wait_graph import OperationsOn, Residence, WaitGraph
 
 logger = logging.getLogger("naiad")
 
@@ -87,16 +87,17 @@ class LoadOnDemand:
     Args:
         loader: who loads.
         wait_s: how long a request waits at most.
+        graph: gets an edge for the models that must stay while a request waits.
     """
 
-    def __init__(self, loader: Loader, wait_s: float) -> None:
+    def __init__(self, loader: Loader, wait_s: float, graph: WaitGraph | None = None) -> None:
         self.loads = 0
         self._loader = loader
         self._wait_s = wait_s
         self._waiting: dict[str, dict[Waiting, None]] = {}
         self._loading: set[str] = set()
         self._bytes = 0
-        self._callers: Counter[str] = Counter()
+        self._graph = graph or WaitGraph()
         self._withheld: set[str] = set()
         self._failed: dict[str, tuple[float, NaiadError]] = {}
 
@@ -105,20 +106,9 @@ class LoadOnDemand:
         """How many requests wait."""
         return sum(map(len, self._waiting.values()))
 
-    @property
-    def asked_for(self) -> Iterable[str]:
-        """The models that requests wait for."""
-        return self._waiting.keys()
-
     def holds(self, name: str) -> bool:
-        """Requests wait for a model, or a call that it made waits: it must not go before these are over."""
-        return name in self._waiting or name in self._callers
-
-    def called_by(self, name: str) -> list[str]:
-        """The models that calls of a model wait for."""
-        if name not in self._callers:
-            return []
-        return [called for called, found in self._waiting.items() if any(w.caller == name for w in found)]
+        """Whether a model must stay, for requests that wait for it or for a call that it made."""
+        return any(self._graph.awaited_by(Residence(name)))
 
     def withhold(self, name: str) -> None:
         """Somebody unloaded a model of a repository: it stays away until somebody loads it."""
@@ -154,8 +144,8 @@ class LoadOnDemand:
         waiting = Waiting(self, name, size, go_on, timer, caller)
         self._waiting.setdefault(name, {})[waiting] = None
         self._bytes += size
-        if caller:
-            self._callers[caller] += 1
+        for stays in _staying(name, caller):
+            self._graph.add(stays, OperationsOn(name))
         self._load(name)
         return waiting
 
@@ -166,8 +156,8 @@ class LoadOnDemand:
             return
         del found[waiting]
         self._bytes -= waiting.size
-        if waiting.caller:
-            self._callers -= Counter((waiting.caller,))
+        for stays in _staying(name, waiting.caller):
+            self._graph.remove(stays, OperationsOn(name))
         if not found:
             del self._waiting[name]
 
@@ -199,6 +189,11 @@ class LoadOnDemand:
             first = next(iter(found))
             self.remove(name, first)
             first.finish(UnavailableError(f"model '{name}' was not loaded within {self._wait_s:g} s: try again later"))
+
+
+def _staying(name: str, caller: str) -> set[Residence]:
+    """The models that must stay for a request for the model ``name``: it must not go before it has the request."""
+    return {Residence(name), Residence(caller)} if caller else {Residence(name)}
 
 
 def _not_loaded(name: str, error: NaiadError) -> UnavailableError:

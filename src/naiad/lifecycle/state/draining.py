@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -22,9 +23,10 @@ CLOSING_S: Final = 1.0
 
 
 class Draining:
-    """Versions on their way out: ``models``. Used on the event loop only."""
+    """Versions on their way out: ``models``. Used on the event loop only. ``ended`` is called after each of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, ended: Callable[[], None] = lambda: None) -> None:
+        self._ended = ended
         self.models: set[LoadedVersion] = set()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._hurry = asyncio.Event()
@@ -66,6 +68,7 @@ class Draining:
         model.detach()
         self.models.discard(model)
         entry.unloading -= 1
+        self._ended()
         # A load that was tried meanwhile may have left a reason why there is no other.
         version.become(ModelState.UNAVAILABLE, str(entry.problem) if entry.problem is not None else version.reason_gone)
         logger.info("successfully unloaded '%s' version %d", entry.name, version.version)

@@ -1,7 +1,7 @@
 """One operation per model at a time: loads and unloads of a model take their turns in the order in which they came.
 
-A model that loads may ask for other operations and wait for them. What waits for what is known here, so that an
-operation that could never get its turn is refused instead.
+A model that loads may request other operations and wait for them. An operation that could never get its turn is refused
+(``wait_graph``).
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Final
 
 from naiad.errors import InvalidArgumentError, ModelLoadError, ServerStoppingError, UnavailableError
+from naiad.lifecycle.state.wait_graph import OperationsOn, WaitCycleError, WaitGraph
 
 MAX_WAITING: Final = 64
 """How many operations of one model may wait when somebody asks for another one."""
@@ -29,19 +30,16 @@ class Operation:
 
     Attributes:
         is_asked: somebody asked for it; the server began others by itself, as many as its repositories call for.
-        is_awaited: another operation waits for it.
         not_wanted: why nobody needs what it works for any more, "" while somebody does. Read in loading threads.
     """
 
-    __slots__ = ("asked_for", "is_asked", "is_awaited", "is_first", "name", "not_wanted")
+    __slots__ = ("is_asked", "is_first", "name", "not_wanted")
 
-    def __init__(self, name: str, is_asked: bool = True, is_awaited: bool = False) -> None:
+    def __init__(self, name: str, is_asked: bool = True) -> None:
         self.name = name
         self.is_asked = is_asked
-        self.is_awaited = is_awaited
         self.not_wanted = ""
         self.is_first = asyncio.Event()
-        self.asked_for: set[Operation] = set()
 
     def check_wanted(self) -> None:
         """Check that somebody needs what it works for.
@@ -54,9 +52,14 @@ class Operation:
 
 
 class Operations:
-    """All operations that run or wait, by model. Used on the event loop only."""
+    """All operations that run or wait, by model. Used on the event loop only.
 
-    def __init__(self) -> None:
+    Attributes:
+        graph: what waits for what.
+    """
+
+    def __init__(self, graph: WaitGraph | None = None) -> None:
+        self.graph = graph or WaitGraph()
         self._queues: dict[str, deque[Operation]] = {}
         self._asked = 0
         self._idle = asyncio.Event()
@@ -77,30 +80,29 @@ class Operations:
             UnavailableError: too many wait.
             ServerStoppingError: no operation begins any more.
         """
-        operation = self._enter(name, asker, is_asked)
-        if undoes:
-            self._give_up(self._queues[name], "the model is to be unloaded")
-        try:
+        with ExitStack() as edges:
+            self.check_open(name)
+            if asker is not None:
+                try:
+                    edges.enter_context(self.graph.waiting(asker, OperationsOn(name)))
+                except WaitCycleError:
+                    raise _waits_for_itself(name, asker) from None
+            operation = self._enter(name, is_asked)
+            edges.callback(self._leave, operation)
+            edges.enter_context(self.graph.noting(OperationsOn(name), operation))
+            if undoes:
+                self._give_up(self._queues[name], "the model is to be unloaded")
             await operation.is_first.wait()
             self.check_open(name)
             yield operation
-        finally:
-            if asker is not None:
-                asker.asked_for.discard(operation)
-            self._leave(operation)
 
     def concern(self, name: str) -> bool:
         """An operation on the model ``name`` runs or waits."""
         return name in self._queues
 
     def is_awaited(self, name: str) -> bool:
-        """An operation on another model goes on only after those on the model ``name``."""
-        return any(operation.is_awaited for operation in self._queues.get(name, ()))
-
-    def waits_for(self, name: str, other: str) -> bool:
-        """An operation on the model ``name`` goes on only after one on the model ``other``."""
-        ahead = self._queues.get(other, ())
-        return any(self._waits_for(one, two) for one in self._queues.get(name, ()) for two in ahead)
+        """An operation on another model goes on only after those on the model ``name``, present and future ones."""
+        return any(isinstance(waiter, Operation) for waiter in self.graph.waiters_of(OperationsOn(name)))
 
     def close(self) -> None:
         """Let no further operation begin, and those that run end soon."""
@@ -128,32 +130,24 @@ class Operations:
             return False
         return True
 
-    @staticmethod
-    def _give_up(operations: Iterable[Operation], why: str) -> None:
+    def _give_up(self, operations: Iterable[Operation], why: str) -> None:
         for operation in operations:
             operation.not_wanted = operation.not_wanted or why
+        # One may wait for memory.
+        self.graph.notify()
 
-    def _enter(self, name: str, asker: Operation | None, is_asked: bool) -> Operation:
-        self.check_open(name)
+    def _enter(self, name: str, is_asked: bool) -> Operation:
         queue = self._queues.get(name, deque())
-        if asker is not None and any(self._waits_for(ahead, asker) for ahead in queue):
-            raise WaitsForItselfError(
-                f"an operation on model '{name}' was asked for by a model that loads, and would wait for that load to "
-                f"end: '{asker.name}' waits for '{name}', which waits for '{asker.name}'. Models cannot load or unload "
-                "themselves or each other while they load"
-            )
         if is_asked and (len(queue) >= MAX_WAITING or self._asked >= MAX_TOGETHER):
             raise UnavailableError(
                 f"{len(queue)} operations on model '{name}' and {self._asked} on all models wait already: ask again "
                 "when some of them are over"
             )
-        operation = Operation(name, is_asked, asker is not None)
+        operation = Operation(name, is_asked)
         queue.append(operation)
         self._queues[name] = queue
         self._asked += is_asked
         self._idle.clear()
-        if asker is not None:
-            asker.asked_for.add(operation)
         if queue[0] is operation:
             operation.is_first.set()
         return operation
@@ -169,20 +163,10 @@ class Operations:
         if not self._queues:
             self._idle.set()
 
-    def _waits_for(self, operation: Operation, other: Operation) -> bool:
-        """Whether ``operation`` ends only after ``other`` has ended."""
-        seen: set[Operation] = set()
-        waiting = [operation]
-        while waiting:
-            found = waiting.pop()
-            if found is other:
-                return True
-            if found in seen:
-                continue
-            seen.add(found)
-            waiting += found.asked_for
-            for ahead in self._queues[found.name]:
-                if ahead is found:
-                    break
-                waiting.append(ahead)
-        return False
+
+def _waits_for_itself(name: str, asker: Operation) -> WaitsForItselfError:
+    return WaitsForItselfError(
+        f"an operation on model '{name}' was asked for by a model that loads, and would wait for that load to "
+        f"end: '{asker.name}' waits for '{name}', which waits for '{asker.name}'. Models cannot load or unload "
+        "themselves or each other while they load"
+    )
