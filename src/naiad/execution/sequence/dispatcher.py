@@ -21,12 +21,12 @@ from naiad.execution.instances.thread import ThreadInstance
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.instance_set import AnyInstance
 from naiad.execution.model.responder import ModelResponder
-from naiad.execution.model.scheduler_delay import held_back
 from naiad.execution.sequence.step import SequenceBatch, SequenceRequest, SequenceRequestFactory
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import SEQUENCE_START, Array, InferRequest, request_label
 from naiad.scheduling.sequence.slots import NEVER, Sequence
 from naiad.scheduling.sequence.strategies import Row, make_sequence_batcher
+from naiad.scheduling.testing import delayed_sequences
 
 logger = logging.getLogger("naiad")
 
@@ -41,7 +41,7 @@ class SequenceDispatcher(Dispatcher):
         self._name = spec.name
         self._iterative = sequence.iterative
         self._idle_ns = sequence.max_idle_ns
-        self._strategy = held_back(make_sequence_batcher(sequence, spec.instance_count, spec.max_batch_size))
+        self._strategy = delayed_sequences(make_sequence_batcher(sequence, spec.instance_count, spec.max_batch_size))
         self.sequences = self._strategy.sequences
         self._maker = SequenceRequestFactory(spec, sequence)
         self._steps: dict[InferRequest, SequenceRequest] = {}
