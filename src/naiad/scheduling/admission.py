@@ -71,7 +71,7 @@ class RequestBudget:
         self._logged_s = -LOG_EVERY_S
 
     def refusal(self, size: int, model: str = "", unanswered: int = 0) -> QueueFullError | None:
-        """The error for one more request of ``size`` bytes to a model with ``unanswered`` open ones; None when it fits."""
+        """The error for a request of ``size`` bytes to a model with ``unanswered`` open ones; None when it fits."""
         if self.requests >= self.max_requests:
             return self.refuse("requests", _requests_text(self.max_requests))
         if self.bytes + size > self.max_bytes and self.requests:
