@@ -1,4 +1,4 @@
-"""The response cache in the server's own memory: bounded in bytes, shared by all models, least recently used out first."""
+"""The response cache in the server's own memory, shared by all models; beyond its bytes the least recently used leave."""
 
 from __future__ import annotations
 
