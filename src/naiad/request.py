@@ -1,4 +1,4 @@
-"""The request and the response as the engine sees them, whichever protocol carried them."""
+"""Requests and responses of models, independent of the protocol that carried them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Parameters = Mapping[str, ParameterValue]
 NO_PARAMETERS: Parameters = {}
 UNKNOWN_ID = "<id_unknown>"
 OBJECT_BYTES = 48
-"""What an element of BYTES costs beside its bytes and its place in an array."""
+"""The memory of an element of BYTES beside its bytes and its place in an array."""
 SEQUENCE_START = 1
 SEQUENCE_END = 2
 
@@ -32,7 +32,7 @@ def request_label(request_id: str) -> str:
 
 
 def memory_of(inputs: Mapping[str, Array]) -> int:
-    """The bytes that inputs hold, those of BYTES as the objects that they are."""
+    """The bytes of arrays in memory; elements of BYTES count as Python objects."""
     size = 0
     for array in inputs.values():
         size += array.nbytes
@@ -42,20 +42,20 @@ def memory_of(inputs: Mapping[str, Array]) -> int:
 
 
 class RequestOptions:
-    """What a request asks for, apart from its tensors and its id. Shared by all requests alike: never changed.
+    """The options of a request: all but its tensors and its id. Shared by equal requests, so never changed.
 
     Attributes:
         outputs: names of the requested outputs, in the model's order.
         rows: size of the batch dimension; 1 for a model without one.
-        shape_key: equal for two requests whose inputs may be put together into one batch (names, and shapes without
-            the batch dimension).
+        shape_key: equal for two requests that may run in one batch (names of the inputs, and shapes without the batch
+            dimension).
         parameters: custom request parameters.
         priority: 0 for the model's default.
         timeout_us: the caller's own time limit, 0 for none.
-        flags: ``SEQUENCE_START`` and ``SEQUENCE_END``, put together with "or".
+        flags: ``SEQUENCE_START`` and ``SEQUENCE_END``, combined with "or".
         correlation_id: the sequence that it belongs to; 0 or "" for none.
-        regions: what it says about regions of clients; None for nothing. Requests with and without are never put
-            together: their ``shape_key`` differs.
+        regions: its inputs and outputs in regions of clients; None for none. Requests with and without regions never
+            run in one batch: their ``shape_key`` differs.
     """
 
     __slots__ = (
@@ -94,10 +94,10 @@ class RequestOptions:
 
 
 class Outputs(dict[str, Array]):
-    """Outputs by name that are not of the ordinary: the response has ``parameters``, or a datatype may differ from the
-    configured one, which Python models are allowed to do.
+    """Outputs by name of a response with ``parameters``, or with a datatype other than the configured one, which Python
+    models are allowed to send.
 
-    Carriers look at each array of these; of a plain dictionary they take for granted that its arrays fit.
+    Front ends check each array of these; the arrays of a plain dictionary are known to fit.
     """
 
     __slots__ = ("parameters",)
@@ -126,52 +126,52 @@ class BatchTimes(Protocol):
 
 
 class Recipient(Protocol):
-    """Who runs a request."""
+    """The model that runs a request."""
 
     @property
     def version(self) -> int:
-        """The version of the model that answers."""
+        """The version of the model."""
 
     def submit(self, request: InferRequest) -> None:
-        """Take a checked request in."""
+        """Run a checked request."""
 
     def cancel(self, request: InferRequest) -> None:
-        """Give a request up."""
+        """Cancel a request."""
 
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """The caller does not take the responses to a request: no further ones should be made for now.
+        """Pause a request whose caller does not take the responses: the model should make no further ones for now.
 
-        Those that are under way come still. A model that cannot stop without holding others up stops for at most
+        Responses that were made already are still sent. A model that would block other requests pauses for at most
         ``backpressure_timeout_ms`` milliseconds.
         """
 
     def go_on(self, request: InferRequest) -> None:
-        """The caller takes the responses to a request again."""
+        """Resume a request whose caller takes the responses again."""
 
 
 class InferRequest:
     """One inference request, checked against its model.
 
-    ``respond`` is what the carrier overrides: it is called on the event loop with either outputs or an error. The
-    engine calls it exactly once for a model that is not decoupled; once more, with an error, when that call raised.
-    For a decoupled model it calls ``respond_part`` instead, any number of times, until one is final.
+    The front end overrides ``respond``, which is called on the event loop with either outputs or an error: exactly once
+    for a model that is not decoupled, and once more, with an error, when that call raised. For a decoupled model
+    ``respond_part`` is called instead, any number of times, until one call is final.
 
     Attributes:
-        terms: what it asks for.
+        options: shared with equal requests.
         inputs: arrays by name; BYTES as object arrays of ``bytes``. A ``RegionTensor`` may stand for a large one,
             and ``PackedStrings`` for one of BYTES.
         id: the caller's id, "" when none was given.
-        received_ns, queued_ns: monotonic times of its arrival and of its being handed to the model.
-        held_bytes: what it holds in memory, as far as it counts against the server's bounds.
-        can_be_refused: whether those bounds apply. What a request that was accepted has begun goes on.
-        carrier: what brought it, as traces name it: "HTTP" or "GRPC"; "" for a request of another model.
-        use: what it has to do with regions of clients; None where its terms say nothing about any.
+        received_ns, queued_ns: monotonic times of its arrival and of its submission to the model.
+        held_bytes: its bytes in memory that count against the server's bounds.
+        can_be_refused: whether those bounds apply. They do not apply to requests that an accepted request makes.
+        carrier: the protocol, as traces name it: "HTTP" or "GRPC"; "" for a request of another model.
+        use: its regions of clients; None without ``options.regions``.
     """
 
     __slots__ = ("held_bytes", "id", "inputs", "options", "queued_ns", "received_ns")
     carrier: ClassVar[str] = ""
     can_be_refused: ClassVar[bool] = True
-    # Requests with regions are of classes that have it as an attribute of their own.
+    # Classes of requests with regions set it in each instance; the others need no room for it.
     use: RegionUse | None = None
 
     def __init__(
@@ -191,7 +191,7 @@ class InferRequest:
 
     @property
     def memory(self) -> int:
-        """What its inputs take in memory, known without counting them again and again."""
+        """The bytes of its inputs in memory, counted once."""
         return self.held_bytes
 
     @property
@@ -200,7 +200,7 @@ class InferRequest:
         return self
 
     def headers(self) -> Mapping[str, str]:
-        """What the caller said beside the request, by lower-case name (headers of HTTP, metadata of gRPC)."""
+        """Headers of HTTP or metadata of gRPC, by lower-case name."""
         return {}
 
     def joined(self, batch: BatchTimes) -> None:
@@ -208,21 +208,21 @@ class InferRequest:
         return
 
     def aim(self, recipient: Recipient) -> None:
-        """The request goes to ``recipient``, which takes the same as the one that it was read for.
+        """Note that ``recipient`` runs the request, another version of the model that it was read for.
 
-        Carriers that cancel, or say which version answered, have to know.
+        Front ends need it to cancel the request and to name the version in the response.
         """
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """Answer the caller; exactly one of ``outputs`` and ``error`` counts (``error`` when it is not None)."""
+        """Send the response to the caller: ``error`` when it is not None, else ``outputs``."""
         raise NotImplementedError
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
-        """Take one response of a decoupled model. An error is no end: only ``final`` is.
+        """Send one response of a decoupled model to the caller. An error does not end the request: only ``final`` does.
 
         Args:
-            outputs: of this response; None when it is only the end (or when there is an error).
-            error: what failed, instead of outputs.
-            final: nothing follows for this request.
+            outputs: of this response; None with an error, or for the end alone.
+            error: sent instead of outputs.
+            final: no response follows for this request.
         """
         raise InternalError(f"{request_label(self.id)}a model with one response for each request was expected")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
 from execution.models import spec, tensor
-from naiad.cache.packed import FORM, MAX_VALUE, UnreadableValueError, pack, unpack
+from naiad.cache.packed import MAGIC, MAX_VALUE, UnreadableValueError, pack, unpack
 from naiad.request import Array, Outputs, RequestOptions
 from naiad.tensor.dtypes import DATATYPES
 
@@ -86,7 +86,7 @@ def test_an_answer_to_another_request_is_none() -> None:
 
 def crafted(head: object, data: bytes = b"") -> bytes:
     text = head if isinstance(head, bytes) else orjson.dumps(head)
-    return FORM + struct.pack("<I", len(text)) + text + data
+    return MAGIC + struct.pack("<I", len(text)) + text + data
 
 
 def one(
@@ -104,8 +104,8 @@ def one(
     [
         b"",
         b"x",
-        FORM,
-        FORM + b"\xff\xff\xff\xff",
+        MAGIC,
+        MAGIC + b"\xff\xff\xff\xff",
         crafted(b"{"),
         crafted([]),
         crafted({}),

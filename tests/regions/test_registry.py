@@ -10,7 +10,7 @@ import pytest
 
 from naiad.errors import NotFoundError
 from naiad.shared_memory.region import RegionRef
-from naiad.shared_memory.registry import MAX_KEPT, LookedUp, RegionRegistry
+from naiad.shared_memory.registry import MAX_CACHED, LookedUp, RegionRegistry
 from naiad.shared_memory.spec import RegionOptions
 
 
@@ -73,8 +73,8 @@ def test_what_was_looked_up_is_void_when_a_name_comes_or_goes(key: str) -> None:
 def test_few_are_kept(key: str) -> None:
     registry = RegionRegistry(is_allowed=True)
     registry.register_system("r", key, 0, 64)
-    for _ in range(2 * MAX_KEPT):
+    for _ in range(2 * MAX_CACHED):
         options = RegionOptions((), ())
         registry.keep(LookedUp(options, 8, {}, {}))
         assert registry.recall(options, 8) is not None
-    assert len(registry._kept) <= MAX_KEPT
+    assert len(registry._cached) <= MAX_CACHED

@@ -1,1 +1,1 @@
-"""The response cache: answers to requests that came before."""
+"""The response cache."""

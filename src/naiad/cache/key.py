@@ -1,7 +1,7 @@
-"""What two requests must have in common for one answer to serve both.
+"""Keys of the response cache: equal for two requests that one response may serve.
 
-The reference hashes the model, its version and the bytes of the inputs. Here everything that an answer may depend on
-counts: also the shapes, the outputs that are asked for, the parameters and the sequence.
+The reference hashes the model, its version and the bytes of the inputs. These keys cover everything that a response may
+depend on: also the shapes, the requested outputs, the parameters and the sequence.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ from naiad.tensor.bytes_codec import Raw
 from naiad.tensor.packed_bytes import serialised
 
 MOST_INPUT_BYTES: Final = 1 << 20
-"""Requests with larger inputs are not looked up: to read them takes the event loop as long as many small requests.
+"""Requests with larger inputs are not looked up: hashing them would block the event loop for many small requests.
 
-An element of BYTES counts ``OBJECT_BYTES`` and its place more than its text, as it does for the bytes in flight: many
-short texts take long to read as well.
+An element of BYTES counts ``OBJECT_BYTES`` and its reference more than its text, as it does for the bytes in flight:
+many short texts take long to hash as well.
 """
 MOST_OUTPUT_BYTES: Final = 1 << 24
-"""Answers with larger outputs are not kept: the event loop copies them. Counted likewise."""
+"""Responses with larger outputs are not cached: the event loop copies them. Counted in the same manner."""
 _WHOLE_BYTES: Final = 1 << 10
 _MOST_TERMS: Final = 1024
 
 
 class RequestKeys:
-    """Makes the keys of the requests to one loaded model. Two that are equal belong to requests with equal answers."""
+    """Makes the keys of requests to one loaded model."""
 
     __slots__ = ("_inputs", "_known", "_model")
 
     def __init__(self, spec: ModelSpec, model: str) -> None:
-        """``model`` tells the loaded model from all others that share the cache, also from others of the same name."""
+        """``model`` identifies the loaded model among all that share the cache, also among those of the same name."""
         self._inputs = {name: tensor.dtype.is_bytes for name, tensor in spec.inputs.items()}
         self._model = model
-        # What requests with the same terms share: their description, and the names of their inputs.
+        # By the options: the part of the key that equal requests share, and the sorted names of their inputs.
         self._known: dict[RequestOptions, tuple[bytes, list[str]]] = BoundedDict(_MOST_TERMS)
 
     def key(self, request: InferRequest) -> bytes | None:
-        """The key of a request, None when it cannot have one: its inputs are too large."""
+        """The key of a request, None when its inputs are too large."""
         inputs = request.inputs
         described, names = self._known.get(request.options) or self._describe(request)
         if len(names) == 1 and not self._inputs[names[0]] and inputs[names[0]].nbytes <= _WHOLE_BYTES:
-            # The rest is the one input: nothing has to say where it ends.
+            # The single input is the rest of the key, so its length is not needed.
             return described + inputs[names[0]].tobytes()
-        # Before anything is read of them.
+        # Before their bytes are read.
         if not self._are_small(names, inputs):
             return None
         parts: list[Raw] = [described]
         for name in names:
             data = self._data(name, inputs[name])
-            # A length of 8 bytes says where each begins.
+            # Each after its length: else the bytes of one input could count as those of the next.
             parts += (len(data).to_bytes(8, "little"), data)
         whole = b"".join(parts)
         return whole if len(whole) <= _WHOLE_BYTES else sha256(whole).digest()
 
     def _are_small(self, names: list[str], inputs: Mapping[str, Array]) -> bool:
-        """``memory_within`` for the inputs of a request, in a fraction of its time for small ones."""
+        """Whether ``memory_of`` the inputs is small enough. Faster than ``memory_within`` for small inputs."""
         size, texts = 0, 0
         for name in names:
             array = inputs[name]
@@ -75,7 +75,7 @@ class RequestKeys:
         return serialised(array) if self._inputs[name] else array.tobytes()
 
     def _describe(self, request: InferRequest) -> tuple[bytes, list[str]]:
-        """All but the data, and the inputs in order. Those of requests with the same terms have the same shapes."""
+        """The key without the data, and the sorted names. Requests with the same options have the same shapes."""
         options, names = request.options, sorted(request.inputs)
         shapes = [(name, request.inputs[name].shape) for name in names]
         parameters = sorted(options.parameters.items())
@@ -86,10 +86,8 @@ class RequestKeys:
 
 
 def memory_within(tensors: Mapping[str, Array], most: int) -> int | None:
-    """What tensors hold, as ``memory_of`` counts; None for more than ``most``, which is found out in no more time than
-    tensors of that size take.
-    """
-    # What BYTES hold at least is known without a look at their elements.
+    """``memory_of`` tensors; None when it is more than ``most``. Takes no longer than for tensors of that size."""
+    # A lower bound for BYTES that needs no look at their elements.
     least = sum(array.nbytes + OBJECT_BYTES * array.size * array.dtype.hasobject for array in tensors.values())
     if least > most:
         return None

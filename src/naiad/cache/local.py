@@ -1,4 +1,4 @@
-"""The cache in the server's own memory: bounded in bytes, shared by all models; who was not asked for longest goes."""
+"""The response cache in the server's own memory, shared by all models; beyond its bytes the least recently used leave."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.tensor.packed_bytes import is_packed
 
 _ENTRY_BYTES: Final = 1024
-"""What an entry costs beside its tensors: objects, their headers and its place in the table."""
+"""The memory of an entry beside its tensors: objects, their headers and its place in the table."""
 
 
 class LocalCache:
-    """Responses by key, ``capacity`` bytes of them. Touched by the event loop alone."""
+    """Responses by key, up to ``capacity`` bytes. Used on the event loop only."""
 
     def __init__(self, capacity: int) -> None:
         self.figures = CacheFigures(capacity)
         self._entries: OrderedDict[bytes, tuple[Mapping[str, Array], int]] = OrderedDict()
 
     def look_up(self, key: bytes) -> Mapping[str, Array] | None:
-        """The outputs that were kept for ``key``, None when there are none. They are not to be written to."""
+        """The cached outputs of ``key``, None when there are none. Their arrays are read-only."""
         begun_ns = monotonic_ns()
         found = self._entries.get(key)
         if found is None:
@@ -36,7 +36,7 @@ class LocalCache:
         return None if found is None else found[0]
 
     def insert(self, key: bytes, outputs: Mapping[str, Array]) -> bool:
-        """Keep a copy of ``outputs``; False when it is there already, too large to copy, or larger than all."""
+        """Cache a copy of ``outputs``; False when the key is there already, or the copy would be too large."""
         begun_ns = monotonic_ns()
         figures = self.figures
         held = None if key in self._entries else memory_within(outputs, MOST_OUTPUT_BYTES)
@@ -49,19 +49,19 @@ class LocalCache:
             _, (_, freed) = self._entries.popitem(last=False)
             figures.used -= freed
             figures.evictions += 1
-        self._entries[key] = _kept(outputs), size
+        self._entries[key] = _copied(outputs), size
         figures.used += size
         figures.entries = len(self._entries)
         figures.insertion_ns += monotonic_ns() - begun_ns
         return True
 
     def __len__(self) -> int:
-        """How many responses are kept."""
+        """How many responses are cached."""
         return len(self._entries)
 
 
-def _kept(outputs: Mapping[str, Array]) -> Mapping[str, Array]:
-    """A copy that nobody writes to. The outputs are often views of a whole batch, or of memory that is only lent."""
+def _copied(outputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    """A read-only copy. Outputs are often views of a whole batch, or of memory that will be reused."""
     copies = {name: array.copy() for name, array in outputs.items()}
     for array in copies.values():
         if not is_packed(array):

@@ -1,7 +1,7 @@
-"""Answers as bytes, for caches outside of this process.
+"""Responses as bytes, for caches outside of this process.
 
-The form: 8 bytes that say which form it is, the length of the head, the head as JSON, then one tensor after another.
-Whoever can write to the cache can write anything there, so nothing is taken for granted when it is read.
+The format: 8 bytes of magic, the length of the head, the head as JSON, then one tensor after another. Others may write
+to the cache, so every part is checked when it is read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from naiad.tensor.bytes_codec import Raw, decode_bytes
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, BYTES, DataType
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, serialised, stays_packed
 
-FORM: Final = b"naiad\0\0\1"
+MAGIC: Final = b"naiad\0\0\1"
 MAX_VALUE: Final = 16 << 20
-"""Larger answers are not kept outside."""
+"""Larger responses are not cached."""
 _LENGTH: Final = struct.Struct("<I")
 _MAX_HEAD: Final = 64 << 10
 _MAX_DIM: Final = 1 << 40
@@ -31,11 +31,11 @@ _MAX_DIMS: Final = 32
 
 
 class UnreadableValueError(Exception):
-    """What was found under a key is no answer to the request."""
+    """The value of a key is not a response to the request."""
 
 
 def pack(outputs: Mapping[str, Array], spec: ModelSpec, rows: int) -> bytes | None:
-    """The bytes for an answer of ``rows`` rows; None when it is too large to be kept."""
+    """Pack a response of ``rows`` rows; None when it is too large."""
     tensors: list[list[object]] = []
     data: list[Raw] = []
     for name, array in outputs.items():
@@ -50,14 +50,14 @@ def pack(outputs: Mapping[str, Array], spec: ModelSpec, rows: int) -> bytes | No
     head = orjson.dumps({"plain": is_plain, "parameters": parameters, "tensors": tensors})
     if len(head) > _MAX_HEAD or sum(map(len, data)) + len(head) > MAX_VALUE - 64:
         return None
-    return b"".join((FORM, _LENGTH.pack(len(head)), head, *data))
+    return b"".join((MAGIC, _LENGTH.pack(len(head)), head, *data))
 
 
 def unpack(value: bytes, spec: ModelSpec, options: RequestOptions) -> Mapping[str, Array]:
-    """The answer that ``pack`` made, to a request with ``options``; nobody may write to its arrays.
+    """Unpack a response to a request with ``options``; its arrays are read-only.
 
     Raises:
-        UnreadableValueError: it is not of that form, or no answer to such a request.
+        UnreadableValueError: the format is wrong, or it is not a response to such a request.
     """
     try:
         return _unpacked(value, spec, options)
@@ -66,10 +66,10 @@ def unpack(value: bytes, spec: ModelSpec, options: RequestOptions) -> Mapping[st
 
 
 def _unpacked(value: bytes, spec: ModelSpec, options: RequestOptions) -> Mapping[str, Array]:
-    if len(value) > MAX_VALUE or not value.startswith(FORM):
+    if len(value) > MAX_VALUE or not value.startswith(MAGIC):
         raise ValueError("it is not of this form")
-    begin = len(FORM) + _LENGTH.size
-    end = begin + _LENGTH.unpack_from(value, len(FORM))[0]
+    begin = len(MAGIC) + _LENGTH.size
+    end = begin + _LENGTH.unpack_from(value, len(MAGIC))[0]
     if end - begin > _MAX_HEAD or end > len(value):
         raise ValueError("its head has another length")
     head = orjson.loads(value[begin:end])

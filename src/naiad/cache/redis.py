@@ -1,7 +1,7 @@
-"""The cache in Redis: shared by servers, and never a reason for a request to fail or to wait for long.
+"""The response cache in Redis: shared by servers, and never a reason for a request to fail or to wait for long.
 
-Threads of its own talk to Redis, several look-ups and insertions in one round trip. While Redis does not answer, nobody
-waits for it: each look-up is a miss at once, and the threads try to reach it with growing pauses.
+Threads talk to Redis, several look-ups and insertions in one round trip. While Redis does not respond, each look-up is
+a miss at once, and the threads reconnect with growing pauses.
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ from naiad.telemetry.metrics.server_statistics import CacheFigures
 logger = logging.getLogger("naiad")
 
 MAX_LOOKUPS: Final = 4096
-"""Look-ups that wait for a thread; what is more is a miss."""
+"""The most look-ups that wait for a thread; further ones are misses."""
 MAX_INSERT_BYTES: Final = 64 << 20
-"""Bytes of answers that wait to be kept; what is more is not kept."""
+"""The most bytes of responses that wait to be cached; further ones are dropped."""
 AT_ONCE: Final = 16
-"""Commands of one round trip: as many of the largest values have to fit into memory."""
+"""Commands of one round trip: that many of the largest values have to fit into memory."""
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 END_S: Final = 1.0
 COMPLAIN_NS: Final = 60 * 1_000_000_000
 
 Found = Any
-"""What the reader of a look-up makes of the bytes; None for nothing."""
+"""The result of ``LookUp.read``; None for a miss."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """``read`` makes what is wanted of the bytes, in a thread; ``found`` takes it, or None, in that thread as well.
+    """A look-up.
 
-    After ``deadline_ns`` of the monotonic clock nobody waits for it any more; 0 for no such time.
+    Attributes:
+        read: unpacks the value, in a thread.
+        found: called in that thread with the result, None for a miss.
+        deadline_ns: monotonic time after which the result is not needed; 0 for none.
     """
 
     key: str
@@ -51,13 +54,13 @@ class LookUp:
 
     @property
     def is_late(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether the deadline is over."""
         return 0 < self.deadline_ns < monotonic_ns()
 
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """``write`` makes the bytes in a thread, None for nothing to keep; ``size`` is about how many."""
+    """An insertion. ``write`` packs the value in a thread, None for nothing to cache; ``size`` is about its bytes."""
 
     key: str
     write: Callable[[], bytes | None]
@@ -65,10 +68,10 @@ class Insertion:
 
 
 class RedisCache:
-    """Values in Redis by key. Used by the event loop; ``close`` ends its threads."""
+    """Values in Redis by key. Called on the event loop; ``close`` ends its threads."""
 
     def __init__(self, settings: RedisSettings) -> None:
-        """Begin to connect.
+        """Start to connect.
 
         Raises:
             OptionError: the package ``redis`` is not installed.
@@ -80,7 +83,7 @@ class RedisCache:
         self._wake = threading.Condition()
         self._look_ups = 0
         self._bytes = 0
-        # A condition of its own: what wakes a thread to work must not wake one that pauses instead.
+        # Not ``_wake``: a notification for a job must not end the pause of a thread without a connection.
         self._end = threading.Event()
         self._up: set[int] = set()
         self._complained_ns = -COMPLAIN_NS
@@ -93,11 +96,11 @@ class RedisCache:
 
     @property
     def is_up(self) -> bool:
-        """Whether Redis answered when it was last asked."""
+        """Whether any thread is connected."""
         return bool(self._up)
 
     def look_up(self, job: LookUp) -> bool:
-        """Have a value looked up; False when nobody will, because Redis is not there or too many wait."""
+        """Queue a look-up; False when Redis is down or too many look-ups wait."""
         with self._wake:
             if not self._up or self._look_ups >= MAX_LOOKUPS:
                 return False
@@ -107,7 +110,7 @@ class RedisCache:
         return True
 
     def insert(self, job: Insertion) -> bool:
-        """Have a value kept; False when nobody will."""
+        """Queue an insertion; False when Redis is down or too many bytes wait."""
         with self._wake:
             if not self._up or self._bytes + job.size > MAX_INSERT_BYTES:
                 return False
@@ -117,7 +120,7 @@ class RedisCache:
         return True
 
     def close(self) -> None:
-        """End the threads; one that waits for Redis ends by itself."""
+        """End the threads; a thread that waits for Redis ends by itself."""
         with self._wake:
             self._end.set()
             self._wake.notify_all()
@@ -153,7 +156,7 @@ class RedisCache:
         self._give_up_all()
 
     def _give_up_all(self) -> None:
-        """Nobody waits for what nobody will do."""
+        """Fail all queued jobs once no thread is connected."""
         with self._wake:
             if self._up:
                 return
@@ -177,7 +180,7 @@ class RedisCache:
                 "ssl_ca_certs": found.cacert or None,
                 "ssl_ca_path": found.cacert_dir or None,
             }
-        # "default" is the user of a Redis without users, some of which know none.
+        # "default" is the user of a Redis without users, and old versions know no users.
         user = None if found.user == "default" else found.user
         client = package.Redis(
             host=found.host,
@@ -196,7 +199,7 @@ class RedisCache:
         return client
 
     def _serve(self, number: int, client: Any) -> None:
-        """Do what is asked for until the end, or until Redis fails."""
+        """Run jobs until the end, or until Redis fails."""
         with self._wake:
             self._up.add(number)
         try:
@@ -210,7 +213,7 @@ class RedisCache:
             client.close()
 
     def _next(self) -> list[LookUp | Insertion]:
-        """What is to be done now; nothing at the end."""
+        """Wait for the next jobs; empty at the end."""
         with self._wake:
             self._wake.wait_for(lambda: self._jobs or self._end.is_set())
             return [] if self._end.is_set() else self._taken(AT_ONCE)
@@ -234,7 +237,7 @@ class RedisCache:
                 if job.is_late:
                     job.found(None)
                     continue
-                # No more than could have been kept, whatever stands there.
+                # At most the largest value that this server writes, whatever others have written.
                 pipe.getrange(job.key, 0, MAX_VALUE)
             elif (value := self._written(job)) is not None:
                 pipe.set(job.key, value)
@@ -246,10 +249,10 @@ class RedisCache:
         begun_ns = monotonic_ns()
         answers = pipe.execute(raise_on_error=False)
         took_ns = (monotonic_ns() - begun_ns) // len(asked)
-        # All is read before anyone is told: those who were told must not be told again when a later one fails.
-        self._tell([(job, self._read(job, answer, took_ns)) for job, answer in zip(asked, answers, strict=True)])
+        # Read all before the first callback: when reading one fails, ``_give_up`` calls all of them.
+        self._report([(job, self._read(job, answer, took_ns)) for job, answer in zip(asked, answers, strict=True)])
 
-    def _tell(self, results: list[tuple[LookUp | Insertion, Found]]) -> None:
+    def _report(self, results: list[tuple[LookUp | Insertion, Found]]) -> None:
         for job, value in results:
             if isinstance(job, LookUp):
                 job.found(value)

@@ -1,4 +1,4 @@
-"""The facade that every front end talks to: look-ups with the protocol's errors, readiness, metadata, statistics."""
+"""The facade for front ends: look-ups with the protocol's errors, readiness, metadata and statistics."""
 
 from __future__ import annotations
 
@@ -45,37 +45,37 @@ EXTENSIONS = (
     "trace",
     "logging",
 )
-"""The protocol extensions that are served, in the order of the reference's list; shared memory where it is allowed."""
+"""The served protocol extensions, in the order of the reference's list; shared memory only if it is allowed."""
 
 _MAX_VERSION = 2**63 - 1
 
 
 class ModelObserver(Protocol):
-    """Who remembers something of loaded models."""
+    """A cache of facts about loaded models."""
 
     def forget(self, model: ServingModel) -> None:
-        """Let go of a model that is being unloaded."""
+        """Drop a model that is being unloaded."""
 
 
 class Engine:
-    """All that is served, by name. Used on the event loop only.
+    """The served models, by name. Used on the event loop only.
 
     Args:
         manager: owns the models.
         server_id: ``--id``.
         strict_readiness: ready only when every model is (``--strict-readiness``).
-        log: whose settings can be changed.
-        tracing: which requests are traced.
+        log: the server log, whose settings can be changed.
+        tracing: the trace settings.
 
     Attributes:
-        budget: how many requests there may be, and how many bytes they may hold.
-        regions: the clients' shared memory; None for a server that allows none.
-        leaving: the server goes on, and tells everybody that it is not ready (``--shutdown-delay``).
-        exiting: it is on its way out.
-        failure: why it could not begin to serve, "" if it could; with it the server is neither live nor ready.
-        routes: which versions of models answer.
-        demand: loads models for requests; None when requests do not.
-        memory: who has how much memory.
+        budget: bounds the open requests and their bytes.
+        regions: the clients' shared memory.
+        leaving: the server still serves, but reports that it is not ready (``--shutdown-delay``).
+        exiting: the server shuts down.
+        failure: why it could not start to serve, "" if it could; with it the server is neither live nor ready.
+        routes: the routes API.
+        demand: loads models for requests; None when requests do not load models.
+        memory: the memory of each model.
     """
 
     def __init__(
@@ -106,18 +106,18 @@ class Engine:
         self._tracing.when_changed = self._trace_all
 
     def follow(self, follower: ModelObserver) -> None:
-        """Tell ``follower`` of each model that is unloaded from now on, for as long as somebody else holds it."""
+        """Notify ``follower`` of each model that is unloaded from now on. Keeps a weak reference only."""
         self._followers.add(follower)
 
     def on_unloading(self, model: ServingModel) -> None:
-        """A model is being unloaded: every follower forgets it."""
+        """Have every follower forget a model that is being unloaded."""
         for follower in list(self._followers):
             follower.forget(model)
 
     # Tracing
 
     def trace_settings(self, model: str) -> dict[str, str | list[str]]:
-        """The trace settings of a model, or with "" of all that have none of their own, as the protocol shows them.
+        """The trace settings of a model, or with "" of all models without own ones, as the protocol shows them.
 
         Raises:
             InvalidArgumentError: there is no such model.
@@ -129,7 +129,7 @@ class Engine:
     def change_trace_settings(
         self, model: str, given: Mapping[str, Sequence[str] | None]
     ) -> dict[str, str | list[str]]:
-        """Change the trace settings in ``given``, all or none, and give back all; None clears one.
+        """Change the trace settings in ``given``, all or none, and return all settings; None clears one.
 
         Errors as ``trace_settings``, ``read_changes`` and ``Tracing.change``.
         """
@@ -149,41 +149,41 @@ class Engine:
     # Loading and unloading
 
     def load(self, name: str, overrides: Overrides, done: Done) -> None:
-        """Load a model; ``done`` is told later, with the error that ``ModelManager.load_model`` ends with or None."""
+        """Load a model; ``done`` is called later, with the error of ``ModelManager.load_model`` or None."""
         self._manager.begin_load(name, overrides, done)
 
     def unload(self, name: str, unload_dependents: bool, done: Done) -> None:
-        """Unload a model; ``done`` as in ``load``, with the error of ``ModelManager.unload_model`` or None."""
+        """Unload a model; ``done`` is called later, with the error of ``ModelManager.unload_model`` or None."""
         self._manager.begin_unload(name, unload_dependents, done)
 
     def load_model(self, name: str, config: str | None, files: Mapping[str, str], done: Done) -> None:
-        """``load`` for a model that asks for it."""
+        """``load``, as models call it."""
         self.load(name, Overrides(config, files), done)
 
     def unload_model(self, name: str, unload_dependents: bool, done: Done) -> None:
-        """``unload`` for a model that asks for it."""
+        """``unload``, as models call it."""
         self.unload(name, unload_dependents, done)
 
     def wait_for_model(self, error: NaiadError, size: int, go_on: Done, caller: str = "") -> Waiting | None:
-        """As ``child_calls.Models``; ``caller`` is the model that calls, which stays meanwhile."""
+        """Wait for a model to be loaded, when ``error`` says that it can be; ``caller`` stays loaded meanwhile."""
         if self.demand is None or not isinstance(error, ModelNotLoadedError):
             return None
         return self.demand.wait(error.name, size, go_on, caller)
 
     def refresh_index(self, done: Done) -> None:
-        """Look for models that came to the repositories or went; then ``done`` is told, and ``index`` knows."""
+        """List the repositories again for ``index``; then ``done`` is called."""
         self._manager.begin_listing(done)
 
     # Look-ups
 
     def find(self, name: str, version: str | None) -> ServingModel:
-        """Who answers for a name and a version or an alias ("" or None: the highest that is ready, or as routed).
+        """The model for a name and a version or alias ("" or None: the highest ready version, or as routed).
 
         Raises:
             NotFoundError: no such model or version.
-            UnavailableError: the version is there but not ready.
-            ModelNotLoadedError: the model can be loaded for a request (``Demand.wait``).
-            InvalidArgumentError: the version is no number, and no alias.
+            UnavailableError: the version is not ready.
+            ModelNotLoadedError: the model can be loaded for a request (``wait_for_model``).
+            InvalidArgumentError: the version is neither a number nor an alias.
         """
         entry = self._entries.get(name)
         if entry is not None and not version and entry.answering is not None:
@@ -191,7 +191,7 @@ class Engine:
         try:
             entry = resolve(self._entries, name)
         except InvalidArgumentError as error:
-            # No namespace has it loaded, or several have.
+            # No namespace has it loaded, or several do.
             raise self._or_loadable(name, error) from None
         if entry is not None and not version and entry.answering is not None:
             return entry.answering
@@ -206,7 +206,7 @@ class Engine:
         return found
 
     def has_alias(self, name: str, version: str) -> bool:
-        """A model has an alias of that name, or may have one once it is loaded."""
+        """Whether a model has an alias of that name, or may have one once it is loaded."""
         with suppress(InvalidArgumentError):
             entry = resolve(self._entries, name)
             if entry is not None and entry.routing is not None and version in entry.routing.routes.aliases:
@@ -214,7 +214,7 @@ class Engine:
         return bool(self._manager.loadable_key(name))
 
     def _find_alias(self, name: str, version: str | None, error: InvalidArgumentError) -> ServingModel:
-        """Who answers for what is no number; ``error`` when it is no alias either."""
+        """The model of an alias; raises ``error`` for an unknown alias."""
         try:
             aliased = self._aliased(name, version)
         except UnavailableError as missing:
@@ -224,17 +224,17 @@ class Engine:
         return aliased
 
     def _or_loadable(self, name: str, error: NaiadError) -> NaiadError:
-        """``error``, or where the model can be loaded for a request the error that says so."""
+        """``error``, or a ``ModelNotLoadedError`` when the model can be loaded for a request."""
         key = self._manager.loadable_key(name)
         return ModelNotLoadedError(key) if key else error
 
     def _aliased(self, name: str, version: str | None) -> ServingModel | None:
-        """Who answers an alias, None when there is no such; errors as ``Routing.alias`` and ``resolve``."""
+        """The model of an alias, None for an unknown alias; errors as ``Routing.alias`` and ``resolve``."""
         entry = resolve(self._entries, name)
         return None if entry is None or entry.routing is None else entry.routing.alias(version or "")
 
     def _version_named(self, name: str, version: str) -> int:
-        """The number that a version or an alias stands for; errors as ``find``."""
+        """The number of a version or an alias; errors as ``find``."""
         try:
             return _version_number(version)
         except InvalidArgumentError:
@@ -262,7 +262,7 @@ class Engine:
 
     @staticmethod
     def check(spec: ModelSpec, inputs: Sequence[CalledInput], outputs: Sequence[str], request_id: str) -> Checked:
-        """Check the request of a model that calls another; errors as ``check_request``."""
+        """Check a request that a model sends to another; errors as ``check_request``."""
         fit, names = check_request(spec, inputs, outputs, request_id)
         return Checked(names, fit.rows, fit.shape_key)
 
@@ -277,11 +277,11 @@ class Engine:
     # Health
 
     def is_live(self) -> bool:
-        """The server began to serve and is not on its way out."""
+        """Whether the server has started to serve and does not shut down."""
         return not self.exiting and not self.failure
 
     def is_ready(self) -> bool:
-        """Requests can be served: with strict readiness, by every model of the repositories."""
+        """Whether requests can be served: with strict readiness, by every model of the repositories."""
         if self.exiting or self.leaving or self.failure or not self._manager.loaded:
             return False
         return not self._strict_readiness or not self.not_ready()
@@ -295,7 +295,7 @@ class Engine:
     def not_loaded(self) -> list[str]:
         """Each model or version that is not loaded, as ``name[:version]: reason``.
 
-        One that is loaded while the server serves is no reason to send requests elsewhere.
+        A model that is loaded while the server serves does not count: it is no reason to send requests elsewhere.
         """
         found: list[str] = []
         for entry in self._entries.values():
@@ -313,10 +313,10 @@ class Engine:
         return version.state is ModelState.LOADING and not version.follows_failure and self._manager.loaded
 
     def is_model_ready(self, name: str, version: str | None) -> bool:
-        """A model, or one version of it, can serve requests.
+        """Whether a model, or one version of it, can serve requests.
 
         Raises:
-            InvalidArgumentError: the version is no number.
+            InvalidArgumentError: the version is not a number.
         """
         try:
             found = self.find(name, version)
@@ -325,7 +325,7 @@ class Engine:
         return not self.exiting and not found.problem
 
     def tells_model_ready(self, name: str, version: str | None) -> bool:
-        """``is_model_ready`` as callers from outside are told, who are to go elsewhere while the server is leaving."""
+        """``is_model_ready`` for clients: False while the server is leaving, so that they go elsewhere."""
         return self.is_model_ready(name, version) and not self.leaving
 
     # Descriptions
@@ -357,7 +357,7 @@ class Engine:
     def index(self, ready_only: bool) -> list[dict[str, str]]:
         """The repository index: every model and version, by name, with state and reason.
 
-        A model of which no load was tried has a name only.
+        A model that nobody has tried to load has a name only.
         """
         rows: list[dict[str, str]] = []
         for name in sorted(self._entries.keys() | self._manager.names.known):
@@ -419,7 +419,7 @@ class Engine:
 
 
 def _version_number(text: str) -> int:
-    # int() takes more than digits: signs, spaces, underscores, other scripts; and no number of 4300 digits.
+    # int() also takes signs, spaces, underscores and other scripts, and raises beyond 4300 digits.
     if text.isascii() and text[:1] == "-" and text[1:].isdigit() and len(text) < 20:
         raise InvalidArgumentError(
             f"invalid model version specified '{text}' , version should be an integral value > 0"
@@ -434,7 +434,7 @@ def _version_number(text: str) -> int:
 
 
 def _missing(entry: ModelEntry | None, version: str | None) -> str:
-    """What is said of a model without versions: known, if the version policy found none; unknown otherwise."""
+    """The error text for a model without versions: known, if the version policy chose none; unknown otherwise."""
     if entry is None or not isinstance(entry.problem, NoVersionError):
         return "is not found"
     return f"version {_version_number(version)} is not found" if version else "has no available versions"

@@ -1,6 +1,6 @@
-"""Does a request fit its model? The checks and texts of the protocol, in the reference's order.
+"""Validation of requests against their model: the checks and texts of the protocol, in the reference's order.
 
-They run once for every distinct request header: the front ends keep the outcome beside the header's bytes.
+They run once for every distinct request header: the front ends cache the result by the header's bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BATCH_NOTE = (
 
 
 class NamedShape(Protocol):
-    """What a request says about one input, whatever the protocol."""
+    """The description of one input in a request, whatever the protocol."""
 
     @property
     def name(self) -> str: ...
@@ -32,7 +32,7 @@ class NamedShape(Protocol):
 
 
 class Fit(NamedTuple):
-    """The outcome for a request that fits: its batch ``rows`` (1 without a batch dimension) and its ``shape_key``."""
+    """The result for a valid request: its batch ``rows`` (1 without a batch dimension) and its ``shape_key``."""
 
     rows: int
     shape_key: tuple[tuple[str, tuple[int, ...]], ...]
@@ -41,11 +41,11 @@ class Fit(NamedTuple):
 def check_request(
     spec: ModelSpec, inputs: Sequence[NamedShape], outputs: Sequence[str], request_id: str
 ) -> tuple[Fit, tuple[str, ...]]:
-    """Check a request as a whole; gives what ``check_inputs`` and ``check_outputs`` give.
+    """Check a whole request; returns the results of ``check_inputs`` and ``check_outputs``.
 
     Raises:
-        InvalidArgumentError: as those, or an output is asked for twice. Outputs are looked at before inputs, but for
-            an input that is there twice.
+        InvalidArgumentError: as these two, or an output is requested twice. Repeated inputs are checked first, then
+            outputs, then inputs.
     """
     label = request_label(request_id)
     _check_repeats("input", [i.name for i in inputs], label)
@@ -58,11 +58,11 @@ def check_inputs(spec: ModelSpec, inputs: Sequence[NamedShape], request_id: str)
     """Check names, batch size, datatypes and shapes of a request's inputs.
 
     Raises:
-        InvalidArgumentError: the first thing that does not fit, with both sides in full.
+        InvalidArgumentError: the first mismatch, with what was expected and found.
     """
     label = request_label(request_id)
     _check_names(spec, inputs, label)
-    # The reference meets the inputs in the reverse of the order sent, so that is which one its texts name.
+    # The reference checks the inputs in reverse order, which decides the input that its text names.
     backwards = inputs[::-1]
     rows = _check_batch(spec, backwards, label) if spec.max_batch_size else 1
     for given in backwards:
@@ -75,13 +75,13 @@ def check_outputs(spec: ModelSpec, names: Sequence[str]) -> tuple[str, ...]:
     """The requested outputs without repeats, in the model's order; all of the model's outputs when none is named.
 
     Raises:
-        InvalidArgumentError: a name that the model does not have.
+        InvalidArgumentError: the model has no output of that name.
     """
     for name in names:
         if name not in spec.outputs:
             raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{spec.name}'")
     wanted = frozenset(names)
-    # Those of an ensemble come by name, as in the reference.
+    # Outputs of an ensemble are sorted by name, as in the reference.
     ordered = spec.outputs if spec.ensemble is None else sorted(spec.outputs)
     return tuple(name for name in ordered if not wanted or name in wanted)
 
@@ -117,7 +117,7 @@ def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> N
 
 def _check_repeats(kind: str, names: Sequence[str], label: str) -> None:
     if len(set(names)) < len(names):
-        # The first name that was there before, as the reference takes them in one by one; a request may have thousands.
+        # The first name that repeats an earlier one, as in the reference. A set, for a request may have thousands.
         seen: set[str] = set()
         for repeated in names:
             if repeated in seen:
@@ -157,7 +157,7 @@ def _check_batch(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> i
             )
     if rows is None:
         return 1
-    # A negative size counts as a very large one.
+    # A negative size counts as a very large one, as in the reference.
     if rows > spec.max_batch_size or rows < 0:
         raise InvalidArgumentError(
             f"{label}inference request batch-size must be <= {spec.max_batch_size} for '{spec.name}'"
@@ -183,7 +183,7 @@ def _check_tensor(spec: ModelSpec, tensor: TensorSpec, given: NamedShape, label:
 
 
 def _key(spec: ModelSpec, name: str, item: tuple[int, ...], label: str) -> tuple[int, ...]:
-    """What of the shape of an item must be equal in a batch: nothing of a ragged input, and no padded dim (-1)."""
+    """The sizes of an item that must be equal in a batch: none of a ragged input, and -1 for a padded dim."""
     if spec.max_batch_size and spec.inputs[name].allow_ragged_batch:
         return ()
     pad = None if spec.assembly is None else spec.assembly.pads.get(name)

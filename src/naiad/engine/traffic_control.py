@@ -1,4 +1,4 @@
-"""Routes as callers see and change them: each call is one step, and says what the routes are then."""
+"""The routes API: each call shows or changes the routes of a model, and returns the routes afterwards."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class RouteControl:
 
         Raises:
             NotFoundError: there is no such model.
-            InvalidArgumentError: the name has several namespaces, or none.
+            InvalidArgumentError: several namespaces have the name, or none.
         """
         return self._routing(self._entry(name)).as_json()
 
     def change(self, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
-        """Change the routes of a model as ``changed_by`` does, and show them.
+        """Apply ``change`` (``changed_by``) to the routes of a model, and show them.
 
         Raises:
             NotFoundError: there is no such model.
-            InvalidArgumentError: the change is wrong, or names a version that takes no requests; nothing has changed.
+            InvalidArgumentError: the change is invalid, or names a version that is not ready; nothing has changed.
         """
         return self._take(name, lambda routes: changed_by(routes, change))
 
     def promote(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Give a version all requests that name no version, and the alias that ``options`` name, in one step.
 
-        ``options`` has ``version``, or the version that is the shadow is meant, and may have ``alias``. A shadow that
-        is promoted is no shadow any more. Errors as ``change``.
+        ``options`` may have ``version``, by default that of the shadow, and ``alias``. A promoted shadow stops being a
+        shadow. Errors as ``change``.
         """
         for key in options:
             if key not in ("version", "alias"):
@@ -51,7 +51,7 @@ class RouteControl:
         return self._take(name, lambda routes: _promoted(name, routes, options))
 
     def roll_back(self, name: str) -> dict[str, Any]:
-        """Go back to the routes before the last change. Errors as ``change``; also when there was none."""
+        """Restore the routes before the last change. Errors as ``change``, also when there was no change."""
         entry = self._entry(name)
         routing = self._routing(entry)
         routing.roll_back(_states(entry))

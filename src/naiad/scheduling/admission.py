@@ -1,7 +1,7 @@
-"""How many requests, and how many bytes of them, the server holds at a time. What has no room is refused at once.
+"""Admission of requests: bounds on their number and their bytes. A request beyond a bound is refused at once.
 
-A queue that only grows helps nobody: its requests are answered when their callers have given up. Counted is what was
-accepted and is not answered, whether it waits or runs, and what work on bodies has still to be done for requests.
+A queue that only grows helps nobody: its requests run when their callers have given up. The bounds count accepted
+requests without a final response, whether they wait or run, and bodies that are still being read or written.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ logger = logging.getLogger("naiad")
 
 UNLIMITED: Final = 2**63 - 1
 LOG_EVERY_S: Final = 10.0
-"""How often it is logged that requests are refused."""
+"""The shortest time between two log lines about refused requests."""
 BOUNDS: Final = ("requests", "bytes", "model", "body", "json", "compressed", "queue")
-"""What refuses: the bounds below, those on bodies that arrive, large JSON and compressed bodies, and queue policies."""
+"""Names of the bounds: those below, those on arriving, large JSON and compressed bodies, and queue policies."""
 _ADVICE: Final = "try again later, send fewer at a time, or raise the option"
 
 
 class RequestBudget:
-    """The bounds of one server and what they are used for. Belongs to the event loop.
+    """The bounds of one server, and the open requests. Used on the event loop only.
 
-    A request of more bytes than all together may have is taken when there is no other one.
+    A request larger than ``max_bytes`` is admitted when it is the only one.
 
     Args:
-        max_requests: how many requests may be unanswered.
-        max_bytes: how many bytes these may hold.
-        max_per_model: how many requests to one version of a model may be unanswered.
-        refusal: the class of the errors for what has no room; it knows the status that callers get.
+        max_requests: the most open requests.
+        max_bytes: the most bytes of all open requests.
+        max_per_model: the most open requests to one version of a model.
+        refusal: the class of the errors for refused requests; it has the status that callers get.
 
     Attributes:
-        requests, bytes: held now.
-        refused: how many were refused, by the bound that had no room.
-        cancelled: how many calls ended before their answer.
+        requests, bytes: of the open requests.
+        refused: how many requests were refused, by the name of the bound.
+        cancelled: how many calls ended before their response.
     """
 
     __slots__ = (
@@ -71,10 +71,7 @@ class RequestBudget:
         self._logged_s = -LOG_EVERY_S
 
     def refusal(self, size: int, model: str = "", unanswered: int = 0) -> QueueFullError | None:
-        """The error for one more request of ``size`` bytes, to a model with so many unanswered ones.
-
-        None when there is room for it.
-        """
+        """The error for a request of ``size`` bytes to a model with ``unanswered`` open ones; None when it fits."""
         if self.requests >= self.max_requests:
             return self.refuse("requests", _requests_text(self.max_requests))
         if self.bytes + size > self.max_bytes and self.requests:
@@ -84,26 +81,26 @@ class RequestBudget:
         return None
 
     def check(self, size: int) -> None:
-        """Check that there is room for ``size`` bytes more.
+        """Check that one more request of ``size`` bytes fits.
 
         Raises:
-            QueueFullError: there is none.
+            QueueFullError: it does not.
         """
         if (error := self.refusal(size)) is not None:
             raise error
 
     def take(self, size: int) -> None:
-        """Count a request of ``size`` bytes, whether there is room or not."""
+        """Count a request of ``size`` bytes, also beyond the bounds."""
         self.requests += 1
         self.bytes += size
 
     def let_go(self, size: int) -> None:
-        """The request that held ``size`` bytes is done."""
+        """Count the end of a request of ``size`` bytes."""
         self.requests -= 1
         self.bytes -= size
 
     def refuse(self, bound: str, text: str) -> QueueFullError:
-        """The error for a request that ``bound``, a key of ``refused``, has no room for."""
+        """Count and log a refused request, and return its error; ``bound`` is a key of ``refused``."""
         self.refused[bound] += 1
         now_s = monotonic()
         if now_s - self._logged_s >= LOG_EVERY_S:
@@ -112,7 +109,7 @@ class RequestBudget:
         return self._kind(text)
 
 
-# A server that has too many requests says the same many times.
+# An overloaded server sends the same text many times.
 
 
 @lru_cache(maxsize=4)

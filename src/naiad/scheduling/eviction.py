@@ -1,4 +1,4 @@
-"""Which models go when memory is needed, or when nobody used them for long: pure decisions."""
+"""Which models are unloaded to free memory, or because they are idle: pure decisions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class Resident(NamedTuple):
     """A loaded model.
 
     Attributes:
-        size: the bytes that it holds.
+        size: its bytes in memory.
         last_used_ms: when it was loaded or ran last.
-        is_busy: it has requests that are not answered.
-        is_held: it must stay: it is pinned, requests wait for it, or an operation on it runs.
+        is_busy: it has open requests.
+        is_held: it must stay, for it is pinned, requests wait for it, or an operation on it runs.
     """
 
     name: str
@@ -24,10 +24,10 @@ class Resident(NamedTuple):
 
 
 def to_make_room(residents: Iterable[Resident], needed: int) -> list[Resident] | None:
-    """Those that go so that ``needed`` bytes come free; None when all that may go are not enough.
+    """The models to unload for ``needed`` bytes; None when all that may be unloaded are not enough.
 
-    Idle ones go before busy ones, and of either those first that were not used for longest. None goes that turns out
-    not to be needed, such as a small one when a larger one has to go as well.
+    Idle models come before busy ones, and within both the least recently used first. A small model that turns out not
+    to be needed, because a larger one has to be unloaded as well, stays.
     """
     order = sorted(
         (r for r in residents if not r.is_held and r.size > 0), key=lambda r: (r.is_busy, r.last_used_ms, r.name)
@@ -41,7 +41,7 @@ def to_make_room(residents: Iterable[Resident], needed: int) -> list[Resident] |
         freed += resident.size
     if freed < needed:
         return None
-    # From the last used on: it is the one to be kept where one of several can be.
+    # From the most recently used on: where one of several can stay, it is that one.
     for resident in reversed(chosen[:]):
         if freed - resident.size >= needed:
             chosen.remove(resident)
@@ -50,5 +50,5 @@ def to_make_room(residents: Iterable[Resident], needed: int) -> list[Resident] |
 
 
 def idle(residents: Iterable[Resident], now_ms: int, idle_ms: int) -> list[Resident]:
-    """Those that nobody used for ``idle_ms``."""
+    """The models without a request for ``idle_ms``."""
     return [r for r in residents if not (r.is_held or r.is_busy) and now_ms - r.last_used_ms >= idle_ms]

@@ -1,8 +1,8 @@
-"""How long a caller who takes nothing may hold others up."""
+"""Back-pressure of callers that do not take their responses."""
 
 from __future__ import annotations
 
 from typing import Final
 
 BACKPRESSURE_TIMEOUT_MS: Final = 500
-"""Threads of a model that other requests need, too, wait no longer for one caller, until it has taken what waits."""
+"""How long a thread that other requests need, too, waits for one slow caller; not again until its backlog is empty."""

@@ -1,13 +1,14 @@
-"""Which instance runs next where the instances of all models share what the machine has. Pure: nothing is run here.
+"""Which instance runs next when the instances of all models share resources. Pure decisions.
 
 Source: ``rate_limiter`` of ``instance_group`` and the rate limiter of the reference (``--rate-limit=execution_count``).
 
-An instance needs all of its resources at once, for each execution. The one with the smallest score comes first; a turn
-adds the priority of an instance to its score, so that priority 2 gets half the turns of priority 1. Two rules keep any
-from waiting for ever:
+An instance needs all of its resources at once, for each execution. The instance with the smallest score comes first; a
+turn adds the priority of an instance to its score, so that priority 2 gets half the turns of priority 1. Two rules
+prevent starvation:
 
-- whoever waits for resources keeps them from all that come after it, and from nobody else;
-- whoever was idle, or is new, goes on from the score of the last turn. It is not owed the turns that it did not want.
+- an instance that waits reserves its resources against the instances behind it, and against no others;
+- an instance that is new or was idle continues from the score of the last turn: it does not catch up on turns that it
+  did not need.
 """
 
 from __future__ import annotations
@@ -35,10 +36,7 @@ class Resource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimit:
-    """How much there is of the resource ``name``, on one device or, with None, on each.
-
-    Upper and lower case are one.
-    """
+    """The amount of the resource ``name``, on one device or, with None, on each. Names ignore case."""
 
     name: str
     count: int
@@ -52,21 +50,21 @@ class _State(Enum):
 
 
 class Contender:
-    """An instance in the view of the limiter. ``needs`` says how much of which resource it must have to run."""
+    """An instance as the limiter sees it. ``needs`` are the amounts of resources that one execution takes."""
 
     __slots__ = ("_number", "_score", "_state", "needs", "priority")
 
     def __init__(self, needs: Mapping[Resource, int], priority: int = 1) -> None:
         self.needs = tuple(needs.items())
         self.priority = priority
-        # As if it had just had a turn beside one with priority 1, which comes first then, as in the reference.
+        # As after a turn together with an instance of priority 1, which then comes first, as in the reference.
         self._score = priority - 1
         self._number = 0
         self._state = _State.RESTING
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it asked for its turn and has not got it."""
+        """Whether it waits for its turn."""
         return self._state is _State.WAITING
 
     @property
@@ -76,10 +74,10 @@ class Contender:
 
 
 class RateLimiter:
-    """Gives turns to contenders, as far as there are resources.
+    """Gives turns to contenders, as far as resources are free.
 
-    How much there is of a resource is what ``limits`` say or, without any, the most that one contender needs. Of those
-    that ``limits`` leave out there is nothing.
+    ``limits`` are the amounts of all resources; a resource that is not in them has none. Without limits, the amount of
+    a resource is the most that one contender needs.
     """
 
     def __init__(self, limits: Sequence[ResourceLimit] = ()) -> None:
@@ -94,26 +92,27 @@ class RateLimiter:
 
     @property
     def available(self) -> Mapping[Resource, int]:
-        """How much there is of each resource that any contender needs."""
+        """The amount of each resource that any contender needs."""
         return self._available
 
     @property
     def used(self) -> Mapping[Resource, int]:
-        """How much of it those have that run."""
+        """The amounts that running contenders have."""
         return {resource: n for resource, n in self._used.items() if n}
 
     def join(self, newcomers: Sequence[Contender]) -> None:
-        """Take contenders in, all or none.
+        """Add contenders, all or none.
 
         Raises:
-            ModelLoadError: one could never run, or takes for global what another takes for a device's own.
+            ModelLoadError: a contender needs more than there is, or a resource is global for one and of a device for
+                another.
         """
         members = self._members.union(newcomers)
         self._available = self._counted(members)
         self._members = members
 
     def leave(self, contender: Contender) -> None:
-        """Forget a contender, whatever it was doing."""
+        """Remove a contender, whatever its state."""
         if contender not in self._members:
             return
         self.withdraw(contender)
@@ -123,7 +122,7 @@ class RateLimiter:
             self._available = self._counted(self._members)
 
     def ask(self, contender: Contender) -> None:
-        """It could run now. Nothing happens when it waits already, runs, or is no member."""
+        """Queue a contender that could run. Does nothing when it waits already, runs, or has left."""
         if contender._state is not _State.RESTING or contender not in self._members:
             return
         contender._state = _State.WAITING
@@ -132,24 +131,25 @@ class RateLimiter:
         insort(self._waiting, contender, key=_order)
 
     def withdraw(self, contender: Contender) -> None:
-        """It has nothing to run after all."""
+        """Take a contender that has nothing to run out of the queue."""
         if contender._state is _State.WAITING:
             contender._state = _State.RESTING
             self._waiting.remove(contender)
 
     def next(self) -> Contender | None:
-        """The one whose turn it is, which has its resources from now on; None when nobody can run."""
+        """Give its resources to the next contender and return it; None when none can run."""
         kept: set[Resource] = set()
         for index, contender in enumerate(self._waiting):
             if self._fits(contender, kept):
                 del self._waiting[index]
                 self._start(contender)
                 return contender
+            # Reserved for it, so that smaller needs behind it cannot starve it.
             kept.update(resource for resource, _ in contender.needs)
         return None
 
     def release(self, contender: Contender, was_used: bool = True) -> None:
-        """It has run, and its resources are free; a turn that was not used does not count."""
+        """Free the resources of a contender that ran; a turn that was not used does not count."""
         if contender._state is not _State.RUNNING:
             return
         contender._state = _State.RESTING

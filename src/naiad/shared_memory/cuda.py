@@ -1,7 +1,7 @@
-"""Regions in the memory of NVIDIA devices, through the driver's library, which is there wherever a device works.
+"""Regions in the memory of NVIDIA devices, through the driver's library, which every working device comes with.
 
 Source: the driver API's sections on memory management and on unified addressing; ``cudaIpcMemHandle_t`` of the runtime
-and ``CUipcMemHandle`` of the driver are the same 64 bytes. All of it may wait for a device: never on the event loop.
+and ``CUipcMemHandle`` of the driver are the same 64 bytes. Calls may block: never on the event loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Driver:
     """The driver's library.
 
     Raises:
-        OSError: there is none, or no device that works.
+        OSError: there is no library, or no working device.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Driver:
         self._closer.start()
 
     def open(self, device: int, handle: bytes) -> int:
-        """The address of another process's allocation."""
+        """Open an allocation of another process; returns its address."""
         self._use(device)
         address = ctypes.c_uint64()
         given = _Handle()
@@ -59,7 +59,7 @@ class Driver:
         return size.value - (address - base.value)
 
     def close(self, device: int, address: int) -> None:
-        """Let go of an allocation."""
+        """Close an allocation of another process."""
         self._use(device)
         self._call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
 
@@ -75,11 +75,11 @@ class Driver:
         self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_char_p(data), ctypes.c_size_t(len(data)))
 
     def stop(self) -> None:
-        """End the thread that closes."""
+        """End the thread that closes allocations."""
         self.closing.put(None)
 
     def _use(self, device: int) -> None:
-        """Make the calling thread's calls go to a device."""
+        """Set the device of the calling thread."""
         with self._lock:
             context = self._contexts.get(device)
             if context is None:
@@ -114,10 +114,10 @@ _driver_lock = threading.Lock()
 
 
 def driver() -> Driver:
-    """The driver's library, loaded when it is first needed.
+    """The driver's library, loaded at the first call.
 
     Raises:
-        OSError: there is none, or no device that works.
+        OSError: there is no library, or no working device.
     """
     global _driver
     with _driver_lock:
@@ -127,7 +127,7 @@ def driver() -> Driver:
 
 
 def stop_driver() -> None:
-    """End what the first region began."""
+    """End the driver that the first region started."""
     global _driver
     with _driver_lock:
         if _driver is not None:
@@ -136,10 +136,10 @@ def stop_driver() -> None:
 
 
 def check_handle(handle: bytes) -> bytes:
-    """A handle as a client gave it.
+    """Check the handle of a client and return it.
 
     Raises:
-        InvalidArgumentError: it has another size.
+        InvalidArgumentError: its size is not ``HANDLE_BYTES``.
     """
     if len(handle) != HANDLE_BYTES:
         raise InvalidArgumentError("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
@@ -147,7 +147,7 @@ def check_handle(handle: bytes) -> bytes:
 
 
 class CudaRegion:
-    """An allocation of a client on a device. Made in a thread, since the device may take its time.
+    """An allocation of a client on a device. Made in a thread, since the device may block.
 
     Args:
         name: as registered.
@@ -156,7 +156,8 @@ class CudaRegion:
         byte_size: of the region, which begins where the allocation does.
 
     Raises:
-        InvalidArgumentError: there is no device here, the handle is not one of its allocations, or that is smaller.
+        InvalidArgumentError: there is no such device, the handle is not one of its allocations, or the allocation is
+            smaller.
     """
 
     __slots__ = ("__weakref__", "_address", "_driver", "byte_size", "device_id", "name")
@@ -187,20 +188,19 @@ class CudaRegion:
         address = getattr(self, "_address", 0)
         if address:
             opened, device = self._driver, self.device_id
+            # In a thread: the garbage collector may run this on the event loop, and the device may block.
             opened.closing.put(lambda: opened.close(device, address))
 
     def check_filled(self, size: int) -> None:
-        """As ``Region.check_filled``: memory of a device has no holes."""
+        """Do nothing: memory of a device has no holes."""
 
     def read_into(self, target: memoryview, offset: int) -> None:
-        """As ``Region.read_into``."""
         try:
             self._driver.read(self.device_id, self._address + offset, target)
         except OSError as error:
             raise UnavailableError(f"shared memory region '{self.name}' cannot be read: {error.strerror}") from error
 
     def write(self, data: memoryview, offset: int) -> None:
-        """As ``Region.write``."""
         try:
             self._driver.write(self.device_id, self._address + offset, bytes(data))
         except OSError as error:

@@ -1,9 +1,9 @@
 """A region: memory of a client that requests point into instead of carrying their tensors.
 
-A region is read and written through a file descriptor and never mapped: a client that truncates its file ends every
-process that looks into a mapping of it (SIGBUS). A read that comes back short tells the same thing as an error.
+A region is read and written through a file descriptor and never mapped: a client that truncates its file would kill
+every process that reads a mapping of it (SIGBUS). A short read reports the same as an error.
 
-A region lives as long as anybody refers to it. Unregistering takes its name away; requests that use it go on.
+A region lives as long as anything refers to it. Unregistering removes its name; requests that use it continue.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ FOLDER: Final = "/dev/shm"
 RESERVED: Final = "triton_python_backend_shm_region_"
 MAX_SIZE: Final = 2**63 - 1
 SPARSE_BYTES: Final = 1 << 26
-"""Larger inputs must have been written by their client: reading holes would take memory that nobody ever had."""
+"""Larger inputs must have been written by their client: reading holes would allocate memory that was never used."""
 _LONGEST_KEY: Final = 255
 _ONE_CALL: Final = 1 << 30
 _FULL: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class Region(Protocol):
-    """What a request needs of a region, whatever memory it is.
+    """A region of any kind of memory, as requests use it.
 
     Attributes:
         name: as registered.
         byte_size: of the region.
-        descriptor: of the file that it lies in, which another process may be given; -1 for none.
-        start: where it begins in that file.
+        descriptor: of its file, which may be passed to another process; -1 for none.
+        start: its offset in that file.
     """
 
     @property
@@ -48,26 +48,26 @@ class Region(Protocol):
         """Check that an input of ``size`` bytes can be there.
 
         Raises:
-            NaiadError: it cannot.
+            NaiadError: the client has not written that many bytes.
         """
 
     def read_into(self, target: memoryview, offset: int) -> None:
         """Fill ``target`` with the bytes at ``offset``; may be called in any thread.
 
         Raises:
-            NaiadError: they are not there.
+            NaiadError: the bytes cannot be read.
         """
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Put the bytes to ``offset``; may be called in any thread.
+        """Write ``data`` at ``offset``; may be called in any thread.
 
         Raises:
-            NaiadError: there is no room for them.
+            NaiadError: the bytes cannot be written.
         """
 
 
 class RegionRef(NamedTuple):
-    """How a request names a part of a region."""
+    """A part of a region, as a request names it."""
 
     region: str
     offset: int
@@ -75,7 +75,7 @@ class RegionRef(NamedTuple):
 
 
 class RegionPart(NamedTuple):
-    """A part of a region that is there: ``byte_size`` bytes from ``offset`` on."""
+    """A part of a registered region: ``byte_size`` bytes from ``offset`` on."""
 
     region: Region
     offset: int
@@ -85,7 +85,7 @@ class RegionPart(NamedTuple):
         """Write an output, which may be smaller than the part.
 
         Raises:
-            NaiadError: it is larger, or the region has no room for it.
+            NaiadError: it is larger than the part, or the region has become too small.
         """
         if len(data) > self.byte_size:
             raise InternalError(too_small_text(output, self.byte_size, len(data)))
@@ -93,7 +93,7 @@ class RegionPart(NamedTuple):
 
 
 def too_small_text(output: str, found: int, needed: int) -> str:
-    """What is said about an output that does not fit its part of a region."""
+    """The error text for an output that does not fit its part of a region."""
     return (
         f"shared memory size specified with the request for output '{output}' ({found} bytes) should be at least "
         f"{needed} bytes to hold the results"
@@ -101,7 +101,7 @@ def too_small_text(output: str, found: int, needed: int) -> str:
 
 
 def truncated_text(name: str, needed: int) -> str:
-    """What is said about a region whose file has become too small."""
+    """The error text for a region whose file has become too small."""
     return (
         f"shared memory region '{name}' is not as large as it was when it was registered: its file ends before byte "
         f"{needed}. Keep the file as it is while the region is registered"
@@ -118,8 +118,8 @@ class SystemRegion:
         byte_size: of the region.
 
     Raises:
-        InvalidArgumentError: the key names no such object.
-        InternalError: there is none, or it is too small.
+        InvalidArgumentError: the key is invalid, or the region is not within the object.
+        InternalError: there is no such object.
         UnavailableError: too many files are open.
     """
 
@@ -144,10 +144,10 @@ class SystemRegion:
             os.close(descriptor)
 
     def check_filled(self, size: int) -> None:
-        """Check that a large input can be in the file: that it has so many bytes of memory.
+        """Check that the file has memory for a large input of ``size`` bytes.
 
         Raises:
-            InvalidArgumentError: it has not.
+            InvalidArgumentError: fewer bytes were written.
         """
         if size > SPARSE_BYTES and (held := os.fstat(self.descriptor).st_blocks * 512) < size:
             raise InvalidArgumentError(
@@ -156,7 +156,7 @@ class SystemRegion:
             )
 
     def read_into(self, target: memoryview, offset: int) -> None:
-        """As ``Region.read_into``; InvalidArgumentError when the file has become too small."""
+        """Fill ``target`` from the file; InvalidArgumentError when the file has become too small."""
         at, size = 0, len(target)
         while at < size:
             read = os.preadv(self.descriptor, [target[at : at + _ONE_CALL]], self.start + offset + at)
@@ -165,7 +165,7 @@ class SystemRegion:
             at += read
 
     def write(self, data: memoryview, offset: int) -> None:
-        """As ``Region.write``; InvalidArgumentError when the file has become too small: it is not made larger."""
+        """Write to the file, without extending it; InvalidArgumentError when it has become too small."""
         at, size = 0, len(data)
         if os.fstat(self.descriptor).st_size < self.start + offset + size:
             raise InvalidArgumentError(truncated_text(self.name, self.start + offset + size))
@@ -177,7 +177,7 @@ class SystemRegion:
 
 
 def _open(name: str, key: str) -> int:
-    """The descriptor of the object that a key names, and of nothing else."""
+    """Open the shared memory object of a key; errors as ``SystemRegion``."""
     # As in the C library, any number of slashes may come first.
     file = key.lstrip("/")
     if file.startswith(RESERVED):
@@ -190,7 +190,7 @@ def _open(name: str, key: str) -> int:
     if not _is_file_name(file):
         raise _unopened(key)
     try:
-        # A pipe must not make this wait, nor a link lead elsewhere.
+        # Opening must not block on a pipe, and must not follow a link to another file.
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         descriptor = os.open(f"{FOLDER}/{file}", flags)
     except OSError as error:

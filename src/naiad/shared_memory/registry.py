@@ -18,18 +18,18 @@ MAX_REGIONS: Final = 4096
 
 DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 LONGEST_NAME: Final = 1024
-MAX_KEPT: Final = 1024
+MAX_CACHED: Final = 1024
 _LARGEST: Final = 2**64 - 1
 _Region = TypeVar("_Region")
 
 
 class LookedUp(NamedTuple):
-    """What was found for requests with the same terms; see ``RegionRegistry.keep``.
+    """The regions of requests with the same options; see ``RegionRegistry.keep``.
 
     Attributes:
-        regions_from: of the model that it was found for.
-        inputs: what stands for those in regions, all of which the model reads itself.
-        outputs: where outputs are wanted.
+        regions_from: ``ServingModel.regions_from`` of the model.
+        inputs: placeholders for the inputs in regions, which the model reads itself.
+        outputs: the parts for outputs.
     """
 
     options: RegionOptions
@@ -39,7 +39,7 @@ class LookedUp(NamedTuple):
 
 
 class RegionRegistry:
-    """All regions. Used on the event loop only.
+    """All regions of the server. Used on the event loop only.
 
     Args:
         is_allowed: clients may register regions and use them (``--allow-client-shm``).
@@ -50,8 +50,9 @@ class RegionRegistry:
         self._system: dict[str, SystemRegion] = {}
         self._cuda: dict[str, CudaRegion] = {}
         self._open: WeakSet[SystemRegion | CudaRegion] = WeakSet()
-        # By the identity of the terms, which are kept beside it: comparing them would cost more than looking up.
-        self._kept: dict[int, LookedUp] = BoundedDict(MAX_KEPT)
+        # By the identity of the options: comparing them would cost more than looking the regions up. The value refers
+        # to the options, so no other object gets their identity.
+        self._cached: dict[int, LookedUp] = BoundedDict(MAX_CACHED)
 
     # Registering
 
@@ -61,8 +62,8 @@ class RegionRegistry:
         Raises:
             UnsupportedError: shared memory is off.
             AlreadyExistsError: the name is taken.
-            InvalidArgumentError: it is no name.
-            UnavailableError: there are too many.
+            InvalidArgumentError: the name is empty or too long.
+            UnavailableError: there are too many regions.
         """
         self.check_allowed()
         if not name or len(name) > LONGEST_NAME:
@@ -82,7 +83,7 @@ class RegionRegistry:
         """Check that shared memory may be used.
 
         Raises:
-            UnsupportedError: it may not.
+            UnsupportedError: the server does not allow it.
         """
         if not self.is_allowed:
             raise UnsupportedError(DISABLED)
@@ -91,42 +92,42 @@ class RegionRegistry:
         """Register a part of a POSIX shared memory object; errors as ``check_new`` and ``SystemRegion``."""
         self.check_new(name)
         region = SystemRegion(name, key, offset, byte_size)
-        self._kept.clear()
+        self._cached.clear()
         self._system[name] = region
         self._open.add(region)
 
     def add_cuda(self, region: CudaRegion) -> None:
-        """Register memory of a device that was opened meanwhile; errors as ``check_new``."""
+        """Register opened memory of a device; errors as ``check_new``."""
         self.check_new(region.name)
-        self._kept.clear()
+        self._cached.clear()
         self._cuda[region.name] = region
         self._open.add(region)
 
     def unregister_system(self, name: str) -> None:
-        """Take the name of a region away, of all with ""; unknown names are no error."""
+        """Remove the name of a region, with "" of all regions; unknown names are no error."""
         self.check_allowed()
-        self._kept.clear()
+        self._cached.clear()
         _forget(self._system, name)
 
     def unregister_cuda(self, name: str) -> None:
-        """``unregister_system`` for memory of devices."""
+        """Remove the name of a region of a device, with "" of all; unknown names are no error."""
         self.check_allowed()
-        self._kept.clear()
+        self._cached.clear()
         _forget(self._cuda, name)
 
     # Looking up
 
     def system(self, name: str) -> list[SystemRegion]:
-        """The region of that name, or with "" all, by name, with those that lost their name and are still used.
+        """The region of a name, or with "" all by name, including unregistered regions in use.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no region has that name.
         """
         used = {r.name: r for r in self._open if isinstance(r, SystemRegion)}
         return _find(used | self._system, name, "system")
 
     def cuda(self, name: str) -> list[CudaRegion]:
-        """``system`` for memory of devices."""
+        """The regions of devices, as ``system``."""
         used = {r.name: r for r in self._open if isinstance(r, CudaRegion)}
         return _find(used | self._cuda, name, "cuda")
 
@@ -155,17 +156,17 @@ class RegionRegistry:
         return RegionPart(region, offset, size)
 
     def keep(self, found: LookedUp) -> None:
-        """Keep what was found for some terms, until a name comes or goes: then it may stand for other memory."""
-        self._kept[id(found.options)] = found
+        """Cache the regions of some options, until any name is registered or removed: it may then mean other memory."""
+        self._cached[id(found.options)] = found
 
     def recall(self, options: RegionOptions, regions_from: int) -> LookedUp | None:
-        """What was kept for these terms and a model like that."""
-        found = self._kept.get(id(options))
+        """The cached regions of these options, for a model with this ``regions_from``."""
+        found = self._cached.get(id(options))
         return found if found is not None and found.regions_from == regions_from else None
 
     def close(self) -> None:
-        """Let go of all regions."""
-        self._kept.clear()
+        """Drop all regions."""
+        self._cached.clear()
         self._system.clear()
         self._cuda.clear()
         stop_driver()

@@ -1,5 +1,5 @@
-"""What requests alike have in common that use regions. The regions themselves are looked up for every request: a name
-may stand for another region by then."""
+"""The inputs and outputs in regions that equal requests have in common. The regions themselves are looked up for every
+request: a name may stand for another region by then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from naiad.tensor.dtypes import DataType
 
 
 class RegionInput(NamedTuple):
-    """An input that lies in a region; its size was found to fit its shape, but for BYTES."""
+    """An input in a region. Its size fits its shape; that of BYTES is checked when they are read."""
 
     name: str
     dtype: DataType
@@ -22,7 +22,7 @@ class RegionInput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegionOptions:
-    """The inputs that lie in regions, and by name where outputs are wanted."""
+    """The inputs in regions, and by name the regions for outputs."""
 
     inputs: tuple[RegionInput, ...]
     outputs: tuple[tuple[str, RegionRef], ...]

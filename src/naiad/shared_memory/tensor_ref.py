@@ -1,4 +1,4 @@
-"""What stands for a tensor that lies in a region: as an input until it is read, as an output once it is written."""
+"""Placeholders for tensors in regions: for an input until it is read, for an output once it is written."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Array = np.ndarray[Any, Any]
 
 
 class RegionTensor:
-    """An input of fixed-size elements that nobody has read yet. Takes the place of an array in a request.
+    """An input of fixed-size elements that was not read yet. Takes the place of an array in a request.
 
     Attributes:
-        part: where it lies; exactly as many bytes as it has.
+        part: its part of a region, of exactly ``nbytes`` bytes.
         dtype, shape, nbytes: as of an array.
     """
 
@@ -35,18 +35,18 @@ class RegionTensor:
         self.part.region.read_into(target, self.part.offset)
 
     def read(self) -> Array:
-        """The tensor as an array of its own; errors as ``Region.read_into``."""
+        """Read the tensor into a new array; errors as ``Region.read_into``."""
         block = np.empty(self.nbytes, np.uint8)
         self.read_into(block.data)
         return block.view(self.dtype).reshape(self.shape)
 
 
 class PlacedOutput:
-    """An output that was written into its region already. Takes the place of an array in a response.
+    """An output that was written to its region. Takes the place of an array in a response.
 
     Attributes:
         dtype, shape: as of an array.
-        nbytes: 0, for there is nothing to be sent.
+        nbytes: 0, for no bytes have to be sent.
     """
 
     __slots__ = ("dtype", "shape")
@@ -58,13 +58,13 @@ class PlacedOutput:
 
 
 class RegionUse:
-    """What one request has to do with regions besides reading its inputs.
+    """The regions of one request.
 
     Attributes:
-        outputs: where the outputs are wanted that do not travel in the answer.
-        held: refers to the regions of the inputs. A region that loses its name stays in the status as long as anything
-            refers to it, and so until the request is answered, even if its inputs were read before.
-        is_placed: the outputs are there.
+        outputs: by name, the parts for outputs that are not sent in the response.
+        held: refers to the regions of the inputs. A region that lost its name stays in the status while anything refers
+            to it: until the response is sent, even when the inputs were read before.
+        is_placed: the outputs were written.
     """
 
     __slots__ = ("held", "is_placed", "outputs")
@@ -75,22 +75,22 @@ class RegionUse:
         self.is_placed = not outputs
 
     def place(self, outputs: Mapping[str, Array]) -> None:
-        """Write the outputs of a response to where they are wanted.
+        """Write the outputs of a response to their regions.
 
         Raises:
-            NaiadError: one does not fit, or its region has no room for it.
+            NaiadError: an output does not fit its part, or the region has become too small.
         """
         for name, part in self.outputs.items():
             if name in outputs and not isinstance(outputs[name], PlacedOutput):
                 part.write(raw_bytes(outputs[name]), name)
 
     def size(self, outputs: Mapping[str, Array]) -> int:
-        """How many bytes ``place`` has to write; those of BYTES count as what their references take."""
+        """How many bytes ``place`` has to write; elements of BYTES count as references."""
         return sum(outputs[name].nbytes for name in self.outputs if name in outputs)
 
 
 def raw_bytes(array: Array) -> memoryview:
-    """The bytes of a tensor as they lie in a region: BYTES with the length of each element before it."""
+    """The bytes of a tensor in a region: each element of BYTES after its length."""
     if array.dtype == np.object_:
         return memoryview(serialised(array))
     if not array.size:
@@ -100,10 +100,10 @@ def raw_bytes(array: Array) -> memoryview:
 
 
 def as_array(tensor: RegionTensor | PlacedOutput) -> Array:
-    """For the type checker: where arrays go by name, one of these may stand for one."""
+    """A cast for the type checker, for mappings of arrays that may have placeholders."""
     return cast(Array, tensor)
 
 
 def bytes_needed(dtype: DataType, elements: int) -> int:
-    """How many bytes a tensor of fixed-size elements has; -1 for BYTES, which tell only when they are read."""
+    """The bytes of a tensor of fixed-size elements; -1 for BYTES, whose size is known only when they are read."""
     return -1 if dtype.is_bytes else elements * dtype.itemsize

@@ -1,8 +1,7 @@
-"""The lane of an ensemble: the way that ordinary requests take through its steps, worked out once for all of them.
+"""Compiled plans of ensembles, for requests whose steps all run once and respond once.
 
-A request is ordinary where nothing has to be decided on its way: each of its steps runs and answers once. It then
-needs a look-up for each tensor and a count of the steps that are left. What is out of the ordinary, from its beginning
-or later, is for ``EnsembleRun``.
+Such a request needs a look-up for each tensor and a count of the steps that are left, and no decisions. A request that
+needs decisions, from its beginning or later, is run by ``EnsembleRun``.
 """
 
 from __future__ import annotations
@@ -20,22 +19,23 @@ if TYPE_CHECKING:
     from naiad.execution.model.interface import ServingModel
 
 _NO_FRAME: Final = Frame(0, [], [], [], 0)
-_NO_TERMS: Final = RequestOptions(())
+_NO_OPTIONS: Final = RequestOptions(())
 _UNKNOWN: Final = object()
 
 
 class PlanNode:
-    """One step of a lane.
+    """One step of a compiled plan.
 
     Attributes:
-        task: what stands for it where the requests of steps are asked for theirs.
-        target: who runs it.
-        name, tensor: its one input, by its name in the model and as a number; "" when it reads several, which
-            ``inputs`` has.
-        outputs: for each the name in the model and the tensor.
-        followers: the legs that read what it writes.
-        waits: for how many legs it waits; those before it that it does not read do not count.
-        dtype, shape, terms: of the last request with one input, whose tensor went to the model as it was.
+        task: the step, in the shape in which the request of a step refers to it.
+        target: the model that runs it.
+        inputs: for each the name in the model and the number of the tensor.
+        name, tensor: its only input, as in ``inputs``; "" and 0 when it reads several.
+        outputs: for each the name in the model and the number of the tensor.
+        followers: the nodes that read an output of this one.
+        waits: how many nodes write its inputs.
+        dtype, shape, options: of the last request with one input, whose tensor went to the model without a reshape. A
+            request like it needs no schema.
     """
 
     __slots__ = (
@@ -62,33 +62,33 @@ class PlanNode:
         self.waits = 0
         self.dtype: object = _UNKNOWN
         self.shape: tuple[int, ...] = ()
-        self.options = _NO_TERMS
+        self.options = _NO_OPTIONS
 
     @property
     def index(self) -> int:
-        """Its step's place in the configuration."""
+        """The index of its step in the configuration."""
         return self.task.step.index
 
-    def know(self, value: Array, options: RequestOptions) -> None:
-        """Remember what a request looks like whose one input is like ``value``."""
+    def remember(self, value: Array, options: RequestOptions) -> None:
+        """Cache the options of requests whose only input has the datatype and shape of ``value``."""
         self.dtype, self.shape, self.options = value.dtype, value.shape, options
 
 
 class CompiledPlan:
-    """What all ordinary requests for the same outputs have in common.
+    """The common part of requests for the same outputs with the same inputs.
 
     Attributes:
-        plan: theirs.
-        legs: in an order in which each comes after those that it waits for.
-        first: those that wait for none.
-        values: of each tensor, what is known of it before there is a request.
-        inputs: of the ensemble that requests bring: name and tensor.
-        waits: of each step, for how many legs it waits; None where none waits for more than one, so that it is its turn
-            when that one has answered.
-        outputs: of the ensemble: name, tensor, and the datatype and the number of dimensions that it has there.
+        plan: the steps that they need.
+        nodes: these steps, each after the ones that write its inputs.
+        first: the nodes that read nothing but inputs of the ensemble.
+        values: of each tensor, its value before a request has set it.
+        inputs: of the ensemble: name and number of the tensor.
+        waits: by the index of the step, how many nodes write its inputs; None when that is at most one for all, so that
+            each may run as soon as the node before it has responded.
+        outputs: of the ensemble: name, number of the tensor, datatype and number of dimensions.
     """
 
-    __slots__ = ("first", "inputs", "legs", "outputs", "plan", "values", "waits")
+    __slots__ = ("first", "inputs", "nodes", "outputs", "plan", "values", "waits")
 
     def __init__(self, plan: Plan, spec: ModelSpec, targets: Sequence[ServingModel]) -> None:
         self.plan = plan
@@ -98,21 +98,21 @@ class CompiledPlan:
         for tensor in plan.graph.inputs.values():
             self.values[tensor] = NOT_GIVEN
         made = {tensor for step in plan.needed for _, tensor in step.outputs}
-        self.legs = tuple(
+        self.nodes = tuple(
             PlanNode(step, [(n, t) for n, t, _ in step.inputs if t in given or t in made], targets[step.index])
             for step in plan.needed
         )
-        for leg in self.legs:
-            written = {tensor for _, tensor in leg.outputs}
-            leg.followers = tuple(other for other in self.legs if written & {tensor for _, tensor in other.inputs})
-            for other in leg.followers:
+        for node in self.nodes:
+            written = {tensor for _, tensor in node.outputs}
+            node.followers = tuple(other for other in self.nodes if written & {tensor for _, tensor in other.inputs})
+            for other in node.followers:
                 other.waits += 1
-        self.first = tuple(leg for leg in self.legs if not leg.waits)
+        self.first = tuple(node for node in self.nodes if not node.waits)
         self.waits: list[int] | None = None
-        if any(leg.waits > 1 for leg in self.legs):
+        if any(node.waits > 1 for node in self.nodes):
             self.waits = [0] * len(plan.graph.steps)
-            for leg in self.legs:
-                self.waits[leg.index] = leg.waits
+            for node in self.nodes:
+                self.waits[node.index] = node.waits
         batch = 1 if spec.max_batch_size > 0 else 0
         self.outputs = tuple(
             (name, tensor, spec.outputs[name].dtype.numpy, len(spec.outputs[name].dims) + batch)
@@ -121,15 +121,15 @@ class CompiledPlan:
 
 
 def compile_plan(plan: Plan, spec: ModelSpec, targets: Sequence[ServingModel]) -> CompiledPlan | None:
-    """The lane of a plan; None where its requests have decisions to make: conditions, responses of decoupled models,
-    outputs that no step writes or that have other shapes outside."""
+    """Compile a plan. None for one that needs decisions: conditions, responses of decoupled models, outputs that no
+    step writes or that callers see in another shape."""
     steps = plan.needed
     if not steps or not plan.is_plain or plan.graph.is_decoupled or any(step.conditions for step in steps):
         return None
-    # An output that no step writes is an input, which may not be given.
+    # An output that no step writes is an input, which callers may leave out.
     if max(plan.writers) > 1 or not all(plan.writers[tensor] for tensor in plan.outputs.values()):
         return None
-    # A shape that callers do not see as the steps do is for the rules.
+    # ``EnsembleRun`` reshapes outputs.
     if any(spec.outputs[name].reshape is not None for name in plan.outputs):
         return None
     return CompiledPlan(plan, spec, targets)

@@ -1,7 +1,7 @@
-"""An ordinary request on its way through an ensemble, along its lane.
+"""A request of an ensemble that follows a compiled plan.
 
-Whatever is out of the ordinary makes it an ``EnsembleRun``, at the place that it has come to: an error, a response with
-parameters, an output that a model did not give, a caller who gives up. That one then goes on by the rules in full.
+An error, a response with parameters, a missing output or a cancelled request need decisions. The run then switches to
+an ``EnsembleRun``, which takes over the steps that have responded and those that still run.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 
 class FastRun:
-    """A request and the steps that run for it, as ``EnsembleRun``. Used on the event loop only.
+    """A request and the steps that run for it. Used on the event loop only.
 
     Attributes:
-        is_over: it is answered, or has become an ``EnsembleRun``.
+        steps: the requests of the steps that run.
+        is_over: a response was sent, or an ``EnsembleRun`` has taken over.
     """
 
     __slots__ = (
@@ -56,53 +57,55 @@ class FastRun:
         self,
         model: EnsembleHost,
         members: Members,
-        lane: CompiledPlan,
+        compiled: CompiledPlan,
         request: InferRequest,
         cache: ModelCache | None,
     ) -> None:
         self._model = model
         self.members = members
         self.cache = cache
-        self._plan = lane
+        self._plan = compiled
         self.request = request
         self.steps: list[MemberRequest] = []
         self.is_over = self._is_busy = False
-        self._left = len(lane.legs)
-        self._waits = None if lane.waits is None else lane.waits.copy()
+        self._left = len(compiled.nodes)
+        self._waits = None if compiled.waits is None else compiled.waits.copy()
         self._ready: list[PlanNode] | None = None
         self._size = self.input_ns = self.infer_ns = self.output_ns = 0
 
     def begin(self) -> None:
-        """Start the steps that need nothing but the inputs of the request."""
+        """Start the steps that read nothing but inputs of the request."""
         self.start_ns = monotonic_ns()
-        lane, inputs = self._plan, self.request.inputs
+        compiled, inputs = self._plan, self.request.inputs
         if self._model.reshapes:
-            inputs = self._model.as_inside(inputs)
-        values = self._values = lane.values.copy()
-        for name, number in lane.inputs:
+            inputs = self._model.reshape_inputs(inputs)
+        values = self._values = compiled.values.copy()
+        for name, number in compiled.inputs:
             values[number] = inputs[name]
-        self._go_on(lane.first)
+        self._start_all(compiled.first)
 
     def cancel(self) -> None:
-        """The caller gave the request up."""
-        self._become().cancel()
+        """Fail the request and cancel its steps: the caller gave it up."""
+        self._switch().cancel()
 
-    def hold(self, backpressure_timeout_ms: int) -> None:
-        """Nothing: there is one response."""
+    def pause(self, backpressure_timeout_ms: int) -> None:
+        """Do nothing: the request has a single response."""
 
-    def go_on(self) -> None:
-        """Nothing: there is one response."""
+    def resume(self) -> None:
+        """Do nothing: the request has a single response."""
 
     # Steps
 
-    def _go_on(self, legs: Sequence[PlanNode]) -> None:
-        """Start steps, and those that may follow at once, without getting deeper for each."""
+    def _start_all(self, nodes: Sequence[PlanNode]) -> None:
+        """Start nodes, and the nodes that follow those that respond at once."""
         if self._is_busy:
-            self._ready = [*(self._ready or ()), *legs]
+            # A member responded inside of its ``submit``. The loop below takes its followers from here: a recursion
+            # would be as deep as the graph.
+            self._ready = [*(self._ready or ()), *nodes]
             return
         self._is_busy = True
-        for leg in legs:
-            self._start(leg)
+        for node in nodes:
+            self._start(node)
             if self.is_over:
                 return
         while self._ready:
@@ -113,62 +116,62 @@ class FastRun:
         if not self._left:
             self._finish()
 
-    def _start(self, leg: PlanNode) -> None:
+    def _start(self, node: PlanNode) -> None:
         values = self._values
-        if leg.name and (value := values[leg.tensor]).dtype is leg.dtype and value.shape == leg.shape:
-            options, inputs = leg.options, {leg.name: value}
+        if node.name and (value := values[node.tensor]).dtype is node.dtype and value.shape == node.shape:
+            options, inputs = node.options, {node.name: value}
         else:
             try:
-                options, inputs = self._formed(leg)
+                options, inputs = self._make_inputs(node)
             except Exception as error:
-                self._become().does_not_fit(leg.task.step, error)
+                self._switch().does_not_fit(node.task.step, error)
                 return
-        request = MemberRequest(self, leg.task, leg.target, options, inputs, leg)
+        request = MemberRequest(self, node.task, node.target, options, inputs, node)
         self.steps.append(request)
         self.submit(request)
 
     def submit(self, request: MemberRequest) -> None:
         """Hand a step to its model."""
         try:
-            if self.members.holds:
+            if self.members.has_reserved:
                 self.members.submit(request, cast("ServingModel", request.target))
             else:
                 request.target.submit(request)
         except Exception as error:
-            # It may have been answered before, and be part of another run.
-            run = self._become() if request in self.steps else request.run
+            # Its model may have responded before it raised, and the run may have switched since.
+            run = self._switch() if request in self.steps else request.run
             if isinstance(run, EnsembleRun):
                 run.refused(request, error)
 
     def answered(
         self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
-        """Take the answer of a step."""
-        leg = request.leg
-        if leg is None or request not in self.steps:
+        """Take the response of a step."""
+        node = request.node
+        if node is None or request not in self.steps:
             return
-        if error is not None or outputs.__class__ is not dict or not final or not self._takes(leg, outputs):
-            self._become().answered(request, outputs, error, final)
+        if error is not None or outputs.__class__ is not dict or not final or not self._take_outputs(node, outputs):
+            self._switch().answered(request, outputs, error, final)
             return
         self.steps.remove(request)
         self._count(request)
         self._left -= 1
         if self._left:
-            followers, waits = leg.followers, self._waits
-            self._go_on(followers if waits is None else [f for f in followers if self._is_next(f, waits)])
+            followers, waits = node.followers, self._waits
+            self._start_all(followers if waits is None else [f for f in followers if self._is_ready(f, waits)])
         elif not self._is_busy:
             self._finish()
 
-    def _takes(self, leg: PlanNode, outputs: Mapping[str, Array]) -> bool:
-        """Take the outputs of a step; False when there is something about them."""
+    def _take_outputs(self, node: PlanNode, outputs: Mapping[str, Array]) -> bool:
+        """Store the outputs of a step; False when one is missing or has no size."""
         try:
             size = memory_of(outputs)
         except Exception:
-            # Objects that are no bytes; the run that this one becomes meets them again and says so. Nothing is taken
-            # of the step yet, by which ``_become`` knows that it still runs.
+            # Objects that are no bytes: ``EnsembleRun`` meets them again and says so. No output is stored yet, which
+            # tells ``_switch`` that the step still runs.
             return False
         values = self._values
-        for name, tensor in leg.outputs:
+        for name, tensor in node.outputs:
             value = outputs.get(name)
             if value is None:
                 return False
@@ -178,13 +181,13 @@ class FastRun:
         return True
 
     @staticmethod
-    def _is_next(leg: PlanNode, waits: list[int]) -> bool:
-        """One of those that a leg waits for has answered: whether it was the last."""
-        waits[leg.index] -= 1
-        return not waits[leg.index]
+    def _is_ready(node: PlanNode, waits: list[int]) -> bool:
+        """Count a response that a node waits for; whether it was the last one."""
+        waits[node.index] -= 1
+        return not waits[node.index]
 
     def _count(self, request: MemberRequest) -> None:
-        """Add what a model took."""
+        """Add the time that a model took."""
         batch = request.batch
         if batch is not None and batch.end_ns and request.took is None:
             request.batch = None
@@ -197,13 +200,13 @@ class FastRun:
         self.infer_ns += infer_ns
         self.output_ns += output_ns
 
-    def _formed(self, leg: PlanNode) -> tuple[RequestOptions, dict[str, Array]]:
-        """What the request of a step asks for, and its inputs; errors as ``Members.form``."""
+    def _make_inputs(self, node: PlanNode) -> tuple[RequestOptions, dict[str, Array]]:
+        """The options of the request of a step, and its inputs; errors as ``Members.schema``."""
         values, request = self._values, self.request
-        options, shapes = self.members.form(leg.task.step, values, request.options, request.id)
-        inputs = {name: values[tensor] for name, tensor in leg.inputs}
-        if leg.name and not shapes:
-            leg.know(values[leg.tensor], options)
+        options, shapes = self.members.schema(node.task.step, values, request.options, request.id)
+        inputs = {name: values[tensor] for name, tensor in node.inputs}
+        if node.name and not shapes:
+            node.remember(values[node.tensor], options)
         for name, shape in shapes.items():
             inputs[name] = inputs[name].reshape(shape)
         return options, inputs
@@ -215,30 +218,30 @@ class FastRun:
         for name, tensor, dtype, rank in self._plan.outputs:
             value = values[tensor]
             if value.dtype is not dtype or value.ndim != rank:
-                # It gets another shape, or the response says that its datatype is another one.
-                self._become().proceed()
+                # It needs a reshape, or the response has to say that its datatype is another one.
+                self._switch().proceed()
                 return
             outputs[name] = value
         self.is_over = True
         self._model.budget.bytes -= self._size
         self._model.succeeded(self, outputs)
 
-    def _become(self) -> EnsembleRun:
-        """The same request as an ``EnsembleRun``, which has its steps from now on."""
+    def _switch(self) -> EnsembleRun:
+        """Hand the request and its steps to an ``EnsembleRun``."""
         self.is_over = True
-        model, lane, values = self._model, self._plan, self._values
+        model, compiled, values = self._model, self._plan, self._values
         model.budget.bytes -= self._size
-        run = EnsembleRun(model, self.members, lane.plan, self.request, self.cache)
+        run = EnsembleRun(model, self.members, compiled.plan, self.request, self.cache)
         run.start_ns = self.start_ns
         run.input_ns, run.infer_ns, run.output_ns = self.input_ns, self.infer_ns, self.output_ns
         steps, self.steps = self.steps, []
-        inputs = {name: values[number] for name, number in lane.inputs}
+        inputs = {name: values[number] for name, number in compiled.inputs}
         answered = [
-            (leg.task.step, {name: values[tensor] for name, tensor in leg.outputs})
-            for leg in lane.legs
-            # Of a step that still runs some may be known, but not all.
-            if all(values[tensor] is not None for _, tensor in leg.outputs)
+            (node.task.step, {name: values[tensor] for name, tensor in node.outputs})
+            for node in compiled.nodes
+            # Some outputs of a step that still runs may be stored already, but not all.
+            if all(values[tensor] is not None for _, tensor in node.outputs)
         ]
-        run.resume(inputs, answered, steps)
+        run.take_over(inputs, answered, steps)
         model.replace(run)
         return run

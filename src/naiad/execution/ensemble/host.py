@@ -7,7 +7,7 @@ from typing import Protocol
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
-from naiad.execution.ensemble.inflight_limit import InFlightLimit
+from naiad.execution.ensemble.flow_control import InFlightLimit
 from naiad.execution.ensemble.members import Members
 from naiad.execution.ensemble.step_request import Run
 from naiad.execution.ensemble.tracing import RunTrace
@@ -40,10 +40,10 @@ class ActiveRun(Run, Protocol):
     def cancel(self) -> None:
         """Fail the request and cancel its steps: the caller gave it up."""
 
-    def hold(self, backpressure_timeout_ms: int) -> None:
+    def pause(self, backpressure_timeout_ms: int) -> None:
         """Pause the decoupled steps: the caller does not take the responses."""
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resume the decoupled steps."""
 
 
@@ -52,6 +52,7 @@ class EnsembleHost(Protocol):
 
     Attributes:
         budget: bounds the bytes that all requests hold.
+        in_flight_limit: how many requests of each step run at a time.
         reshapes: an input has another shape for the steps than for callers.
     """
 
@@ -59,12 +60,9 @@ class EnsembleHost(Protocol):
     spec: ModelSpec
     budget: RequestBudget
     reshapes: bool
+    in_flight_limit: InFlightLimit
 
-    @property
-    def pace(self) -> InFlightLimit:
-        """How many requests of each step run at a time."""
-
-    def as_inside(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    def reshape_inputs(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         """Reshape the inputs of a request to what the steps read (``reshape``)."""
 
     def replace(self, run: ActiveRun) -> None:

@@ -1,4 +1,4 @@
-"""Labels of outputs of an ensemble that name no label file: they are those of the members that write them."""
+"""Labels of ensemble outputs without a label file: those of the member that writes the output."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from naiad.config.spec import ModelSpec
 
 
 class MemberLabels(Sequence[bytes]):
-    """The labels of whichever member writes an output now.
+    """The labels of the member that writes an output now.
 
-    What front ends remember of the ensemble refers to it, so a member may be loaded again with other labels.
+    Cached plans of the front ends refer to it, so a member may be loaded again with other labels.
     """
 
     __slots__ = ("current",)
@@ -29,15 +29,15 @@ class MemberLabels(Sequence[bytes]):
 
 
 def with_member_labels(spec: ModelSpec) -> ModelSpec:
-    """``spec`` with ``MemberLabels`` for those of its outputs that have no label file."""
+    """A copy of ``spec`` with ``MemberLabels`` for outputs without a label file."""
     outputs = {n: t if t.label_filename else replace(t, labels=MemberLabels()) for n, t in spec.outputs.items()}
     return replace(spec, outputs=outputs)
 
 
 def follow(spec: ModelSpec, ensemble: EnsembleSpec, members: Sequence[ModelSpec]) -> None:
-    """Let the outputs of ``spec`` have the labels of ``members``, the models of the steps.
+    """Give the outputs of ``spec`` the labels of ``members``, the models of the steps in their order.
 
-    Where two steps write an output by turns, the first one that has labels counts.
+    When two steps may write an output, the labels of the first step that has any are used.
     """
     found: dict[str, Sequence[bytes]] = {}
     for step, member in zip(ensemble.steps, members, strict=True):

@@ -1,7 +1,7 @@
-"""The models that the steps of an ensemble run, as they are at one time, and what requests to them look like.
+"""The members of an ensemble at one time, and the requests that its steps make.
 
-A request of the ensemble stays with the members that it began with. One that is unloaded meanwhile is held until the
-last such request is answered.
+A request of the ensemble stays with the members that it began with. A member that is unloaded meanwhile keeps running
+until the last such request has its response.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from naiad.scheduling.ensemble.plan import Plan
 from naiad.scheduling.ensemble.progress import Absent
 from naiad.tensor.dtypes import BY_NUMPY
 
-MAX_FORMS: Final = 256
-"""Forms of requests to one step that are remembered, and plans of one ensemble."""
+MAX_CACHED: Final = 256
+"""How many schemas of one step, and how many plans of one ensemble, are cached."""
 
 Shape = tuple[int, ...]
 
 
 class MemberRequestSchema(NamedTuple):
-    """What requests to a step have in common whose inputs have the same datatypes and shapes.
+    """The common part of requests to a step whose inputs have the same datatypes and shapes.
 
-    ``shapes`` are those that inputs are brought to, by name; empty where all are right as they are.
+    Attributes:
+        options: of these requests, without those of the ensemble's caller.
+        shapes: by name, the shapes that inputs are reshaped to; inputs that fit are not in it.
     """
 
     options: RequestOptions
@@ -41,29 +43,41 @@ class MemberRequestSchema(NamedTuple):
 
 
 class CachedPlan(NamedTuple):
-    """How requests for the same outputs go: their plan, and the lane that the ordinary ones among them take."""
+    """The plan of requests for the same outputs, and the compiled plan of those that need no decisions, if any."""
 
     plan: Plan
-    lane: CompiledPlan | None
+    compiled: CompiledPlan | None
 
 
 class Members:
     """The members of one ensemble at one time.
 
     Attributes:
-        graph: the ensemble's, with them.
-        targets: who runs each step.
-        runs: requests that began with them and are not answered.
+        graph: of the ensemble, with these members.
+        targets: the model of each step.
+        runs: requests that began with these members and have no response yet.
     """
 
-    __slots__ = ("_checks", "_find", "_forms", "_found", "_held", "_names", "_ways", "graph", "runs", "spec", "targets")
+    __slots__ = (
+        "_checks",
+        "_find",
+        "_found",
+        "_names",
+        "_plans",
+        "_reserved",
+        "_schemas",
+        "graph",
+        "runs",
+        "spec",
+        "targets",
+    )
 
     def __init__(self, spec: ModelSpec, models: ModelDirectory) -> None:
         """Find the members of the ensemble ``spec``.
 
         Raises:
-            EnsembleError: they do not fit it.
-            NaiadError: one is not there.
+            EnsembleError: the members do not fit the ensemble.
+            NaiadError: a member is not loaded.
         """
         ensemble = spec.ensemble
         if ensemble is None:
@@ -79,15 +93,15 @@ class Members:
         for target in found.values():
             target.tell_batches()
         self.runs = 0
-        self._held: list[ServingModel] = []
-        self._ways: dict[tuple[object, ...], CachedPlan] = BoundedDict(MAX_FORMS)
-        self._forms: list[dict[object, MemberRequestSchema]] = [BoundedDict(MAX_FORMS) for _ in ensemble.steps]
+        self._reserved: list[ServingModel] = []
+        self._plans: dict[tuple[object, ...], CachedPlan] = BoundedDict(MAX_CACHED)
+        self._schemas: list[dict[object, MemberRequestSchema]] = [BoundedDict(MAX_CACHED) for _ in ensemble.steps]
 
     def are_current(self) -> bool:
-        """Whether each name leads to the same model as before.
+        """Whether each name still leads to the same model. Costs a look-up for each member.
 
         Raises:
-            NaiadError: a model is not there any more.
+            NaiadError: a member is not loaded any more.
         """
         find = self._find
         for name, version, target in self._found:  # noqa: SIM110
@@ -97,67 +111,74 @@ class Members:
 
     @property
     def problem(self) -> str:
-        """What keeps members from working."""
+        """Why members cannot run requests, "" when all can."""
         return "; ".join(f"model '{m.name}': {m.problem}" for m in dict.fromkeys(self.targets) if m.problem)
 
     def label(self, spec: ModelSpec) -> None:
-        """Let the outputs of ``spec`` have the labels that these have, where they follow them."""
+        """Give the outputs of ``spec`` without a label file the labels of these members."""
         if spec.ensemble is not None:
             follow(spec, spec.ensemble, [target.spec for target in self.targets])
 
-    # Those that go
+    # Members that are unloaded
 
     @property
-    def holds(self) -> bool:
-        """Whether any of them is held, so that its requests have to be expected."""
-        return bool(self._held)
+    def has_reserved(self) -> bool:
+        """Whether a member is being unloaded, so that ``submit`` has to use its reservation."""
+        return bool(self._reserved)
 
-    def forget(self, model: ServingModel) -> None:
-        """A model is being unloaded: hold it for the requests that began with it."""
-        if self.runs and model in self.targets and model not in self._held:
+    def reserve(self, model: ServingModel) -> None:
+        """Keep a model that is being unloaded running for the requests that began with it."""
+        if self.runs and model in self.targets and model not in self._reserved:
             model.expect()
-            self._held.append(model)
+            self._reserved.append(model)
 
-    def let_go(self) -> None:
-        """A request that began with these is answered."""
+    def run_ended(self) -> None:
+        """Count a request that has ended; the last one releases the members that are being unloaded."""
         self.runs -= 1
-        if self._held and not self.runs:
-            held, self._held = self._held, []
-            for model in held:
+        if self._reserved and not self.runs:
+            reserved, self._reserved = self._reserved, []
+            for model in reserved:
                 model.release()
 
     def submit(self, request: InferRequest, target: ServingModel) -> None:
-        """Hand the request of a step to its model; errors as ``LoadedModel.submit``."""
-        if target in self._held:
+        """Submit the request of a step to its model; errors as ``LoadedModel.submit``."""
+        if target in self._reserved:
+            # ``submit`` of a stopping model refuses; ``submit_reserved`` ends a reservation, so each request needs one.
             target.expect()
             target.submit_reserved(request)
             return
         target.submit(request)
 
     def find_again(self, step: EnsembleStep) -> ServingModel:
-        """Who runs a step now; errors as ``ModelDirectory.find``."""
+        """The model that would run a step of a new request; errors as ``ModelDirectory.find``."""
         return cast(ServingModel, self._find(*self._names[step.index]))
 
     # Requests
 
-    def way(self, request: InferRequest) -> CachedPlan:
-        """How a request of the ensemble goes."""
+    def plan_for(self, request: InferRequest) -> CachedPlan:
+        """The plan of a request of the ensemble."""
         inputs = request.inputs
         given = None if len(inputs) == len(self.spec.inputs) else tuple(sorted(inputs))
         key = request.options.outputs, given
-        found = self._ways.get(key)
+        found = self._plans.get(key)
         if found is None:
             plan = Plan(self.graph, request.options.outputs, inputs)
-            found = self._ways[key] = CachedPlan(plan, compile_plan(plan, self.spec, self.targets))
+            found = self._plans[key] = CachedPlan(plan, compile_plan(plan, self.spec, self.targets))
         return found
 
-    def form(
+    def schema(
         self, step: EnsembleStep, values: Sequence[Any], asked: RequestOptions, request_id: str
     ) -> MemberRequestSchema:
-        """What the request to a step looks like that reads these values of the graph's tensors.
+        """The schema of the request to a step.
+
+        Args:
+            step: the step.
+            values: by the number of the tensor, its array or why there is none.
+            asked: the options of the ensemble's caller.
+            request_id: for the texts of errors.
 
         Raises:
-            NaiadError: they do not fit the inputs of its model.
+            NaiadError: the values do not fit the inputs of the model.
         """
         key = tuple(
             [
@@ -165,15 +186,15 @@ class Members:
                 for value in [values[tensor] for _, tensor, _ in step.inputs]
             ]
         )
-        forms = self._forms[step.index]
-        found = forms.get(key)
+        schemas = self._schemas[step.index]
+        found = schemas.get(key)
         if found is None:
-            found = forms[key] = self._made(step, values, request_id)
+            found = schemas[key] = self._make_schema(step, values, request_id)
         if asked.parameters or asked.priority or asked.timeout_us or asked.flags or asked.correlation_id:
-            return MemberRequestSchema(_with_asked(found.options, asked), found.shapes)
+            return MemberRequestSchema(_with_caller_options(found.options, asked), found.shapes)
         return found
 
-    def _made(self, step: EnsembleStep, values: Sequence[Any], request_id: str) -> MemberRequestSchema:
+    def _make_schema(self, step: EnsembleStep, values: Sequence[Any], request_id: str) -> MemberRequestSchema:
         spec = self.targets[step.index].spec
         given: list[CalledInput] = []
         shapes: dict[str, Shape] = {}
@@ -187,7 +208,7 @@ class Members:
                     f"{request_label(request_id)}input '{name}' for model '{spec.name}' has elements of "
                     f"{value.dtype}, which is no datatype of the protocol"
                 )
-            shape = fitted(value.shape, spec.inputs[name], spec.max_batch_size > 0)
+            shape = fit_shape(value.shape, spec.inputs[name], spec.max_batch_size > 0)
             if shape != value.shape:
                 shapes[name] = shape
             given.append(CalledInput(name, dtype, shape))
@@ -195,8 +216,8 @@ class Members:
         return MemberRequestSchema(RequestOptions(checked.outputs, checked.rows, checked.shape_key), shapes)
 
 
-def fitted(shape: Shape, tensor: TensorSpec, batches: bool) -> Shape:
-    """A shape with or without a batch dimension of one, as a tensor is configured to have one or not."""
+def fit_shape(shape: Shape, tensor: TensorSpec, batches: bool) -> Shape:
+    """``shape`` with a batch dimension of one added or removed, so that it has the rank of ``tensor`` in its model."""
     rank = len(tensor.dims)
     if batches and len(shape) == rank:
         return (1, *shape)
@@ -205,17 +226,17 @@ def fitted(shape: Shape, tensor: TensorSpec, batches: bool) -> Shape:
     return shape
 
 
-def as_outside(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
-    """What a step wrote, in the shape that callers of the ensemble ``spec`` get (``reshape``).
+def reshape_output(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
+    """An output of a step, in the shape that callers of the ensemble ``spec`` get (``reshape``).
 
     Raises:
-        BackendError: it has no such shape.
+        BackendError: it has another number of elements.
     """
     batches = spec.max_batch_size > 0
     if tensor.reshape is None:
-        shape = fitted(array.shape, tensor, batches)
+        shape = fit_shape(array.shape, tensor, batches)
         return array if shape == array.shape else array.reshape(shape)
-    inside = fitted(array.shape, replace(tensor, dims=tensor.reshape), batches)
+    inside = fit_shape(array.shape, replace(tensor, dims=tensor.reshape), batches)
     shape = as_clients_get(inside, tensor, spec)
     try:
         return array.reshape(shape)
@@ -226,8 +247,8 @@ def as_outside(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
         ) from None
 
 
-def _with_asked(options: RequestOptions, asked: RequestOptions) -> RequestOptions:
-    """What the caller of the ensemble says concerns each of its steps."""
+def _with_caller_options(options: RequestOptions, asked: RequestOptions) -> RequestOptions:
+    """``options`` of a step with those of the ensemble's caller, which apply to each step."""
     return RequestOptions(
         options.outputs,
         options.rows,

@@ -1,6 +1,6 @@
 """An ensemble: a model version whose requests are run by other models, step by step (``docs/ensembles.md``).
 
-It has no instances. All that it does happens on the event loop, between the answers of its members.
+It has no instances. Its work is done on the event loop, between the responses of its members.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import CancelledError, NaiadError, QueueFullError, ResponseBacklogError
 from naiad.execution.batching.reshape import as_model_sees
 from naiad.execution.ensemble.fast_run import FastRun
+from naiad.execution.ensemble.flow_control import InFlightLimit
 from naiad.execution.ensemble.host import ActiveRun
-from naiad.execution.ensemble.inflight_limit import InFlightLimit
 from naiad.execution.ensemble.labels import with_member_labels
 from naiad.execution.ensemble.members import Members
 from naiad.execution.ensemble.run import EnsembleRun
@@ -41,12 +41,17 @@ class EnsembleModel:
     """One version of an ensemble, ready to run. Used on the event loop only.
 
     Args:
-        spec: its specification; ``decoupled`` is taken from its members.
-        models: where its members are found.
-        cache: keeps its answers; ``budget`` bounds the requests to all models.
+        spec: its specification; ``decoupled`` is replaced by that of its members.
+        models: finds the members by name.
+        cache: caches its responses.
+        budget: bounds the requests to all models.
+
+    Attributes:
+        in_flight_limit: bounds the requests of each step.
+        reshapes: an input has another shape for the steps than for callers.
 
     Raises:
-        NaiadError: its members are not there, or do not fit.
+        NaiadError: a member is not loaded, or does not fit.
     """
 
     regions_from = NO_REGIONS
@@ -78,48 +83,48 @@ class EnsembleModel:
         self._members = Members(spec, models)
         self.spec = _with_graph(with_member_labels(spec), self._members.graph)
         self._members.label(self.spec)
-        # Those that requests began with before others took their place.
+        # Members that were replaced, and that requests began with that are still open.
         self._earlier: list[Members] = []
-        # Pushed by whoever serves the models (``mark_stale``): no request looks its members up.
+        # Set by ``mark_stale``, so that no request has to look its members up.
         self._is_stale = True
         self._seen_parts: tuple[ServingModel, ...] = ()
         self._cache = self._new_cache()
-        self._pace = InFlightLimit(spec.ensemble.max_inflight if spec.ensemble is not None else 0)
-        self._has_compiled_plans = not self._pace.is_limited
+        self.in_flight_limit = InFlightLimit(spec.ensemble.max_inflight if spec.ensemble is not None else 0)
+        self._has_compiled_plans = not self.in_flight_limit.is_limited
         self.reshapes = any(tensor.reshape is not None for tensor in spec.inputs.values())
 
     @property
     def in_flight(self) -> int:
-        """Requests that were accepted, or are expected, and not answered for good."""
+        """Requests that were accepted, or are expected, and have no final response."""
         return self._answers.in_flight
 
     @property
     def is_busy(self) -> bool:
-        """Somebody waits for an answer."""
+        """Whether a caller waits for a response."""
         return self._answers.in_flight > 0
 
     @property
     def is_drained(self) -> bool:
-        """No accepted request is left."""
+        """Whether no accepted request is open."""
         return self._answers.in_flight == 0
 
     @property
     def problem(self) -> str:
-        """What keeps a member from working, "" when nothing does."""
+        """Why members cannot run requests, "" when all can."""
         return self._members.problem
 
     # Members
 
     @property
     def members(self) -> tuple[ServingModel, ...]:
-        """Who runs each step."""
+        """The model of each step."""
         return self._members.targets
 
     def renew(self) -> bool:
-        """Find the members again, if they are others now; whether that changes anything for ensembles of this one.
+        """Find the members again; whether that changes anything for ensembles that this one is a member of.
 
         Raises:
-            NaiadError: one is not there, or does not fit; everything is as before.
+            NaiadError: a member is not loaded, or does not fit; nothing has changed.
         """
         if self._stopping:
             return False
@@ -161,10 +166,10 @@ class EnsembleModel:
                 f"ensemble '{self.name}' has to be loaded again: its members "
                 + ("are decoupled now" if fresh.graph.is_decoupled else "are not decoupled any more")
             )
-        # Requests that are expected have not begun: they will begin with these.
+        # Expected requests have not begun: they will begin with the new members.
         fresh.runs += self._expected
         for _ in range(self._expected):
-            self._members.let_go()
+            self._members.run_ended()
         self._earlier = [members for members in (*self._earlier, self._members) if members.runs]
         self._members = fresh
         fresh.label(self.spec)
@@ -172,17 +177,17 @@ class EnsembleModel:
         self._cache = self._new_cache()
 
     def forget(self, model: ServingModel) -> None:
-        """A model is being unloaded; where it is a member, requests that began with it still find it."""
+        """Keep a member that is being unloaded running for the requests that began with it."""
         for members in (*self._earlier, self._members):
-            members.forget(model)
+            members.reserve(model)
             for inner in members.targets:
                 if isinstance(inner, EnsembleModel) and inner.is_made_of(model):
-                    # A request that will come to it has begun here.
-                    members.forget(inner)
+                    # A request that has begun here may come to the inner ensemble only later.
+                    members.reserve(inner)
                     inner.forget(model)
 
     def is_made_of(self, model: ServingModel) -> bool:
-        """A model is a member, or a member of one."""
+        """Whether a model is a member, or a member of a member."""
         return any(m is model or (isinstance(m, EnsembleModel) and m.is_made_of(model)) for m in self.members)
 
     @property
@@ -198,7 +203,7 @@ class EnsembleModel:
     def _cache_for(self, request: InferRequest) -> ModelCache | None:
         """Where to look a request up; None for nowhere."""
         if self._is_stale or request.options.correlation_id:
-            # What a sequence gets depends on what came before, and its steps have to see each request.
+            # Responses to a sequence depend on its earlier requests, and the steps have to see each request.
             return None
         return self._cache
 
@@ -210,45 +215,45 @@ class EnsembleModel:
     # Loading and unloading
 
     def trace_with(self, sampler: Sampler | None) -> None:
-        """Trace the requests that ``sampler`` chooses from now on, or none."""
+        """Trace the requests that ``sampler`` chooses from now on; None for no request."""
         self._sampler = sampler
-        # Of requests that are answered without a step.
+        # Traces requests without steps: those with a cached response.
         self._answers.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
 
     def stop_accepting(self) -> None:
-        """Refuse new requests; those accepted go on."""
+        """Refuse new requests; those that were accepted continue."""
         self._stopping = True
 
     def when_drained(self, callback: Callable[[], object]) -> None:
-        """Call back as soon as no accepted request is left, at once when there is none."""
+        """Call back once no accepted request is open, at once when none is."""
         self._answers.when_drained(callback)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Nothing: it has no instances."""
+        """Do nothing: there are no instances."""
         return True
 
     def detach(self) -> None:
-        """The last call: give up what is still open, as the server ends."""
+        """Cancel the requests that are still open, as the server ends. The last call."""
         for run in list(self._runs.values()):
             run.cancel()
 
     @property
     def process_ids(self) -> list[int]:
-        """None: those of its members are theirs."""
+        """Empty: the processes belong to the members."""
         return []
 
     def tell_batches(self) -> None:
-        """Nothing: an ensemble inside another one tells what its own steps took."""
+        """Do nothing: an ensemble sets ``MemberRequest.took`` to the time that its own steps took."""
 
-    # The way of a request
+    # Requests
 
     def submit(self, request: InferRequest) -> None:
-        """Take a checked request in; its ``respond`` is called once, or ``respond_part`` until one is final.
+        """Run a checked request; its ``respond`` is called once, or ``respond_part`` until one is final.
 
         Raises:
             ServerStoppingError: the ensemble no longer accepts requests.
-            QueueFullError: the server or the ensemble has too many unanswered requests.
-            NaiadError: a member is not there, or does not fit any more.
+            QueueFullError: the server or the ensemble has too many open requests.
+            NaiadError: a member is not loaded, or does not fit any more.
         """
         if self._stopping:
             raise stopping_error()
@@ -258,7 +263,7 @@ class EnsembleModel:
 
     def _submit(self, request: InferRequest) -> None:
         members = self._members
-        plan, lane = members.way(request)
+        plan, compiled = members.plan_for(request)
         cache = None if self._cache is None else self._cache_for(request)
         if cache is not None and (outputs := cache.look_up(request)) is not None:
             self._answers.respond_kept(request, outputs)
@@ -273,8 +278,13 @@ class EnsembleModel:
         trace: RunTrace | None = None
         if self._sampler is not None or request.__class__ is MemberRequest:
             trace = RunTrace.begin(self._sampler, request, self.spec, self.version)
-        if lane is not None and trace is None and self._has_compiled_plans and not _asks_more(request.options):
-            short = self._runs[request] = FastRun(self, members, lane, request, cache)
+        if (
+            compiled is not None
+            and trace is None
+            and self._has_compiled_plans
+            and not _has_step_options(request.options)
+        ):
+            short = self._runs[request] = FastRun(self, members, compiled, request, cache)
             short.begin()
             return
         run = self._runs[request] = EnsembleRun(self, members, plan, request, cache)
@@ -282,15 +292,15 @@ class EnsembleModel:
         run.begin()
 
     def expect(self) -> None:
-        """As ``LoadedModel.expect``: the members stay, too."""
+        """Count a request that will come; until then its members keep running."""
         self._answers.in_flight += 1
         self._members.runs += 1
         self._expected += 1
 
     def submit_reserved(self, request: InferRequest) -> None:
-        """As ``LoadedModel.submit_reserved``."""
+        """Run a request that ``expect`` has announced; it is not refused for being stopped. Errors as ``submit``."""
         try:
-            # Where one is missing the earlier ones are held for this.
+            # When a member is missing, the earlier ones are still reserved for this request.
             with suppress(NaiadError):
                 if self._is_stale and not self._stopping:
                     self._refresh()
@@ -299,54 +309,49 @@ class EnsembleModel:
             self.release()
 
     def release(self) -> None:
-        """As ``LoadedModel.release``."""
+        """End what ``expect`` has begun: the request came, or will not come."""
         self._answers.in_flight -= 1
         self._expected -= 1
-        self._let_go(self._members)
+        self._leave(self._members)
         self._answers.tell_when_drained()
 
     def check_room(self, size: int) -> None:
-        """As ``LoadedModel.check_room``."""
+        """Check that a request of ``size`` bytes would be accepted; errors as ``submit``."""
         self._answers.check_room(size, monotonic_ns())
 
     def cancel(self, request: InferRequest) -> None:
-        """Give a request up: it is answered at once, and its steps leave their queues."""
+        """Cancel a request: it fails at once, and its steps leave their queues."""
         run = self._runs.get(request)
         if run is not None:
             run.cancel()
 
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """The caller does not take the responses to a request for now: its steps are told."""
+        """Pause the steps of a request whose caller does not take the responses."""
         run = self._runs.get(request)
         if run is not None:
-            run.hold(backpressure_timeout_ms)
+            run.pause(backpressure_timeout_ms)
 
     def go_on(self, request: InferRequest) -> None:
-        """The caller takes the responses to a request again."""
+        """Resume the steps of a request whose caller takes the responses again."""
         run = self._runs.get(request)
         if run is not None:
-            run.go_on()
+            run.resume()
 
-    # What runs tell
+    # Calls of runs
 
-    def as_inside(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The inputs of a request in the shapes that the steps see (``reshape``)."""
+    def reshape_inputs(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The inputs of a request in the shapes that the steps read (``reshape``)."""
         if not self.reshapes:
             return inputs
         spec = self.spec
         return {n: a.reshape(as_model_sees(a.shape, spec.inputs[n], spec)) for n, a in inputs.items()}
 
     def replace(self, run: ActiveRun) -> None:
-        """A run has taken the place of the one that its request had."""
+        """Register a run in place of the one that its request had."""
         self._runs[run.request] = run
 
-    @property
-    def pace(self) -> InFlightLimit:
-        """How many requests of a step run at a time."""
-        return self._pace
-
     def succeeded(self, run: ActiveRun, outputs: Mapping[str, Array]) -> None:
-        """A request has its one answer."""
+        """Send the only response to a request."""
         request = run.request
         self._end(run)
         self._count(run)
@@ -358,7 +363,7 @@ class EnsembleModel:
         self._answers.tell_when_drained()
 
     def send_part(self, run: ActiveRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
-        """A request that may get any number of responses gets one, or its end."""
+        """Send one of any number of responses to a request, or with None only their end."""
         if is_last:
             self._end(run)
             self._count(run)
@@ -369,12 +374,12 @@ class EnsembleModel:
             self._answers.tell_when_drained()
 
     def failed(self, run: ActiveRun, error: NaiadError) -> None:
-        """A request failed, or was given up."""
+        """Send an error as the response to a request."""
         request = run.request
         self._end(run)
         if run.cache is not None:
             run.cache.keep(request, None)
-        # Why a step failed is counted with its model.
+        # The reason why a step failed is counted with its model.
         reason = error.reason if isinstance(error, (CancelledError, ResponseBacklogError)) else "OTHER"
         self.statistics.count_failure(reason, monotonic_ns() - request.received_ns)
         self._answers.log_error(request, error)
@@ -386,11 +391,11 @@ class EnsembleModel:
     def _end(self, run: ActiveRun) -> None:
         del self._runs[run.request]
         self._answers.let_go(run.request)
-        self._let_go(run.members)
+        self._leave(run.members)
 
-    def _let_go(self, members: Members) -> None:
-        """A request that began with these members is answered; those of before are forgotten with the last one."""
-        members.let_go()
+    def _leave(self, members: Members) -> None:
+        """Count a request that began with these members; earlier members are dropped with their last request."""
+        members.run_ended()
         if self._earlier and not members.runs:
             self._earlier = [earlier for earlier in self._earlier if earlier.runs]
 
@@ -404,8 +409,8 @@ class EnsembleModel:
             request.took = took
 
 
-def _asks_more(options: RequestOptions) -> bool:
-    """Whether what a request says concerns each of its steps."""
+def _has_step_options(options: RequestOptions) -> bool:
+    """Whether a request has options that apply to each of its steps."""
     return bool(options.parameters or options.priority or options.timeout_us or options.flags or options.correlation_id)
 
 

@@ -1,4 +1,4 @@
-"""One request on its way through an ensemble: its steps are requests to other models, handed over without a copy."""
+"""A request of an ensemble, by all rules: its steps are requests to other models, submitted without a copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from naiad.errors import (
 from naiad.execution.ensemble.errors import at_inputs, in_ensemble, in_step
 from naiad.execution.ensemble.flow_control import StepFlowControl
 from naiad.execution.ensemble.host import EnsembleHost
-from naiad.execution.ensemble.members import Members, as_outside
+from naiad.execution.ensemble.members import Members, reshape_output
 from naiad.execution.ensemble.step_request import MemberRequest
 from naiad.execution.ensemble.tracing import RunTrace
 from naiad.execution.model.cache import ModelCache
@@ -42,7 +42,7 @@ from naiad.scheduling.ensemble.progress import MISSING, Absent, EnsembleProgress
 logger = logging.getLogger("naiad")
 
 MAX_FRAMES: Final = 4096
-"""Responses of decoupled steps of one request that may wait for later steps, or for responses before them."""
+"""The most responses of decoupled steps of one request that wait for later steps, or for responses before them."""
 SEQUENCE_PARAMETERS: Final = ("sequence_id", "sequence_start", "sequence_end")
 
 
@@ -50,15 +50,16 @@ class EnsembleRun:
     """A request and the steps that run for it. Used on the event loop only.
 
     Attributes:
-        members: who runs its steps; ``cache`` is where its answer is kept, None for nowhere.
-        steps: those that run or wait for their turn.
-        input_ns, infer_ns, output_ns: what the models took, all steps together.
+        members: the models that run its steps.
+        cache: where its response is cached; None for nowhere.
+        steps: the requests of the steps that run, or wait for the in-flight limit.
+        input_ns, infer_ns, output_ns: what the models took for all steps together.
         trace: of the request; None when it is not traced.
-        is_over: the request is answered; what still comes of its steps counts for nothing.
+        is_over: the last response was sent; responses of its steps are dropped from then on.
     """
 
     __slots__ = (
-        "_holds", "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size", "_tasks", "cache", "infer_ns",
+        "_flow", "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size", "_tasks", "cache", "infer_ns",
         "input_ns", "is_over", "members", "output_ns", "request", "start_ns", "steps", "trace",
     )  # fmt: skip
 
@@ -71,7 +72,7 @@ class EnsembleRun:
         self._plan = plan
         self.request = request
         self._progress = EnsembleProgress(plan, is_true)
-        self._holds = None if plan.is_plain else StepFlowControl()
+        self._flow = None if plan.is_plain else StepFlowControl()
         self._tasks: deque[Task] = deque()
         self._is_busy = False
         self._size = 0
@@ -82,28 +83,29 @@ class EnsembleRun:
         self.start_ns = self.input_ns = self.infer_ns = self.output_ns = 0
 
     def begin(self) -> None:
-        """Start the steps that need nothing but the inputs of the request."""
+        """Start the steps that read nothing but inputs of the request."""
         self.start_ns = monotonic_ns()
-        inputs = self._model.as_inside(self.request.inputs)
+        inputs = self._model.reshape_inputs(self.request.inputs)
         try:
             tasks = self._progress.begin(inputs)
         except NaiadError as error:
             self._fail(in_ensemble(self._model.name, self.request.id, error))
             return
-        self._go_on(tasks)
+        self._advance(tasks)
 
-    def resume(
+    def take_over(
         self,
         inputs: Mapping[str, Array],
         answered: Sequence[tuple[EnsembleStep, Mapping[str, Array]]],
         steps: Sequence[MemberRequest],
     ) -> None:
-        """Begin with a request that has come some way along its lane (``LaneRun``).
+        """Begin with a request whose first steps were run by a ``FastRun``.
 
         Args:
-            inputs: as its steps see them.
-            answered: the steps that were, each after those that it depends on, with their outputs.
-            steps: those that run. What could run beside them is started by whatever goes on from here.
+            inputs: in the shapes that the steps read.
+            answered: the steps that have responded, with their outputs, each after the steps that it depends on.
+            steps: the requests that run. Steps that could run beside them start with the next call of ``answered`` or
+                ``proceed``.
         """
         progress = self._progress
         ready = {task.step.index: task for task in progress.begin(inputs)}
@@ -114,35 +116,37 @@ class EnsembleRun:
             request.run, request.task = self, ready.pop(request.task.step.index)
             self.steps.add(request)
         self._tasks.extend(ready.values())
-        self._hold(progress.size)
+        self._count_bytes(progress.size)
 
     def proceed(self) -> None:
-        """Go on after ``resume`` where nothing runs."""
-        self._go_on(())
+        """Start the next steps after ``take_over`` when no step runs."""
+        self._advance(())
 
     def cancel(self) -> None:
-        """The caller gave the request up: so do its steps."""
+        """Fail the request and cancel its steps: the caller gave it up."""
         if not self.is_over:
             text = f"{request_label(self.request.id)}the request was cancelled by its caller"
             self._fail(CancelledError(text))
 
-    def hold(self, backpressure_timeout_ms: int) -> None:
-        """The caller does not take the responses: the steps that make them should wait; see ``Recipient.hold``."""
-        if self._holds is not None:
-            self._holds.hold(backpressure_timeout_ms)
+    def pause(self, backpressure_timeout_ms: int) -> None:
+        """Pause the decoupled steps: the caller does not take the responses; see ``Recipient.hold``."""
+        if self._flow is not None:
+            self._flow.pause(backpressure_timeout_ms)
 
-    def go_on(self) -> None:
-        """The caller takes the responses again."""
-        if self._holds is not None:
-            self._holds.go_on()
+    def resume(self) -> None:
+        """Resume the decoupled steps: the caller takes the responses again."""
+        if self._flow is not None:
+            self._flow.resume()
 
     # Steps
 
-    def _go_on(self, tasks: Sequence[Task]) -> None:
-        """Start steps, and those that may follow at once, without getting deeper for each."""
+    def _advance(self, tasks: Sequence[Task]) -> None:
+        """Start steps, and the steps that follow those that respond at once."""
         queue = self._tasks
         queue.extend(tasks)
         if self._is_busy:
+            # A member responded inside of its ``submit``. The loop below takes its followers from the queue: a
+            # recursion would be as deep as the graph.
             return
         self._is_busy = True
         try:
@@ -152,7 +156,7 @@ class EnsembleRun:
                 if not self.is_over:
                     self._send()
                 if not queue:
-                    # Nothing was answered while the responses were sent.
+                    # No step has responded while the responses were sent.
                     break
         finally:
             self._is_busy = False
@@ -161,7 +165,7 @@ class EnsembleRun:
         members, step = self.members, task.step
         values = task.frame.values
         try:
-            options, shapes = members.form(step, values, self.request.options, self.request.id)
+            options, shapes = members.schema(step, values, self.request.options, self.request.id)
         except Exception as error:
             self.does_not_fit(step, error)
             return
@@ -172,20 +176,20 @@ class EnsembleRun:
         if self.trace is not None:
             request.trace = self.trace.step()
         self.steps.add(request)
-        self._model.pace.start(request)
+        self._model.in_flight_limit.start(request)
 
     def does_not_fit(self, step: EnsembleStep, error: Exception) -> None:
-        """The tensors of a step do not fit its model."""
+        """Fail the request, for the tensors of a step do not fit its model."""
         self._fail(at_inputs(self._model.name, step, self.members.graph, self._known(error)))
 
     def submit(self, request: MemberRequest) -> None:
-        """Hand a step to its model; its turn has come."""
+        """Submit the request of a step to its model."""
         step = request.task.step
         try:
             try:
                 self.members.submit(request, cast(ServingModel, request.target))
             except ServerStoppingError:
-                # What shares requests among versions is made anew when they change, and holds nothing.
+                # A routed model is replaced whenever its versions change, and takes no requests afterwards.
                 target = self.members.find_again(step)
                 if target is request.target:
                     raise
@@ -195,19 +199,19 @@ class EnsembleRun:
             self._was_refused(request, error)
 
     def refused(self, request: MemberRequest, error: Exception) -> None:
-        """The model of a step, which ``resume`` was told of, has not taken it."""
+        """Handle a request of ``take_over`` that its model has refused."""
         if not isinstance(error, ServerStoppingError):
             self._was_refused(request, error)
             return
         self.submit(request)
         if not self.is_over:
-            self._go_on(())
+            self._advance(())
 
     def _was_refused(self, request: MemberRequest, error: Exception) -> None:
         if request in self.steps:
-            # It may have been answered before its model raised.
+            # Its model may have responded before it raised.
             self.steps.discard(request)
-            self._model.pace.has_ended(request)
+            self._model.in_flight_limit.has_ended(request)
         if not self.is_over:
             self._fail(in_step(self._model.name, request.task.step, self._known(error)))
 
@@ -221,12 +225,12 @@ class EnsembleRun:
     def answered(
         self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
-        """Take what a model sends for a step; ``outputs`` and ``error`` None: only the end."""
+        """Take a response of a step; ``outputs`` and ``error`` are None for the end alone."""
         if final:
             if request not in self.steps:
                 return
             self.steps.discard(request)
-            self._model.pace.has_ended(request)
+            self._model.in_flight_limit.has_ended(request)
             if request.trace is not None and self.trace is not None:
                 spec = self.members.targets[request.task.step.index].spec
                 version = request.target.version
@@ -243,13 +247,13 @@ class EnsembleRun:
                 self._count(request)
             tasks = self._take(request, outputs, final)
         except Exception as wrong:
-            # Whatever it is: a request that nobody ends would wait for ever.
+            # Of any class: a request that nobody ends would wait for ever.
             self._fail(in_ensemble(self._model.name, self.request.id, self._known(wrong)))
             return
-        self._go_on(tasks)
+        self._advance(tasks)
 
     def _count(self, request: MemberRequest) -> None:
-        """Add what a model took."""
+        """Add the time that a model took."""
         input_ns, infer_ns, output_ns = request.times(monotonic_ns())
         self.input_ns += input_ns
         self.infer_ns += infer_ns
@@ -264,16 +268,16 @@ class EnsembleRun:
         if not task.step.is_decoupled:
             tasks = progress.wrote(task, outputs or {}, size)
         else:
-            holds = self._holds
+            flow = self._flow
             if outputs is not None:
                 tasks = progress.responded(task, outputs, size)
-                if holds is not None and not final:
-                    holds.responded(request, progress.frames)
+                if flow is not None and not final:
+                    flow.responded(request, progress.frames)
             if final:
                 progress.ended(task)
-                if holds is not None:
-                    holds.ended(request)
-        self._hold(progress.size)
+                if flow is not None:
+                    flow.ended(request)
+        self._count_bytes(progress.size)
         if progress.frames > MAX_FRAMES:
             self._refuse(f"{MAX_FRAMES} responses of its steps wait", task)
         if task.step.is_decoupled and self._model.budget.bytes > self._model.budget.max_bytes:
@@ -286,8 +290,8 @@ class EnsembleRun:
             f"them: {why}, so the request was cancelled"
         )
 
-    def _hold(self, size: int) -> None:
-        """Count the tensors that are held."""
+    def _count_bytes(self, size: int) -> None:
+        """Count the bytes of the tensors that the request keeps."""
         if size != self._size:
             self._model.budget.bytes += size - self._size
             self._size = size
@@ -309,7 +313,7 @@ class EnsembleRun:
         for index, outputs in enumerate(found):
             is_last = is_end and index == len(found) - 1
             try:
-                made = self._made(outputs)
+                made = self._make_response(outputs)
             except NaiadError as error:
                 self._fail(error)
                 return
@@ -318,24 +322,24 @@ class EnsembleRun:
             self._model.send_part(self, made, is_last)
             if self.is_over:
                 return
-        self._hold(progress.size)
-        if self._holds is not None:
-            self._holds.sent(progress.frames)
+        self._count_bytes(progress.size)
+        if self._flow is not None:
+            self._flow.sent(progress.frames)
         if is_end:
             self._over()
             self._model.send_part(self, None, True)
 
     def _finish(self, outputs: Mapping[str, Any]) -> None:
         try:
-            made = self._made(outputs)
+            made = self._make_response(outputs)
         except NaiadError as error:
             self._fail(error)
             return
         self._over()
         self._model.succeeded(self, made)
 
-    def _made(self, found: Mapping[str, Any]) -> Mapping[str, Array]:
-        """What the caller gets: outputs of steps that were skipped are left out."""
+    def _make_response(self, found: Mapping[str, Any]) -> Mapping[str, Array]:
+        """The outputs for the caller, without those of steps that were skipped."""
         outputs: dict[str, Array] = {}
         missing = [name for name, value in found.items() if value is MISSING]
         if missing:
@@ -346,7 +350,7 @@ class EnsembleRun:
             if value.__class__ is Absent:
                 continue
             tensor = spec.outputs[name]
-            outputs[name] = as_outside(value, tensor, spec)
+            outputs[name] = reshape_output(value, tensor, spec)
             is_foreign = is_foreign or value.dtype != tensor.dtype.numpy
         parameters = self._sequence_parameters()
         return Outputs(outputs, parameters) if parameters or is_foreign else outputs
@@ -360,7 +364,7 @@ class EnsembleRun:
         )
 
     def _note(self, parameters: Parameters) -> None:
-        """Steps may tell other sequence parameters than the caller did."""
+        """Keep sequence parameters of a step's response: they replace those of the caller."""
         found = {name: parameters[name] for name in SEQUENCE_PARAMETERS if name in parameters}
         if found:
             self._parameters = {**(self._parameters or {}), **found}
@@ -379,23 +383,23 @@ class EnsembleRun:
     # The end
 
     def _fail(self, error: NaiadError) -> None:
-        """Answer the request with an error, once; its other steps are given up."""
+        """Send an error as the response, once, and cancel the other steps."""
         self._over()
         self._model.failed(self, error)
         for step in list(self.steps):
-            self._model.pace.give_up(step)
+            self._model.in_flight_limit.give_up(step)
 
     def _over(self) -> None:
         self.is_over = True
-        self._hold(0)
+        self._count_bytes(0)
         self._tasks.clear()
 
 
 def is_true(condition: Array) -> bool:
-    """Whether a condition holds: the same for all rows of a request. Holds on to no request.
+    """Whether a condition is true; it has to be the same for all rows of a request. Keeps no reference to a request.
 
     Raises:
-        InvalidArgumentError: it is not the same for all.
+        InvalidArgumentError: it is not the same for all rows.
     """
     if condition.dtype != bool or not condition.size or bool(condition.any()) is not bool(condition.all()):
         raise InvalidArgumentError(

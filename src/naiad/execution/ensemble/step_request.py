@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 class Run(Protocol):
-    """What a step belongs to."""
+    """The run that the request of a step belongs to."""
 
     request: InferRequest
     is_over: bool
 
     def submit(self, request: MemberRequest) -> None:
-        """Hand a step to its model; its turn has come."""
+        """Submit the request of a step to its model."""
 
     def answered(
         self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
-        """Take what a model sends for a step."""
+        """Take a response of a step; ``outputs`` and ``error`` are None for the end alone."""
 
 
 class MemberRequest(InferRequest):
-    """The request of one step; its answers go to the run of the ensemble.
+    """The request of one step; its responses go to a run of the ensemble.
 
     Attributes:
-        batch: the one that it runs in, told by its model; None where there is none.
-        leg: of the lane that its request takes; None where it takes none.
-        trace: what a trace of the caller's request gets to know of it; None where it is not traced.
-        took: what an ensemble took for it: nanoseconds of input, inference and output, all its steps together.
+        batch: the batch that it runs in; None before its model has made one, or when it makes none.
+        node: the node of the compiled plan; None for a run without a compiled plan.
+        trace: the step in the trace of the caller's request; None when that is not traced.
+        took: for a member that is an ensemble, the nanoseconds of input, inference and output of all its steps.
     """
 
-    __slots__ = ("_memory", "batch", "leg", "run", "target", "task", "took", "trace")
-    # The request of the ensemble was accepted and holds its place; refusing its steps would waste what was done for it.
+    __slots__ = ("_memory", "batch", "node", "run", "target", "task", "took", "trace")
+    # The request of the ensemble was admitted already; refusing one of its steps would waste the work done for it.
     can_be_refused = False
 
     def __init__(
@@ -51,12 +51,12 @@ class MemberRequest(InferRequest):
         target: Recipient,
         options: RequestOptions,
         inputs: Mapping[str, Array],
-        leg: PlanNode | None = None,
+        node: PlanNode | None = None,
     ) -> None:
-        # Not through super(): the run counts the tensors, once for all steps that read them.
+        # Not through super(), which counts the bytes of the tensors: the run counts them once for all their readers.
         self.run = run
         self.task = task
-        self.leg = leg
+        self.node = node
         self.target: Recipient = target
         self.options = options
         self.inputs = inputs
@@ -69,21 +69,20 @@ class MemberRequest(InferRequest):
 
     @property
     def memory(self) -> int:
-        """As ``InferRequest.memory``; counted when it is asked for, once."""
+        """The bytes of its inputs, counted at the first use."""
         found: int | None = getattr(self, "_memory", None)
         if found is None:
             found = self._memory = memory_of(self.inputs)
         return found
 
     def aim(self, recipient: Recipient) -> None:
-        """Another version answers."""
         self.target = recipient
 
     def joined(self, batch: BatchTimes) -> None:
         self.batch = batch
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """Take the one answer of a step."""
+        """Take the only response of a step."""
         self.run.answered(self, None if error is not None else outputs, error, True)
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
@@ -91,15 +90,15 @@ class MemberRequest(InferRequest):
         self.run.answered(self, outputs, error, final)
 
     def times(self, now_ns: int) -> tuple[int, int, int]:
-        """How long its model took for the input, the inference and the output, in nanoseconds; all of the batch."""
+        """The nanoseconds that its batch took for input, inference and output."""
         batch, self.batch = self.batch, None
         if self.took is not None:
             return self.took
         if batch is None:
-            # Answered on the spot.
+            # The model ran it inside of ``submit``.
             return 0, now_ns - self.received_ns, 0
         input_ns = batch.gather_ns + batch.input_ns - batch.start_ns
         if not batch.end_ns:
-            # Other requests of its batch are still running.
+            # Other requests of its batch still run.
             return input_ns, now_ns - batch.input_ns, 0
         return input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns

@@ -1,4 +1,4 @@
-"""Traces of ensembles: that of a request has those of its steps as children, as the reference has it."""
+"""Traces of ensembles: the trace of a request has those of its steps as children, as the reference server has it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from naiad.request import BatchTimes
 
 MAX_CHILDREN: Final = 256
-"""Steps that the trace of one request has; those of decoupled models may be any number."""
+"""The most steps in the trace of one request; a decoupled model may start any number of them."""
 
 Timestamps = tuple[tuple[str, int], ...]
 
 
 class StepTrace:
-    """What is known of one step while it runs.
+    """The trace of one step while it runs.
 
     Attributes:
-        run: of the request that it belongs to.
-        number: its trace's id.
-        children: traces of its own steps, where it runs an ensemble.
+        run: the trace of the request that it belongs to.
+        number: its id.
+        children: the traces of its own steps, for a member that is an ensemble.
     """
 
     __slots__ = ("children", "number", "run")
@@ -42,10 +42,10 @@ class StepTrace:
 
 
 class RunTrace:
-    """The trace of one request of an ensemble, from its beginning on.
+    """The trace of one request of an ensemble, from its beginning.
 
     Args:
-        sampler: has chosen it.
+        sampler: the sampler that chose it, which takes it at the end.
         number: its id.
         parent: the caller's own trace, if it has one.
     """
@@ -64,7 +64,7 @@ class RunTrace:
 
     @classmethod
     def begin(cls, sampler: Sampler | None, request: InferRequest, spec: ModelSpec, version: int) -> RunTrace | None:
-        """The trace of a request; None when it is not to be traced. That of a step goes on with its ensemble's."""
+        """Begin the trace of a request; None when it is not traced. A step belongs to the trace of its ensemble."""
         step: StepTrace | None = getattr(request, "trace", None)
         if step is not None:
             return cls(step.run._sampler, step.number, spec, version)
@@ -75,7 +75,7 @@ class RunTrace:
         return cls(sampler, number, spec, version, parent) if number else None
 
     def step(self) -> StepTrace | None:
-        """A step begins; None for one too many."""
+        """Begin the trace of a step; None beyond ``MAX_CHILDREN``."""
         if len(self._children) >= MAX_CHILDREN:
             return None
         return StepTrace(self, self._sampler.take_in())
@@ -90,7 +90,7 @@ class RunTrace:
         error: NaiadError | None,
         spec: ModelSpec,
     ) -> None:
-        """A step is answered."""
+        """Add the trace of a step that has responded."""
         times = tuple(_step_times(request, batch, monotonic_ns(), error is None)) if self._sampler.timestamps else ()
         self._children.append(
             Trace(
@@ -107,7 +107,7 @@ class RunTrace:
         )
 
     def end(self, request: InferRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> None:
-        """The request is answered."""
+        """End the trace, with the response to the request."""
         step: StepTrace | None = getattr(request, "trace", None)
         if step is not None:
             step.children = tuple(self._children)

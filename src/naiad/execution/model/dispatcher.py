@@ -21,11 +21,11 @@ from naiad.execution.model.group_change import InstancePosition
 from naiad.execution.model.queue_timeout import WaitingTime
 from naiad.execution.model.rate_limits import OPEN_GATE, RateLimitGate, RateLimits
 from naiad.execution.model.responder import ModelResponder
-from naiad.execution.model.scheduler_delay import dynamic_batcher_kind, limited_batcher_kind
 from naiad.request import Array, InferRequest
 from naiad.scheduling.batcher.dynamic import Batcher, DynamicBatcher, SingleBatcher
-from naiad.scheduling.batcher.limited import BatchLimit, ByteLimit
+from naiad.scheduling.batcher.limited import BatchLimit, ByteLimit, LimitedBatcher
 from naiad.scheduling.queue.policy import PolicyQueue
+from naiad.scheduling.testing import delayed
 
 
 class Dispatcher:
@@ -59,7 +59,7 @@ class Dispatcher:
         if self.policies is not None:
             self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late, self._due)
         self.batcher = _make_batcher(spec, self.policies, strategy)
-        self.batches = isinstance(self.batcher, DynamicBatcher)
+        self.batches = _is_dynamic(spec)
         self.idle: list[ModelInstance] = []
         self.passive: set[ModelInstance] = set()
         self.gate = OPEN_GATE if limits is None else RateLimitGate(limits, loop, self.run_next)
@@ -337,5 +337,10 @@ def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None, strategy: CustomBa
     if strategy is not None:
         limits.append(strategy)
     if limits:
-        return limited_batcher_kind()(spec.batching, spec.max_batch_size, queue, limits)
-    return dynamic_batcher_kind()(spec.batching, spec.max_batch_size, queue)
+        return delayed(LimitedBatcher(spec.batching, spec.max_batch_size, queue, limits))
+    return delayed(DynamicBatcher(spec.batching, spec.max_batch_size, queue))
+
+
+def _is_dynamic(spec: ModelSpec) -> bool:
+    """Whether requests are put together into batches."""
+    return spec.batching is not None and spec.max_batch_size >= 1

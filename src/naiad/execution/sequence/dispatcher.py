@@ -22,11 +22,11 @@ from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.responder import ModelResponder
-from naiad.execution.model.scheduler_delay import held_back
 from naiad.execution.sequence.step import SequenceRequest, SequenceRequestFactory
 from naiad.request import SEQUENCE_START, Array, InferRequest, request_label
 from naiad.scheduling.sequence.slots import Sequence
 from naiad.scheduling.sequence.strategies import Row, make_sequence_batcher
+from naiad.scheduling.testing import delayed_sequences
 from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_RESCHEDULE
 
 logger = logging.getLogger("naiad")
@@ -47,7 +47,7 @@ class SequenceDispatcher(Dispatcher):
         self._name = spec.name
         self._iterative = sequence.iterative
         self._idle_ns = sequence.max_idle_ns
-        self._strategy = held_back(make_sequence_batcher(sequence, spec.instance_count, spec.max_batch_size))
+        self._strategy = delayed_sequences(make_sequence_batcher(sequence, spec.instance_count, spec.max_batch_size))
         self.sequences = self._strategy.sequences
         self._maker = SequenceRequestFactory(spec, sequence)
         self._steps: dict[InferRequest, SequenceRequest] = {}

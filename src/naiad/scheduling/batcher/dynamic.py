@@ -1,4 +1,4 @@
-"""Which queued requests are run together, and when. Pure: time comes in, a decision comes out, nothing is started here.
+"""Which queued requests run together, and when. Pure decisions: the time comes in with each call.
 
 Source: the ``dynamic_batching`` section of the model configuration and the dynamic batching algorithm of the reference.
 """
@@ -16,7 +16,7 @@ from naiad.scheduling.queue.linked import LONG, LinkedQueue
 
 
 class Decision(NamedTuple):
-    """Run ``batch`` now when it is not empty; else look again at ``wake_ns``, or at the next arrival when that is 0."""
+    """Run ``batch`` now if it is not empty; else decide again at ``wake_ns``, or at the next arrival when that is 0."""
 
     batch: list[InferRequest]
     wake_ns: int = 0
@@ -26,14 +26,14 @@ NOTHING = Decision([])
 
 
 class Queue(Protocol):
-    """Requests in the order in which they are to be served."""
+    """Requests in the order of service."""
 
     def append(self, request: InferRequest) -> None: ...
 
     def popleft(self) -> InferRequest: ...
 
     def remove(self, request: InferRequest) -> None:
-        """ValueError when it is not there."""
+        """Remove ``request``; ValueError when it is not queued."""
 
     def clear(self) -> None: ...
 
@@ -46,28 +46,28 @@ class Batcher(Protocol):
     """A queue that decides what an idle instance runs next."""
 
     def push(self, request: InferRequest) -> None:
-        """Take a request in."""
+        """Queue a request."""
 
     def take(self, now_ns: int) -> Decision:
-        """What an idle instance should run now. A decided batch has left the queue."""
+        """Decide what an idle instance runs now, and remove it from the queue."""
 
     def due(self, now_ns: int) -> tuple[int, int]:
-        """What ``take`` would decide: how many requests go now and, if none, when to look again, as in ``Decision``.
+        """What ``take`` would decide: how many requests run now and, if none, when to decide again.
 
         Nothing leaves the queue.
         """
 
     def discard(self, request: InferRequest) -> bool:
-        """Take a queued request out; False when it is not queued (any more)."""
+        """Remove a request; False when it is not queued any more."""
 
     def drain(self) -> list[InferRequest]:
-        """Empty the queue and give back what was in it."""
+        """Empty the queue and return its requests."""
 
     def __len__(self) -> int: ...
 
 
 class SingleBatcher:
-    """The default scheduler: requests run one by one in the order of their queue, each as large as it came."""
+    """The default scheduler: requests run one by one, in the order of their queue."""
 
     __slots__ = ("_queue",)
 
@@ -95,13 +95,13 @@ class SingleBatcher:
 
 
 class DynamicBatcher:
-    """Puts requests of equal input shapes together, up to ``max_batch_size`` items.
+    """Batches requests of equal input shapes, up to ``max_batch_size`` rows.
 
-    A batch is sent at once when it reaches a preferred size, when it cannot grow any more (full, or the next request
-    has other shapes), when its oldest request has waited ``max_queue_delay_ns``, or when no delay is allowed: ``due``
-    has these rules, and ``_walk`` says what may go together.
+    A batch runs at once when it has a preferred size, when it cannot grow any more (it is full, or the next request has
+    other shapes), when its oldest request has waited ``max_queue_delay_ns``, or when there is no delay. ``due`` has
+    these rules; ``_walk`` finds the requests that may run together.
 
-    ``queue`` says in which order requests are served, by default that of their arrival.
+    ``queue`` has the order of service, by default that of arrival.
     """
 
     __slots__ = ("_delay_ns", "_in_order", "_largest", "_max_rows", "_preferred", "_queue")
@@ -131,7 +131,7 @@ class DynamicBatcher:
                 self._queue = deque()
         else:
             batch = [queue.popleft() for _ in range(count)]
-        # Done for every batch, and the constructor of a named tuple is a function of Python.
+        # Once per batch: the constructor of a named tuple would be one more Python call.
         return tuple.__new__(Decision, (batch, 0))
 
     def due(self, now_ns: int) -> tuple[int, int]:
@@ -142,7 +142,7 @@ class DynamicBatcher:
             return best or count, 0
         late_ns = self._oldest_ns(count) + self._delay_ns
         if now_ns >= late_ns:
-            # All that may go together: preferred sizes count for nothing any more.
+            # All requests that may run together, whatever the preferred sizes.
             return count, 0
         if best:
             return best, 0
@@ -160,8 +160,8 @@ class DynamicBatcher:
         """Walk the queue from its head.
 
         Returns:
-            How many requests may go together, their rows, how many make up the best preferred size (0: none), and
-            whether the batch can grow no further.
+            How many requests may run together, their rows, how many of them have the largest preferred size (0 for
+            none), and whether the batch can grow no further.
         """
         max_rows, preferred, largest = self._max_rows, self._preferred, self._largest
         count = rows = best = 0
@@ -193,7 +193,7 @@ class DynamicBatcher:
 
 
 def _prepared(queue: Queue) -> Queue:
-    """The queue that a request is to leave: a linked one when it is long, for others will follow."""
+    """The queue to remove a request from: a linked one when it is long, for other requests will leave, too."""
     if isinstance(queue, deque) and len(queue) > LONG:
         return LinkedQueue(queue)
     return deque() if isinstance(queue, LinkedQueue) and not queue else queue

@@ -1,7 +1,6 @@
-"""A dynamic batcher that asks, beside its own rules, whether a request may join a batch: by its bytes, or by a rule
-of the model's own.
+"""A dynamic batcher with further limits of a batch: its bytes, or a rule of the model's own.
 
-Source: the custom batching hooks of the reference: they are asked after all other rules, and can only say no.
+Source: the custom batching hooks of the reference, which are called after all other rules and can only refuse.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from naiad.scheduling.batcher.dynamic import DynamicBatcher, Queue
 
 
 class BatchLimit(Protocol):
-    """Says how far a batch may grow. The batcher tries one whenever it looks at its queue, with these calls."""
+    """Limits a batch. The batcher makes these calls for each batch that it tries, which may never run."""
 
     def begin(self, first: InferRequest) -> None:
-        """A batch begins with ``first``, which is in it in any case."""
+        """Begin a batch with ``first``, which is always part of it."""
 
     def takes(self, request: InferRequest) -> bool:
-        """Whether ``request`` joins the batch. After a no the batch is complete."""
+        """Whether ``request`` joins the batch. After False the batch is complete."""
 
     def end(self) -> None:
-        """The batch was tried. As many of its requests as the other rules say may leave."""
+        """End the batch. The other rules decide how many of its requests run."""
 
 
 class LimitedBatcher(DynamicBatcher):
-    """Puts requests together as ``DynamicBatcher`` does, as long as every one of ``limits`` takes the next one."""
+    """Batches requests as ``DynamicBatcher`` does, as long as all ``limits`` take the next request."""
 
     __slots__ = ("_limits",)
 
@@ -73,7 +72,7 @@ class LimitedBatcher(DynamicBatcher):
 
 
 def input_bytes(request: InferRequest) -> int:
-    """What the inputs of a request take. BYTES count as all that the request holds, since to count them takes long."""
+    """The bytes of the inputs of a request. With BYTES, all bytes of the request: counting each element takes long."""
     size = 0
     for array in request.inputs.values():
         if array.dtype.hasobject:
@@ -83,7 +82,7 @@ def input_bytes(request: InferRequest) -> int:
 
 
 class ByteLimit:
-    """Bounds what the inputs of a batch have together, with their padding. A single request may have more."""
+    """Bounds the bytes of the inputs of a batch, with their padding. A single request may have more."""
 
     __slots__ = ("_bytes", "_items", "_max_bytes", "_own", "_pads", "_rows")
 
@@ -91,18 +90,16 @@ class ByteLimit:
         self._max_bytes = max_bytes
         self._pads = tuple(pads.items())
         self._bytes = self._rows = 0
-        # Of each padded input: the largest sizes so far, and what the requests have of it without padding.
+        # Of each padded input the largest sizes so far; and the bytes of all padded inputs without their padding.
         self._items: dict[str, tuple[int, ...]] = {}
         self._own = 0
 
     def begin(self, first: InferRequest) -> None:
-        """As ``BatchLimit``."""
         self._bytes, self._rows, self._own = input_bytes(first), first.options.rows, 0
         self._items = {name: first.inputs[name].shape[1:] for name, _ in self._pads if name in first.inputs}
         self._own = self._own_of(first)
 
     def takes(self, request: InferRequest) -> bool:
-        """As ``BatchLimit``."""
         items = {name: tuple(map(max, item, request.inputs[name].shape[1:])) for name, item in self._items.items()}
         rows = self._rows + request.options.rows
         own = self._own + self._own_of(request)
@@ -120,7 +117,6 @@ class ByteLimit:
         return True
 
     def end(self) -> None:
-        """As ``BatchLimit``."""
         self._items = {}
 
     def _own_of(self, request: InferRequest) -> int:

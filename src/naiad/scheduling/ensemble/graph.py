@@ -2,8 +2,8 @@
 
 Texts are those of the reference (``ensemble_utils.cc``), which checks in this order.
 
-A step whose model is decoupled may answer any number of times. What depends on its answers runs once for each of them:
-in a *scope* of its own inside the scope of the step. Scope 0 is that of the request.
+A step whose model is decoupled may send any number of responses. Steps that depend on these run once for each response:
+in a *scope* of their own inside the scope of the step. Scope 0 is that of the request.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from naiad.config.spec import ModelSpec, TensorSpec
 
 MAX_DEPTH: Final = 17
-"""How far scopes may lie inside each other, the first one included."""
+"""The most scopes inside each other, the scope of the request included."""
 MAX_ENSEMBLES: Final = 32
-"""How far ensembles may lie inside each other: each calls the next, and the stack of the interpreter is bounded."""
+"""The most ensembles inside each other: each calls the next, and the stack of the interpreter is bounded."""
 
 
 class EnsembleError(ModelLoadError):
-    """The graph of an ensemble cannot be run with the models that are there."""
+    """The graph of an ensemble cannot be run with the models that are loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,11 @@ class EnsembleStep:
 
     Attributes:
         index, model: as in its configuration.
-        inputs: for each the name in the model, the tensor, and whether the model does without.
+        inputs: for each the name in the model, the tensor, and whether it is optional.
         outputs: for each the name in the model and the tensor.
-        conditions: tensors with what each must be for the step to run.
-        scope: where it runs, and ``gives`` where its outputs are: one further in for a decoupled model.
+        conditions: tensors, with the truth that each must have for the step to run.
+        scope: the scope that it runs in.
+        gives: the scope of its outputs: a new one inside ``scope`` for a decoupled model, else the same.
     """
 
     index: int
@@ -50,27 +51,27 @@ class EnsembleStep:
 
     @property
     def is_decoupled(self) -> bool:
-        """It may answer any number of times."""
+        """Whether it may send any number of responses."""
         return self.gives != self.scope
 
     @property
     def reads(self) -> frozenset[int]:
-        """The tensors that have to be settled before it is its turn."""
+        """The tensors that have to be settled before it runs."""
         return frozenset([t for _, t, _ in self.inputs] + [t for t, _ in self.conditions])
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """All steps, in an order in which each comes after those that it depends on.
+    """The checked steps of an ensemble.
 
     Attributes:
-        tensors: their names by number; the inputs of the ensemble come first.
+        tensors: the names of the tensors by number; the inputs of the ensemble come first.
         inputs, outputs: the ensemble's own, by name.
         steps: by their index in the configuration.
-        order: indices of steps.
+        order: indices of the steps, each after the steps that it depends on.
         scopes: of each tensor.
-        parents: of each scope, the one around it; -1 for the first.
-        depth: of ensembles inside each other, this one included.
+        parents: of each scope, the scope around it; -1 for that of the request.
+        depth: how many ensembles lie inside each other, this one included.
     """
 
     tensors: tuple[str, ...]
@@ -84,13 +85,13 @@ class Graph:
 
     @property
     def is_decoupled(self) -> bool:
-        """A request may get any number of responses."""
+        """Whether a request may get any number of responses."""
         return len(self.parents) > 1
 
 
 @dataclass(slots=True)
 class _Known:
-    """What a model says of a tensor of the ensemble."""
+    """A tensor of the ensemble as the configuration of a model describes it."""
 
     model: str
     tensor: TensorSpec
@@ -106,10 +107,14 @@ class _Known:
 
 
 def build(spec: ModelSpec, members: Mapping[str, ModelSpec] | Sequence[ModelSpec]) -> Graph:
-    """The graph of the ensemble ``spec``, whose steps run ``members``: by the name of the model, or for each step.
+    """Build the graph of the ensemble ``spec``.
+
+    Args:
+        spec: the ensemble.
+        members: the models that the steps run, by name or one for each step.
 
     Raises:
-        EnsembleError: they do not fit together.
+        EnsembleError: the steps do not fit each other, or not the models.
     """
     ensemble = spec.ensemble
     if ensemble is None:
@@ -121,7 +126,7 @@ def build(spec: ModelSpec, members: Mapping[str, ModelSpec] | Sequence[ModelSpec
 
 @dataclass(slots=True)
 class _Checks:
-    """Names, datatypes, shapes and batch sizes."""
+    """Checks names, datatypes, shapes and batch sizes."""
 
     spec: ModelSpec
     known: dict[str, _Known] = field(default_factory=dict)
@@ -139,7 +144,7 @@ class _Checks:
                 )
             self._check_inputs(step, model)
             self._check_outputs(step, model)
-        # Once it is known what writes them.
+        # After all outputs: a condition may be written by a later step.
         for step, model in zip(steps, models, strict=True):
             self._check_conditions(step, model)
 
@@ -197,7 +202,7 @@ class _Checks:
 
 
 class _Builder:
-    """Numbers the tensors, puts the steps into an order and finds their scopes."""
+    """Numbers the tensors, sorts the steps and finds their scopes."""
 
     def __init__(self, spec: ModelSpec, ensemble: EnsembleSpec, models: Sequence[ModelSpec]) -> None:
         self._spec = spec
@@ -229,7 +234,7 @@ class _Builder:
         )
 
     def _sorted(self) -> list[int]:
-        """Steps after those that write what they read. Circles were refused before, by the rules of configurations."""
+        """Indices of the steps, each after the steps that write its inputs."""
         unwritten: dict[str, int] = {}
         for step in self._steps:
             for _, tensor in step.outputs:
@@ -239,6 +244,7 @@ class _Builder:
         while waiting:
             able = [s for s in waiting if not any(unwritten.get(tensor) for _, tensor in s.inputs)]
             if not able:
+                # Validation of the configuration refuses this already.
                 raise EnsembleError(f"ensemble '{self._spec.name}' has steps that depend on each other in a circle")
             for step in able:
                 order.append(step.index)
@@ -249,7 +255,7 @@ class _Builder:
         return order
 
     def _step(self, index: int) -> EnsembleStep:
-        """Called in the order of the steps: the scopes of what it reads are known."""
+        """Make a step, after the steps that write its inputs: their scopes are known."""
         step, model, numbers = self._steps[index], self._models[index], self._numbers
         inputs = tuple((n, numbers[t], model.inputs[n].optional) for n, t in step.inputs if n in model.inputs)
         conditions = tuple((numbers[t], n == WHEN) for n, t in step.inputs if n not in model.inputs)
@@ -265,14 +271,14 @@ class _Builder:
                 )
         outputs = tuple((name, numbers[tensor]) for name, tensor in step.outputs)
         for _, number in outputs:
-            # Two steps of which one or the other runs may write the same, where it counts as the same to its readers.
+            # Two steps with opposite conditions may write the same tensor, in the same scope.
             if self._written.setdefault(number, gives) != gives:
                 self._refuse(step.model)
             self._scopes[number] = gives
         return EnsembleStep(index, step.model, inputs, outputs, conditions, scope, gives)
 
     def _one_chain(self, scopes: Iterable[int], model: str) -> int:
-        """The innermost of some scopes, which must lie inside each other."""
+        """The innermost of ``scopes``, which must lie inside each other."""
         innermost, around = 0, {0}
         for scope in scopes:
             if scope in around:
@@ -298,10 +304,10 @@ class _Builder:
 
 
 def depth(spec: ModelSpec, models: Iterable[ModelSpec]) -> int:
-    """How far ensembles lie inside each other in ``spec``, which is made of ``models``.
+    """How many ensembles lie inside each other in ``spec``, itself included, whose members are ``models``.
 
     Raises:
-        EnsembleError: too far.
+        EnsembleError: more than ``MAX_ENSEMBLES``.
     """
     found = 1 + max((model.depth for model in models), default=0)
     if found > MAX_ENSEMBLES:

@@ -1,4 +1,4 @@
-"""What of an ensemble a request needs: the steps that its outputs depend on, and how each tensor leads to the next."""
+"""The part of an ensemble that a request needs: the steps that its outputs depend on, and the tensors between them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from naiad.scheduling.ensemble.graph import EnsembleStep, Graph
 
 
 class Plan:
-    """The part of a graph that gives certain outputs. Shared by all requests for these, and never changed.
+    """The part of a graph that makes certain outputs. Shared by all requests for these outputs: never changed.
 
     Attributes:
-        graph: all of it.
-        needed: the steps that run, by their index, in the order of the graph.
-        outputs: those that are asked for, by name, with their tensors.
-        given: the inputs that requests bring, by name, with their tensors.
-        readers: of each tensor, the steps that wait for it.
-        waiting: of each step, for how many tensors it waits; what runs at once waits for none.
+        graph: the whole graph.
+        needed: the steps that run, in the order of the graph.
+        outputs: the requested outputs, by name, with their tensors.
+        given: the inputs of the requests, by name, with their tensors.
+        readers: of each tensor, the steps that read it.
+        waiting: of each step, how many tensors it reads.
         writers: of each tensor, how many steps may write it.
         is_wanted: of each tensor, whether it is one of ``outputs``.
-        scope: that of the outputs: one response for each time that it is entered.
+        scope: of the outputs. A request gets one response for each frame of it.
         is_plain: every request gets one response, with all tensors in one scope.
     """
 
@@ -47,13 +47,13 @@ class Plan:
         self.writers = writers
         wanted = set(self.outputs.values())
         self.is_wanted = tuple(number in wanted for number in range(count))
-        # They lie inside each other, so the innermost is that with the longest way out.
+        # The scopes of outputs lie inside each other (``build``), so the deepest one is the innermost.
         self.scope = max((graph.scopes[number] for number in wanted), key=lambda s: _depth(graph, s), default=0)
         self.is_plain = not any(step.is_decoupled for step in self.needed)
 
 
 def _needed(graph: Graph, wanted: set[int]) -> set[int]:
-    """The indices of all steps that the tensors ``wanted`` depend on."""
+    """Indices of the steps that the tensors ``wanted`` depend on."""
     needed: set[int] = set()
     wanted = set(wanted)
     for index in reversed(graph.order):

@@ -1,7 +1,7 @@
-"""How far one request has come in its ensemble: which steps may run now, and which responses are complete.
+"""The progress of one request in its ensemble: which steps may run now, and which responses are complete.
 
-Decisions only: what a tensor is does not matter here, but for the truth of a condition. A tensor is *settled* once it
-is known what it is, or that it will not be. A step may run when all that it reads is settled.
+Pure decisions: of the values of tensors only the truth of a condition counts. A tensor is *settled* once it has a value
+or never will have one. A step may run when all tensors that it reads are settled.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from naiad.scheduling.ensemble.plan import Plan
 
 
 class Absent(Enum):
-    """Why a tensor is settled and not there."""
+    """Why a settled tensor has no value."""
 
     NOT_GIVEN = "the request does not have it"
-    """An optional input of the ensemble. Steps that read it run without it."""
+    """An optional input of the ensemble. The steps that read it run without it."""
     SKIPPED = "no step that writes it has run"
-    """The condition of each such step was against it, or it reads what was not written for that reason."""
+    """The condition of each such step was not met, or the step reads a tensor that was skipped itself."""
     MISSING = "the model of its step did not give it"
 
 
@@ -31,13 +31,13 @@ MISSING: Final = Absent.MISSING
 
 
 class Frame:
-    """One scope while it runs: that of a request, or of one response of a decoupled step.
+    """One run of a scope: for a request, or for one response of a decoupled step.
 
     Attributes:
         values: of each tensor, None before it is settled.
-        left: outputs of the ensemble that are not settled.
-        size: the bytes that were written in it.
-        is_over: the decoupled step in it gives no more responses.
+        left: outputs of the ensemble that are not settled; -1 once they were taken.
+        size: the bytes that steps wrote in it.
+        is_over: the decoupled step in it sends no more responses.
     """
 
     __slots__ = ("children", "is_over", "left", "scope", "size", "values", "waiting", "writers")
@@ -53,7 +53,7 @@ class Frame:
         self.children: deque[Frame] | None = None
 
     def inside(self, scope: int) -> Frame:
-        """A frame for ``scope`` within this one: it begins with all that is settled here, and is told of the rest."""
+        """Add a frame for ``scope`` within this one. It begins with all tensors that are settled here."""
         frame = Frame(scope, self.values.copy(), self.waiting.copy(), self.writers.copy(), self.left)
         if self.children is None:
             self.children = deque()
@@ -69,21 +69,21 @@ class Task(NamedTuple):
 
 
 class EnsembleProgress:
-    """One request on its way through a ``Plan``.
+    """The progress of one request through a ``Plan``.
 
-    ``begin`` and what follows it give back the steps that may run now, each once. For each the caller says what came
-    of it: ``wrote`` for a model with one response; ``responded`` any number of times and then ``ended`` for a decoupled
-    one.
+    ``begin``, ``wrote`` and ``responded`` return the steps that may run now, each step once. The caller reports on each
+    of them: ``wrote`` for a model with one response; ``responded`` any number of times and then ``ended`` for a
+    decoupled model.
 
     Args:
-        plan: what is needed.
-        is_true: the truth of a tensor that is a condition. What it raises goes to the caller of these.
+        plan: the steps that the request needs.
+        is_true: the truth of a tensor that is a condition. Its errors go to the caller of these methods.
 
     Attributes:
-        open: steps that were given out and have not ended.
-        frames: how many responses of decoupled steps are held.
-        size: the bytes that steps wrote and that are held.
-        is_stuck: a decoupled step cannot run, for what it reads is missing.
+        open: steps that were returned and have not ended.
+        frames: how many responses of decoupled steps are kept.
+        size: the bytes that steps wrote and that are kept.
+        is_stuck: a decoupled step cannot run, for a tensor that it reads is missing.
     """
 
     __slots__ = ("_is_true", "_plan", "_ready", "_root", "_settled", "frames", "is_stuck", "open", "size")
@@ -106,34 +106,34 @@ class EnsembleProgress:
         for name, number in self._plan.graph.inputs.items():
             root.values[number] = inputs.get(name, NOT_GIVEN)
             self._settled.append((root, number))
-        return self._go_on()
+        return self._advance()
 
     def wrote(self, task: Task, outputs: Mapping[str, Any], size: int = 0) -> list[Task]:
-        """A step has run, once; ``outputs`` by their names in the model, of ``size`` bytes together."""
+        """Store the response of a step: ``outputs`` by their names in the model, of ``size`` bytes together."""
         self.open -= 1
         task.frame.size += size
         self.size += size
         for name, number in task.step.outputs:
             self._write(task.frame, number, outputs.get(name, MISSING))
-        return self._go_on()
+        return self._advance()
 
     def responded(self, task: Task, outputs: Mapping[str, Any], size: int = 0) -> list[Task]:
-        """A decoupled step has given one of its responses; as ``wrote``."""
+        """Store one response of a decoupled step; arguments as for ``wrote``."""
         frame = task.frame.inside(task.step.gives)
         frame.size = size
         self.size += size
         self.frames += 1
         for name, number in task.step.outputs:
             self._write(frame, number, outputs.get(name, MISSING))
-        return self._go_on()
+        return self._advance()
 
     def ended(self, task: Task) -> None:
-        """A decoupled step gives no more."""
+        """Note that a decoupled step sends no more responses."""
         self.open -= 1
         task.frame.is_over = True
 
     def responses(self) -> list[dict[str, Any]]:
-        """Those that are complete and whose turn it is, by the outputs' names; a tensor may be ``Absent``."""
+        """Take the next complete responses, in order: values by the names of the outputs; a value may be ``Absent``."""
         root = self._root
         if self._plan.scope:
             found: list[dict[str, Any]] = []
@@ -147,18 +147,18 @@ class EnsembleProgress:
     # Tensors
 
     def _write(self, frame: Frame, tensor: int, value: Any) -> None:
-        """What one of the steps that may write a tensor has come to."""
+        """Settle a tensor, unless another step may still write it."""
         if frame.values[tensor] is not None:
             return
         frame.writers[tensor] -= 1
         if value is SKIPPED and frame.writers[tensor] > 0:
-            # The other one may write it.
+            # The step with the opposite condition may write it.
             return
         frame.values[tensor] = value
         self._settled.append((frame, tensor))
 
-    def _go_on(self) -> list[Task]:
-        """Follow what is settled to the steps that may run. Not by recursion: graphs may be long."""
+    def _advance(self) -> list[Task]:
+        """Find the steps that may run, from the tensors that were settled. Not by recursion: graphs may be long."""
         plan, settled = self._plan, self._settled
         readers, is_wanted = plan.readers, plan.is_wanted
         while settled:
@@ -168,7 +168,7 @@ class EnsembleProgress:
             waiting = frame.waiting
             for step in readers[tensor]:
                 waiting[step.index] -= 1
-                # A frame is told of all that is settled around it, yet a step runs in its own scope alone.
+                # Settled tensors are copied into inner frames, too, but a step runs in its own scope only.
                 if not waiting[step.index] and step.scope == frame.scope:
                     self._decide(frame, step)
             for child in frame.children or ():
@@ -180,26 +180,26 @@ class EnsembleProgress:
     # Steps
 
     def _decide(self, frame: Frame, step: EnsembleStep) -> None:
-        """All that a step reads is settled: it runs, or it will not."""
-        why = self._against(frame, step)
+        """Run a step whose tensors are settled, or skip it."""
+        why = self._obstacle(frame, step)
         if why is None:
             self.open += 1
             self._ready.append(Task(frame, step))
         elif step.gives != step.scope:
-            # There will be no response that what depends on it could run for.
+            # No response will come, so no frame will ever be made for the steps that depend on it.
             frame.is_over = True
             self.is_stuck = self.is_stuck or why is MISSING
         else:
             for _, number in step.outputs:
                 self._write(frame, number, why)
 
-    def _against(self, frame: Frame, step: EnsembleStep) -> Absent | None:
+    def _obstacle(self, frame: Frame, step: EnsembleStep) -> Absent | None:
         values = frame.values
         for tensor, wanted in step.conditions:
             value = values[tensor]
             if value is MISSING:
                 return Absent.MISSING
-            # What is not there is not true.
+            # A tensor without a value is not true.
             if (value.__class__ is not Absent and self._is_true(value)) is not wanted:
                 return Absent.SKIPPED
         for _, tensor, is_optional in step.inputs:
@@ -214,7 +214,7 @@ class EnsembleProgress:
         return {name: frame.values[number] for name, number in self._plan.outputs.items()}
 
     def _collect(self, frame: Frame, found: list[dict[str, Any]]) -> bool:
-        """Take what is complete out of a frame, in order; whether nothing more comes of it."""
+        """Take the complete responses out of a frame, in order; whether none will follow."""
         if frame.scope == self._plan.scope:
             if frame.left:
                 return False

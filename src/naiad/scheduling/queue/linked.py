@@ -1,4 +1,4 @@
-"""A queue that any request leaves in the same time, wherever it stands and however long the queue is."""
+"""A queue that removes any request in constant time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Final
 from naiad.request import InferRequest
 
 LONG: Final = 256
-"""From so many requests on, a queue that one of them leaves becomes a linked one."""
+"""The length from which a queue becomes a linked one when a request has to leave it."""
 
 
 class LinkedQueue:
     """First in, first out, with the methods of ``collections.deque`` that a batcher uses.
 
-    ``remove`` takes constant time. A deque looks through all that stand before the request: with 100,000 waiting ones,
-    callers that leave together would hold the event loop for a minute. In turn each step costs about twice as much.
+    ``remove`` takes constant time. A deque compares all requests before the removed one: with 100,000 waiting requests,
+    callers that leave together would block the event loop for a minute. In turn each operation costs about twice as
+    much.
     """
 
     __slots__ = ("_requests",)
@@ -34,22 +35,22 @@ class LinkedQueue:
         self._requests.move_to_end(request, last=False)
 
     def popleft(self) -> InferRequest:
-        """Take the first one out; KeyError when there is none."""
+        """Remove and return the first request; KeyError when the queue is empty."""
         return self._requests.popitem(last=False)[0]
 
     def remove(self, request: InferRequest) -> None:
-        """Take ``request`` out; ValueError when it is not there."""
+        """Remove ``request``; ValueError when it is not queued."""
         try:
             del self._requests[request]
         except KeyError:
             raise ValueError("the request is not queued") from None
 
     def clear(self) -> None:
-        """Take all out."""
+        """Remove all requests."""
         self._requests.clear()
 
     def __getitem__(self, index: int) -> InferRequest:
-        """The first one for 0, which is the only one that is found; IndexError for others."""
+        """The first request, for index 0; IndexError for any other."""
         if index or not self._requests:
             raise IndexError("a linked queue shows its first request only")
         return next(iter(self._requests))

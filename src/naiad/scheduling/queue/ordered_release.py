@@ -1,4 +1,4 @@
-"""``preserve_ordering``: answers leave in the order in which their requests came, whichever instance is faster."""
+"""``preserve_ordering``: responses leave in the order in which their requests came, whichever instance is faster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from naiad.request import InferRequest
 
 
 class OrderedRelease:
-    """Holds finished answers back until every earlier request is answered too."""
+    """Delays finished responses until those of all earlier requests were sent."""
 
     __slots__ = ("_ready", "_waiting")
 
@@ -18,17 +18,17 @@ class OrderedRelease:
         self._ready: dict[InferRequest, Callable[[], None]] = {}
 
     def expect(self, request: InferRequest) -> None:
-        """A request came in: its answer keeps this place."""
+        """Add a request: its response will leave after those of earlier requests."""
         self._waiting.append(request)
 
     def release(self, request: InferRequest, send: Callable[[], None]) -> None:
-        """``request`` is finished: send its answer now, or as soon as those before it are sent."""
+        """Send the response of ``request`` now, or once all earlier ones were sent."""
         self._ready[request] = send
         while self._waiting and self._waiting[0] in self._ready:
             self._ready.pop(self._waiting.popleft())()
 
     def when_sent(self, request: InferRequest, callback: Callable[[], None]) -> bool:
-        """Call back once the answer of a finished request has left; False, and not called, when it has already."""
+        """Call back once the response of a finished request was sent; False, uncalled, when it already was."""
         send = self._ready.get(request)
         if send is None:
             return False

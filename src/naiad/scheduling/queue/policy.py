@@ -20,11 +20,11 @@ from naiad.scheduling.queue.linked import LinkedQueue
 
 _SPARE_DEADLINES: Final = 64
 _ENDLESS_NS: Final = 365 * 24 * 3600 * 1_000_000_000
-"""Whoever waits for a year waits for ever. Callers may send any number, and a timer takes no more than 64 bits."""
+"""A timeout of a year or more is none. Callers may send any number, and a timer takes no more than 64 bits."""
 
 
 class _Level:
-    """The queue of one priority: requests in time, then those that waited too long and are served after them."""
+    """The queue of one priority: requests in time, then delayed requests, which are served after them."""
 
     __slots__ = ("late", "policy", "size", "waiting")
 
@@ -32,12 +32,12 @@ class _Level:
         self.policy = policy
         self.waiting = LinkedQueue()
         self.late = LinkedQueue()
-        # With those that became urgent, which stand in no queue of the level any more.
+        # Includes urgent requests, which are in no queue of the level any more.
         self.size = 0
 
 
 class _Place:
-    """Where a request stands. ``number`` is that of its deadline, 0 for none."""
+    """The queue that a request is in. ``number`` is that of its deadline, 0 for none."""
 
     __slots__ = ("number", "priority", "queue")
 
@@ -48,35 +48,35 @@ class _Place:
 
 
 class PolicyQueue:
-    """Requests in the order in which they are to be served: level 1 before level 2, each in the order of arrival.
+    """Requests in the order of service: level 1 before level 2, each in the order of arrival.
 
-    - **Priority** (``QueueSpec.priority_of``): a level is served when those above it are empty; a batch may mix levels.
-    - **Size** (``max_queue_size``): a level that has so many requests, late ones included, refuses the next one.
-    - **Timeout** (``QueuePolicySpec.timeout_of``): whoever waited for so long is refused or, with DELAY, stands behind
-      all others of its level from then on, without a time limit.
-    - **Age** (``max_wait_ns``, which the reference does not have): whoever waited for so long comes before all levels.
+    - **Priority** (``QueueSpec.priority_of``): a level waits until those above are empty; a batch may mix levels.
+    - **Size** (``max_queue_size``): a full level, late requests included, refuses the next request.
+    - **Timeout** (``QueuePolicySpec.timeout_of``): a request that waited that long is refused or, with DELAY, moved
+      behind all others of its level, without a time limit.
+    - **Age** (``max_wait_ns``, which the reference does not have): a request that waited that long is served first.
 
-    It has the methods of ``collections.deque`` that a batcher uses. ``settle`` is called with the time before it is
-    looked at. Each call takes the same time however many requests wait.
+    It has the methods of ``collections.deque`` that a batcher uses. ``settle`` has to be called with the time before
+    the queue is read. Each call takes the same time however many requests wait.
     """
 
     __slots__ = ("_deadlines", "_levels", "_numbers", "_places", "_priorities", "_spec", "_timed", "_urgent")
 
     def __init__(self, spec: QueueSpec) -> None:
         self._spec = spec
-        # Only the levels that have requests: a configuration may name any number of them.
+        # Only levels with requests: a configuration may name any number of levels.
         self._levels: dict[int, _Level] = {}
         self._priorities: list[int] = []
         self._urgent = LinkedQueue()
         self._places: dict[InferRequest, _Place] = {}
-        # Deadlines by number, so that a request that left is not kept alive by its deadline.
+        # By number, so that the deadline of a request that left does not keep the request alive.
         self._deadlines: list[tuple[int, int]] = []
         self._timed: dict[int, InferRequest] = {}
         self._numbers = count(1)
 
     @property
     def next_deadline_ns(self) -> int:
-        """When the next request will have waited for too long, ``NEVER`` if none will."""
+        """Monotonic time of the next timeout, ``NEVER`` for none."""
         while self._deadlines and self._deadlines[0][1] not in self._timed:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else NEVER
@@ -92,17 +92,17 @@ class PolicyQueue:
         level = self._levels.get(priority)
         if level is not None and 0 < policy.max_size <= level.size:
             raise QueueFullError("Exceeds maximum queue size")
-        place = self._stand(request, priority, policy)
+        place = self._insert(request, priority, policy)
         timeout_ns = policy.timeout_of(request.options.timeout_us)
         if 0 < timeout_ns < _ENDLESS_NS:
-            place.number = self._remind(request, request.queued_ns + timeout_ns)
+            place.number = self._set_deadline(request, request.queued_ns + timeout_ns)
 
     def append_again(self, request: InferRequest) -> None:
-        """Add a request that its model gave back: it was taken in once, and is bound by no limit any more."""
+        """Add a request that its instance has returned. It was accepted before, so no limit applies."""
         priority = self._spec.priority_of(request.options.priority)
-        self._stand(request, priority, self._spec.policy_of(priority))
+        self._insert(request, priority, self._spec.policy_of(priority))
 
-    def _stand(self, request: InferRequest, priority: int, policy: QueuePolicySpec) -> _Place:
+    def _insert(self, request: InferRequest, priority: int, policy: QueuePolicySpec) -> _Place:
         level = self._levels.get(priority)
         if level is None:
             level = self._levels[priority] = _Level(policy)
@@ -113,10 +113,10 @@ class PolicyQueue:
         return place
 
     def settle(self, now_ns: int) -> list[InferRequest]:
-        """Put each request where it belongs at ``now_ns``; gives back those that are to be refused, which have left.
+        """Apply timeouts and ages at ``now_ns``; returns the refused requests, which have left the queue.
 
-        Those that waited for too long are refused or stand behind the others of their level, as its policy says. Those
-        that waited for ``max_wait_ns`` come before all levels.
+        A request past its timeout is refused or moved behind the others of its level, as the policy says. A request
+        that waited for ``max_wait_ns`` is moved before all levels.
         """
         refused: list[InferRequest] = []
         deadlines = self._deadlines
@@ -142,7 +142,7 @@ class PolicyQueue:
         return False
 
     def _hurry(self, before_ns: int) -> None:
-        """Requests that came before that time are the next to be served."""
+        """Move requests that were queued before that time to the front."""
         for level in self._levels.values():
             for queue in (level.waiting, level.late):
                 while (first := next(iter(queue), None)) is not None and first.queued_ns <= before_ns:
@@ -151,13 +151,13 @@ class PolicyQueue:
                     self._places[first].queue = self._urgent
 
     def popleft(self) -> InferRequest:
-        """Take the first one out; StopIteration when there is none."""
+        """Remove and return the first request; StopIteration when the queue is empty."""
         request = next(iter(self))
         self.remove(request)
         return request
 
     def remove(self, request: InferRequest) -> None:
-        """Take ``request`` out; ValueError when it is not there."""
+        """Remove ``request``; ValueError when it is not queued."""
         place = self._places.pop(request, None)
         if place is None:
             raise ValueError("the request is not queued")
@@ -170,7 +170,7 @@ class PolicyQueue:
             del self._priorities[bisect_left(self._priorities, place.priority)]
 
     def clear(self) -> None:
-        """Take all out."""
+        """Remove all requests."""
         self._levels.clear()
         self._priorities.clear()
         self._urgent.clear()
@@ -185,8 +185,9 @@ class PolicyQueue:
     def __len__(self) -> int:
         return len(self._places)
 
-    def _remind(self, request: InferRequest, deadline_ns: int) -> int:
+    def _set_deadline(self, request: InferRequest, deadline_ns: int) -> int:
         if len(self._deadlines) > 2 * len(self._timed) + _SPARE_DEADLINES:
+            # Deadlines of requests that left stay in the heap; dropped here, they never outnumber the others by much.
             self._deadlines = [entry for entry in self._deadlines if entry[1] in self._timed]
             heapify(self._deadlines)
         number = next(self._numbers)

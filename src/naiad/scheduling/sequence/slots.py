@@ -1,9 +1,9 @@
-"""Which sequence stands in which slot, and which wait for one. Pure: the time comes in with each call.
+"""Sequences, the slots that they have, and the backlog that waits for one. Pure: the time comes in with each call.
 
 Source: the sequence batcher of the model configuration (``sequence_batching``). A sequence is all requests with one
 correlation id, from the one with START to the one with END. It keeps its slot, and with it its instance, to its end.
-One that begins with the id of another, of which not all has run yet, waits for that one: a model that knows sequences
-by their ids must not see the first request of the one before the last of the other, nor both in one batch.
+A sequence with the id of another that has ended, but still has requests, waits for that one: a model that knows
+sequences by their ids must not see the first request of the new one before the last of the old one, nor both at once.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class Sequence:
     """One sequence.
 
     Attributes:
-        memory: what its owner keeps with it, None until it does.
+        memory: state of its owner.
         correlation_id: its id.
-        slot: where it stands, None while it waits for a slot.
+        slot: its slot, None while it waits for one.
         waiting: requests that have not been handed out yet, in the order of arrival.
-        running: the request that was handed out, None when there is none: there is never more than one.
-        ended: no request follows: its last one was seen, or it was ended from outside.
+        running: the request that was handed out, None for none. There is never more than one.
+        ended: no request follows, for its last one has come or it was ended from outside.
         steps: how many requests were handed out.
         idle_since_ns: since when it has neither a waiting nor a running request.
-        deadline_ns: by when it is to have a slot, ``NEVER`` for no such time.
-        before: the one with the same id that has ended, and for whose last request this one waits.
-        behind: the one that waits for this one in that way.
+        deadline_ns: monotonic time by which it needs a slot, ``NEVER`` for none.
+        before: the ended sequence with the same id whose last requests this one waits for.
+        behind: the sequence that waits for this one for that reason.
     """
 
     __slots__ = (
@@ -88,23 +88,23 @@ class Sequences:
     """All sequences of a model.
 
     - **Begin** (``push``): with START, or with any request if ``starting``. START in the middle changes nothing here.
-    - **Slots** (``_place``): the free one with the lowest index, of whichever instance: so sequences spread over the
-      instances. Each slot is free, taken, or parked while its instance is suspended.
+    - **Slots** (``_place``): the free slot with the lowest index, of any instance, so that sequences spread over the
+      instances. A slot is free, taken, or parked while its instance is suspended.
     - **Backlog** (``_admit``, ``_follow``): without a free slot whole sequences wait in the order of their first
-      request, no longer than the most impatient of their requests says (``timeout``).
+      request, no longer than the shortest ``timeout`` of their requests.
     - **Order** (``hand_out``, ``finish``): one request of a sequence runs at a time.
-    - **End** (``_after``): once all has run, after END, ``end`` from outside, or ``idle_ns`` without a request. The
-      slot goes to the backlog.
+    - **End** (``_after``): once all requests have run, after END, ``end`` from outside, or ``idle_ns`` without a
+      request. The slot goes to the backlog.
     - **Same id** (``before``, ``behind``): the next sequence waits until the one before it is done.
     """
 
     __slots__ = (
         "_by_id",
         "_by_request",
+        "_chained",
         "_deadlines",
         "_ending",
         "_free",
-        "_held",
         "_idle",
         "_idle_ns",
         "_order",
@@ -121,19 +121,19 @@ class Sequences:
         self._by_id: dict[int | str, Sequence] = {}
         self._by_request: dict[InferRequest, Sequence] = {}
         self._waiting_for_slot: OrderedDict[Sequence, None] = OrderedDict()
-        # The last one of each id that has ended but is not done, and those that wait for such a one.
+        # By id, the last sequence that has ended but still has requests; and the sequences behind such a one.
         self._ending: dict[int | str, Sequence] = {}
-        self._held: set[Sequence] = set()
+        self._chained: set[Sequence] = set()
         self._idle: OrderedDict[Sequence, None] = OrderedDict()
         self._idle_ns = idle_ns
         self._starting = starting
-        # Of instances that get no sequence for now, the slots that are free.
+        # The free slots of suspended instances.
         self._suspended: dict[int, list[int]] = {}
         # Of sequences in the backlog; the number in the middle keeps equal deadlines in order.
         self._deadlines: list[tuple[int, int, Sequence]] = []
         self._order = count()
 
-    # What there is
+    # State
 
     def row(self, instance: int) -> list[Sequence | None]:
         """The slots of an instance: the sequence in each."""
@@ -144,16 +144,16 @@ class Sequences:
         return self._by_request.get(request)
 
     def is_live(self, correlation_id: int | str) -> bool:
-        """Whether a request that does not start a sequence has one to go on with."""
+        """Whether there is a sequence for a request that does not start one."""
         return correlation_id in self._by_id
 
     @property
     def has_live(self) -> bool:
-        """Whether any sequence has not ended, or is not done with its last requests."""
+        """Whether any sequence has not ended, or still has requests."""
         return bool(self._by_id or self._by_request)
 
     def __iter__(self) -> Iterator[InferRequest]:
-        """The requests that wait, with those of the backlog; not those that were handed out."""
+        """The waiting requests, those of the backlog included; not those that were handed out."""
         for sequence in dict.fromkeys(self._by_request.values()):
             yield from sequence.waiting
 
@@ -163,36 +163,36 @@ class Sequences:
 
     @property
     def has_idle(self) -> bool:
-        """Whether a sequence that goes on has no request here."""
+        """Whether a sequence that has not ended has no request."""
         return bool(self._idle)
 
     @property
     def backlog(self) -> int:
-        """How many sequences wait for a slot, or for another one with their id."""
-        return len(self._waiting_for_slot) + len(self._held)
+        """How many sequences wait for a slot, or for another sequence with their id."""
+        return len(self._waiting_for_slot) + len(self._chained)
 
     @property
     def backlog_requests(self) -> int:
-        """How many requests these sequences have."""
-        return sum(len(sequence.waiting) for sequence in (*self._waiting_for_slot, *self._held))
+        """How many requests the sequences of the backlog have."""
+        return sum(len(sequence.waiting) for sequence in (*self._waiting_for_slot, *self._chained))
 
     @property
     def next_ns(self) -> int:
-        """When ``settle`` has something to do again, ``NEVER`` if nothing will be without another call."""
-        while self._deadlines and not self._holds(self._deadlines[0]):
+        """Monotonic time at which ``settle`` has to be called again, ``NEVER`` for none."""
+        while self._deadlines and not self._is_pending(self._deadlines[0]):
             heappop(self._deadlines)
         times = [self._deadlines[0][0]] if self._deadlines else []
         if self._idle:
             times.append(next(iter(self._idle)).idle_since_ns + self._idle_ns)
         return min(times, default=NEVER)
 
-    # What happens
+    # Requests
 
     def push(self, request: InferRequest, model: str) -> Sequence:
-        """Take a request in at the end of its sequence, which begins with it or exists.
+        """Add a request to its sequence, which begins with it or exists.
 
         Raises:
-            InvalidArgumentError: the request does not begin a sequence, and there is none with its id.
+            InvalidArgumentError: the request does not begin a sequence, and no sequence has its id.
         """
         options = request.options
         sequence = self._by_id.get(options.correlation_id)
@@ -209,7 +209,7 @@ class Sequences:
         if options.flags & SEQUENCE_END:
             self._close(sequence)
         if sequence.slot is None and (due_ns := _due_ns(request)) != NEVER:
-            self._remind(sequence, due_ns)
+            self._set_deadline(sequence, due_ns)
         return sequence
 
     def _begin(self, correlation_id: int | str) -> Sequence:
@@ -219,7 +219,7 @@ class Sequences:
             self._admit(sequence)
         else:
             sequence.before, before.behind = before, sequence
-            self._held.add(sequence)
+            self._chained.add(sequence)
         return sequence
 
     def _admit(self, sequence: Sequence) -> None:
@@ -229,7 +229,7 @@ class Sequences:
             self._waiting_for_slot[sequence] = None
 
     def _close(self, sequence: Sequence) -> None:
-        """No request follows, but some of ``sequence`` may wait or run."""
+        """End ``sequence``, whose last requests may still wait or run."""
         sequence.ended = True
         if self._by_id.get(sequence.correlation_id) is sequence:
             del self._by_id[sequence.correlation_id]
@@ -241,19 +241,19 @@ class Sequences:
         self._rows[instance][index] = sequence
 
     def hand_out(self, sequence: Sequence) -> InferRequest:
-        """The next request of ``sequence`` begins to run."""
+        """Start the next request of ``sequence`` and return it."""
         request = sequence.running = sequence.waiting.popleft()
         sequence.steps += 1
         return request
 
     def take_back(self, sequence: Sequence) -> None:
-        """The request that was handed out is to run again, before all others of its sequence."""
+        """Queue the running request of ``sequence`` again, before all others."""
         if sequence.running is not None:
             sequence.waiting.appendleft(sequence.running)
             sequence.running = None
 
     def finish(self, sequence: Sequence, now_ns: int) -> Sequence | None:
-        """The running request of ``sequence`` is done; gives back the sequence that gets its slot, if it ended."""
+        """End the running request of ``sequence``; returns the sequence that gets its slot, if any."""
         if sequence.running is not None:
             del self._by_request[sequence.running]
             sequence.running = None
@@ -263,7 +263,7 @@ class Sequences:
         """End a sequence from outside.
 
         Returns:
-            Its waiting requests, which will not run, and the sequence that gets its slot, unless one still runs.
+            Its waiting requests, which will not run, and the sequence that gets its slot, if any.
         """
         given_up = list(sequence.waiting)
         sequence.waiting.clear()
@@ -273,13 +273,13 @@ class Sequences:
         return given_up, self._after(sequence, now_ns)
 
     def withdraw(self, request: InferRequest, now_ns: int) -> Sequence | None:
-        """A waiting request goes, and its sequence if nothing else is left of it; gives back who gets its slot.
+        """Remove a waiting request, and its sequence with its last request; returns the sequence that gets its slot.
 
-        For requests that are sequences of their own, and come one after the other since they have the same id.
+        For iterative sequences: each request is a sequence of its own, and those with the same id run one by one.
         """
         sequence = self._by_request.pop(request)
         if len(sequence.waiting) > LONG and isinstance(sequence.waiting, deque):
-            # Others will follow, and each would be looked for from the beginning.
+            # Others will be withdrawn, too, and a deque compares all requests before each.
             sequence.waiting = LinkedQueue(sequence.waiting)
         sequence.waiting.remove(request)
         return self._after_withdrawal(sequence, now_ns)
@@ -313,12 +313,12 @@ class Sequences:
             heappush(self._free, (slot.index, slot.instance))
 
     def _unchain(self, sequence: Sequence) -> Sequence | None:
-        """``sequence`` is done; gives back the one that waited for nothing but this."""
+        """Take ``sequence`` out of the chain of its id; returns the sequence behind it, if that may run now."""
         before, behind = sequence.before, sequence.behind
         sequence.before = sequence.behind = None
         if before is not None:
             before.behind = behind
-            self._held.discard(sequence)
+            self._chained.discard(sequence)
         if behind is not None:
             behind.before = before
         elif self._ending.get(sequence.correlation_id) is sequence:
@@ -329,8 +329,8 @@ class Sequences:
         return behind if before is None else None
 
     def _follow_with(self, behind: Sequence) -> Sequence | None:
-        """As ``_follow``, after those that wait already have been joined by ``behind``."""
-        self._held.discard(behind)
+        """Add ``behind`` to the backlog, then ``_follow``."""
+        self._chained.discard(behind)
         self._waiting_for_slot[behind] = None
         return self._follow()
 
@@ -342,17 +342,17 @@ class Sequences:
         self._place(following)
         return following
 
-    # Instances that cannot run anything for a while
+    # Instances that are suspended, and time
 
     def suspend(self, instance: int) -> None:
-        """Give out no slot of ``instance`` until ``resume``; sequences that stand there stay."""
+        """Give no sequence a slot of ``instance`` until ``resume``; sequences that have one keep it."""
         if instance not in self._suspended:
             self._suspended[instance] = [index for index, of in self._free if of == instance]
             self._free = [slot for slot in self._free if slot[1] != instance]
             heapify(self._free)
 
     def resume(self, instance: int) -> list[Sequence]:
-        """Give the slots of ``instance`` out again; the sequences that got one at once."""
+        """Use the slots of ``instance`` again; returns the sequences that got one at once."""
         for index in self._suspended.pop(instance, ()):
             heappush(self._free, (index, instance))
         placed = []
@@ -361,17 +361,17 @@ class Sequences:
         return placed
 
     def settle(self, now_ns: int) -> tuple[list[InferRequest], list[Sequence]]:
-        """Do what is due at ``now_ns``.
+        """Apply the timeouts that are over at ``now_ns``.
 
         Returns:
-            Requests of the backlog whose sequence waited for too long, and sequences that got a slot since idle ones
-            were ended.
+            The refused requests of sequences that waited too long for a slot, and the sequences that got the slots of
+            idle ones.
         """
         refused: list[InferRequest] = []
         placed: list[Sequence] = []
         while self._deadlines and self._deadlines[0][0] <= now_ns:
             entry = heappop(self._deadlines)
-            if self._holds(entry):
+            if self._is_pending(entry):
                 refused += self._refuse_late(entry[2], now_ns) if self._starting else self.end(entry[2], now_ns)[0]
         while self._idle:
             sequence = next(iter(self._idle))
@@ -383,22 +383,22 @@ class Sequences:
         return refused, placed
 
     def _refuse_late(self, sequence: Sequence, now_ns: int) -> list[InferRequest]:
-        """Take those requests out that have waited for too long themselves; for such as in ``withdraw``."""
+        """Remove the requests past their own timeout. For iterative sequences, as ``withdraw``."""
         late: list[InferRequest] = []
         left: deque[InferRequest] = deque()
-        # All in one go: thousands may have the same id.
+        # In one pass: thousands may have the same id.
         for request in sequence.waiting:
             (late if NEVER < _due_ns(request) <= now_ns else left).append(request)
         for request in late:
             del self._by_request[request]
         sequence.waiting, sequence.deadline_ns = left, NEVER
         if due := [due_ns for request in left if (due_ns := _due_ns(request)) != NEVER]:
-            self._remind(sequence, min(due))
+            self._set_deadline(sequence, min(due))
         self._after_withdrawal(sequence, now_ns)
         return late
 
     def drain(self) -> list[InferRequest]:
-        """End all sequences; gives back the requests that waited."""
+        """End all sequences; returns their waiting requests."""
         given_up = list(self)
         for request in given_up:
             self._by_request.pop(request).waiting.clear()
@@ -407,29 +407,30 @@ class Sequences:
             sequence.before = sequence.behind = None
         self._by_id.clear()
         self._waiting_for_slot.clear()
-        self._held.clear()
+        self._chained.clear()
         self._ending = {s.correlation_id: s for s in self._by_request.values()}
         for sequence in [s for row in self._rows for s in row if s is not None and s.running is None]:
             self._after(sequence, 0)
         return given_up
 
-    def _holds(self, entry: tuple[int, int, Sequence]) -> bool:
+    def _is_pending(self, entry: tuple[int, int, Sequence]) -> bool:
         deadline_ns, _, sequence = entry
-        waits = sequence in self._waiting_for_slot or sequence in self._held
+        waits = sequence in self._waiting_for_slot or sequence in self._chained
         return waits and sequence.deadline_ns == deadline_ns
 
-    def _remind(self, sequence: Sequence, deadline_ns: int) -> None:
-        """A sequence waits no longer than the most impatient of its requests."""
+    def _set_deadline(self, sequence: Sequence, deadline_ns: int) -> None:
+        """Lower the deadline of a sequence to that of one of its requests."""
         if NEVER < sequence.deadline_ns <= deadline_ns:
             return
         sequence.deadline_ns = deadline_ns
         if len(self._deadlines) > 2 * self.backlog + _SPARE_DEADLINES:
-            self._deadlines = [entry for entry in self._deadlines if self._holds(entry)]
+            # Entries of placed sequences stay in the heap until then.
+            self._deadlines = [entry for entry in self._deadlines if self._is_pending(entry)]
             heapify(self._deadlines)
         heappush(self._deadlines, (deadline_ns, next(self._order), sequence))
 
 
 def _due_ns(request: InferRequest) -> int:
-    """Until when a request may wait for a slot, ``NEVER`` for no such time."""
+    """Monotonic time until which a request may wait for a slot, ``NEVER`` for no limit."""
     timeout_ns = request.options.timeout_us * 1000
     return request.queued_ns + timeout_ns if 0 < timeout_ns < _ENDLESS_NS else NEVER

@@ -1,4 +1,4 @@
-"""How sequences become batches: ``direct`` and ``oldest``. Pure: the time comes in with each call.
+"""The batches of sequences: strategies ``direct`` and ``oldest``. Pure: the time comes in with each call.
 
 Source: the two strategies of ``sequence_batching`` in the model configuration.
 """
@@ -16,7 +16,7 @@ from naiad.scheduling.sequence.slots import Sequence, Sequences
 
 
 class Row(NamedTuple):
-    """One row of a batch. ``request`` is None for a slot that has nothing to run now: a row is there all the same."""
+    """One row of a batch. ``request`` is None for a slot without a request to run now: its row is empty."""
 
     slot: int
     request: InferRequest | None
@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 
 class SequenceDecision(NamedTuple):
-    """Run ``rows`` now when there are any; else look again at ``wake_ns``, or when something happens if that is 0."""
+    """Run ``rows`` now if there are any; else decide again at ``wake_ns``, or at the next event when that is 0."""
 
     rows: list[Row]
     wake_ns: int = 0
@@ -40,31 +40,32 @@ class SequenceBatcher(Protocol):
     sequences: Sequences
 
     def placed(self, sequence: Sequence) -> None:
-        """``sequence`` got a slot, or a request more while it has one, or its running request is done."""
+        """Note that ``sequence`` got a slot, got a request while it has one, or ended its running request."""
 
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
-        """What the idle instance ``instance`` should run now. What was decided has been handed out."""
+        """Decide what the idle instance ``instance`` runs now, and hand those requests out."""
 
     def due(self, instance: int, now_ns: int) -> tuple[int, int]:
-        """What ``take`` would decide, as ``Batcher.due``: how many requests, and when to look again."""
+        """What ``take`` would decide, as ``Batcher.due``: how many requests, and when to decide again."""
 
     def waits_for_more(self, instance: int, answered: int) -> bool:
-        """Whether requests should be given time to come before ``take``: those of the ``answered`` sequences whose
-        requests have just run, and whose callers may send the next ones at once."""
+        """Whether to wait before ``take``: the callers of the ``answered`` sequences that have just run may send their
+        next requests at once."""
 
     def drain(self) -> list[InferRequest]:
-        """End all sequences; gives back the requests that did not run yet."""
+        """End all sequences; returns the requests that have not run."""
 
     def discard(self, sequence: Sequence) -> None:
-        """``sequence`` is about to be ended from outside: its running request is taken back, if it does not run yet."""
+        """Take the running request of ``sequence`` back if no instance has it yet; the sequence will be ended."""
 
 
 class DirectBatcher:
     """Every sequence has a row of its own in the batches of its instance.
 
-    A batch goes from the first slot to the last one that has a sequence. Slots without a request that fits get an empty
-    row. It is sent at once, unless both a delay and a utilisation are set: then when so many of its slots are ready, or
-    when the oldest of them has waited for that long. ``waits_for_more`` is asked before an instance counts as idle.
+    A batch reaches from the first slot to the last slot with a sequence. Slots without a request that fits get an empty
+    row. A batch runs at once, unless both a delay and a utilisation are set: then when that share of the slots is
+    ready, or when the oldest request has waited for the delay. ``waits_for_more`` is called before an instance counts
+    as idle.
     """
 
     __slots__ = ("_delay_ns", "_slots", "_utilization", "sequences")
@@ -88,8 +89,8 @@ class DirectBatcher:
         return len(ready), 0
 
     def waits_for_more(self, instance: int, answered: int) -> bool:
-        # A row without a request costs nearly as much as one with: most of them would be without. As many as were
-        # answered are enough, then two groups of callers take turns, and the instance is never idle.
+        # An empty row costs nearly as much as a full one, and most rows would be empty. As many requests as were
+        # answered are enough: then two groups of callers take turns, and the instance is never idle.
         return 0 < len(_ready(self.sequences.row(instance))) < answered
 
     def drain(self) -> list[InferRequest]:
@@ -103,7 +104,7 @@ class DirectBatcher:
             return NOTHING
         if self._delay_ns and (wake_ns := self._wake_ns(ready, now_ns)):
             return SequenceDecision([], wake_ns)
-        # That of the request which has waited longest: callers in lower slots who never pause hold nobody up.
+        # The shape of the oldest request: else callers in lower slots who never pause would starve the others.
         shape = (min(ready, key=_queued_ns) if len(ready) > 1 else ready[0]).options.shape_key
         last = taken[-1].slot
         count = len(row) if last is None else last.index + 1
@@ -118,7 +119,7 @@ class DirectBatcher:
         return SequenceDecision(rows)
 
     def _wake_ns(self, ready: list[InferRequest], now_ns: int) -> int:
-        """Until when requests that could run wait for others, 0 when they wait no longer."""
+        """Monotonic time until which ready requests wait for others, 0 when they run now."""
         if len(ready) / self._slots >= self._utilization:
             return 0
         late_ns = min(map(_queued_ns, ready)) + self._delay_ns
@@ -126,15 +127,15 @@ class DirectBatcher:
 
 
 def _ready(row: Iterable[Sequence | None]) -> list[InferRequest]:
-    """The next request of each sequence in slots that has one, and none that runs."""
+    """The next request of each sequence of ``row`` that has one, and none that runs."""
     return [s.waiting[0] for s in row if s is not None and s.waiting and s.running is None]
 
 
 class OldestBatcher:
     """The sequences of an instance are batched dynamically, each with one request at a time.
 
-    Requests are put together in the order in which they could be run, as the dynamic batcher does it. A delay ends
-    early when no request can come that it is for: every sequence has its request here, and none began within that time.
+    Requests are batched in the order in which they get ready, by the rules of the dynamic batcher. A delay ends early
+    when no further request can come: every sequence has its request here, and none began within the delay.
     """
 
     __slots__ = ("_began_ns", "_delay_ns", "_queues", "sequences")
@@ -142,9 +143,9 @@ class OldestBatcher:
     def __init__(self, spec: SequenceSpec, sequences: Sequences, instances: int, max_batch_size: int) -> None:
         self.sequences = sequences
         batching = BatchingSpec(spec.preferred_batch_sizes, spec.max_queue_delay_ns)
-        # Iterative sequences are requests of their own, of which others may come at any time.
+        # Iterative sequences are single requests, and others may come at any time.
         self._delay_ns = 0 if spec.iterative else spec.max_queue_delay_ns
-        # When the last sequence began, in each instance.
+        # By instance, when its last sequence began.
         self._began_ns = [0] * instances
         self._queues: list[Batcher] = [
             DynamicBatcher(batching, max_batch_size) if max_batch_size else SingleBatcher() for _ in range(instances)
@@ -171,7 +172,7 @@ class OldestBatcher:
         return count, wake_ns
 
     def waits_for_more(self, instance: int, answered: int) -> bool:
-        # Its delay says how long requests wait for each other.
+        # The delay of the dynamic batcher covers this.
         return False
 
     def drain(self) -> list[InferRequest]:
@@ -191,12 +192,12 @@ class OldestBatcher:
         return SequenceDecision(rows, wake_ns)
 
     def _is_whole(self, instance: int, now_ns: int) -> bool:
-        """Whether no sequence is left to wait for, since all have their requests here and none began just now."""
+        """Whether no further request can come: all sequences have theirs here, and none began within the delay."""
         return not self.sequences.has_idle and now_ns - self._began_ns[instance] >= self._delay_ns
 
 
 def make_sequence_batcher(spec: SequenceSpec, instances: int, max_batch_size: int) -> SequenceBatcher:
-    """The batcher of a model with ``sequence_batching``, for so many instances that run requests."""
+    """The batcher of a model with ``sequence_batching`` and ``instances`` instances."""
     sequences = Sequences(instances, spec.slots, spec.max_idle_ns, starting=spec.iterative)
     if spec.oldest:
         return OldestBatcher(spec, sequences, instances, max_batch_size)

@@ -1,4 +1,4 @@
-"""Which version a sequence began with, for as long as it goes on: pure decisions on an injected clock."""
+"""The version of a model that each sequence stays with: pure decisions on an injected clock."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from naiad.clock import Clock
 
 IDLE_S: Final = 600
-"""A sequence without requests for so long is forgotten."""
+"""A sequence without requests for this time is dropped."""
 MAX_SEQUENCES: Final = 65_536
-"""How many sequences are remembered for one route; beyond it the one that was idle longest is forgotten."""
+"""The most sequences of one route; beyond it the longest idle sequence is dropped."""
 _NS_PER_S: Final = 1_000_000_000
 
 
@@ -29,18 +29,18 @@ class StickyVersions:
         return len(self._found)
 
     def version(self, correlation_id: int | str) -> int | None:
-        """The version that a sequence is at; None for one that is not known."""
+        """The version of a sequence; None for an unknown one."""
         kept = self._found.get(correlation_id)
         if kept is None or self._clock.now_ns() - kept[1] > self._idle_ns:
             return None
         return kept[0]
 
     def keep(self, correlation_id: int | str, version: int) -> None:
-        """A request of a sequence went to ``version``."""
+        """Note that a request of a sequence went to ``version``."""
         found, now_ns = self._found, self._clock.now_ns()
         found[correlation_id] = (version, now_ns)
         found.move_to_end(correlation_id)
-        # Two at a time are enough to keep up: one comes for each call.
+        # Two per call keep up, for each call adds at most one. So no call takes long.
         for _ in range(2):
             first = next(iter(found))
             if len(found) <= self._limit and now_ns - found[first][1] <= self._idle_ns:
@@ -48,5 +48,5 @@ class StickyVersions:
             del found[first]
 
     def forget(self, correlation_id: int | str) -> None:
-        """A sequence has ended."""
+        """Drop a sequence that has ended."""
         self._found.pop(correlation_id, None)

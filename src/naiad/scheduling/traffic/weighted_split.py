@@ -1,4 +1,4 @@
-"""Dividing requests in fixed proportions, without chance: pure decisions."""
+"""Splits of requests in fixed proportions, without chance: pure decisions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _PARTS: Final = 1_000_000
 
 
 class WeightedSplit(Generic[_T]):
-    """Gives its items out in proportion to their weights: smooth weighted round robin, as nginx has it.
+    """Returns its items in proportion to their weights: smooth weighted round robin, as nginx has it.
 
-    Of any run as long as the sum of the weights, each item has exactly its weight, and its turns lie evenly apart.
+    In any run as long as the sum of the weights, each item comes exactly as often as its weight, evenly spread.
     """
 
     __slots__ = ("_current", "_items", "_total", "_weights")
@@ -24,7 +24,7 @@ class WeightedSplit(Generic[_T]):
         self._total = sum(self._weights)
 
     def take(self) -> _T:
-        """The item whose turn it is."""
+        """The next item."""
         current = self._current
         best = 0
         for index, weight in enumerate(self._weights):
@@ -36,7 +36,7 @@ class WeightedSplit(Generic[_T]):
 
 
 class Fraction:
-    """Says yes for a fraction of the times that it is asked, evenly spread. Exact to a millionth."""
+    """Is True for a fraction of its calls, evenly spread. Exact to a millionth."""
 
     __slots__ = ("_done", "_parts")
 
@@ -45,7 +45,7 @@ class Fraction:
         self._done = 0
 
     def take(self) -> bool:
-        """Whether this time is one of them."""
+        """Whether this call is one of them."""
         self._done += self._parts
         if self._done < _PARTS:
             return False

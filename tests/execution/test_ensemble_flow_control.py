@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from execution.models import Caller
 from naiad.errors import NaiadError
-from naiad.execution.ensemble.inflight_limit import InFlightLimit
+from naiad.execution.ensemble.flow_control import InFlightLimit
 from naiad.execution.ensemble.step_request import MemberRequest
 from naiad.request import Array, InferRequest, RequestOptions
 from naiad.scheduling.ensemble.graph import EnsembleStep
@@ -22,7 +22,7 @@ class Steps:
         self, most: int, at_once: Sequence[str] = (), ended: Callable[[str], object] = lambda name: None
     ) -> None:
         self.request: InferRequest = Caller(1.0)
-        self.pace = InFlightLimit(most)
+        self.limit = InFlightLimit(most)
         self.begun: list[str] = []
         self._at_once = at_once
         self._ended = ended
@@ -32,7 +32,7 @@ class Steps:
         name = str(request.options.correlation_id)
         self.begun.append(name)
         if name in self._at_once:
-            self.pace.has_ended(request)
+            self.limit.has_ended(request)
             self._ended(name)
 
     def answered(
@@ -44,7 +44,7 @@ class Steps:
         """A request of the step ``index`` that may run as soon as it is its turn."""
         task = Task(Frame(0, [], [], [], 0), EnsembleStep(index, "m", (), ()))
         request = MemberRequest(self, task, Target(), RequestOptions((), correlation_id=name), {})
-        self.pace.start(request)
+        self.limit.start(request)
         return request
 
 
@@ -71,7 +71,7 @@ def test_no_more_than_so_many_run_and_each_step_for_itself() -> None:
     first = [steps.start(name) for name in "abcd"]
     steps.start("other", index=1)
     assert steps.begun == ["a", "b", "other"]
-    steps.pace.has_ended(first[1])
+    steps.limit.has_ended(first[1])
     assert steps.begun == ["a", "b", "other", "c"]
 
 
@@ -81,7 +81,7 @@ def test_those_that_wait_are_next_whatever_comes_while_a_place_is_free() -> None
     for name in "bc":
         steps.start(name)
     # The second one ends as it begins, and its caller sends another request before the third has begun.
-    steps.pace.has_ended(first)
+    steps.limit.has_ended(first)
     assert steps.begun == ["a", "b", "c"]
 
 
@@ -90,10 +90,10 @@ def test_whoever_gives_up_takes_no_turn() -> None:
     first = steps.start("a")
     given_up = steps.start("b")
     last = steps.start("c")
-    steps.pace.give_up(given_up)
-    steps.pace.has_ended(first)
+    steps.limit.give_up(given_up)
+    steps.limit.has_ended(first)
     assert steps.begun == ["a", "c"]
-    steps.pace.has_ended(last)
+    steps.limit.has_ended(last)
     steps.start("d")
     assert steps.begun == ["a", "c", "d"]
 

@@ -11,7 +11,7 @@ from execution.models import loaded as plain_loaded
 from execution.models import negate, run, spec, until
 from execution.sequence_models import Caller, Totals, loaded, model_spec, send, sequences
 from naiad.config.spec import BatchingSpec
-from naiad.execution.model.scheduler_delay import BACKLOG_DELAY, DELAY
+from naiad.scheduling.testing import BACKLOG_DELAY, DELAY
 
 strategies = pytest.mark.parametrize("oldest", [False, True], ids=["direct", "oldest"])
 

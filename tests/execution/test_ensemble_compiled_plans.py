@@ -1,6 +1,6 @@
-"""Ordinary requests of an ensemble take its lane; whatever happens on the way, they get what they would get without it.
+"""Requests that follow a compiled plan get the same responses as without it, whatever happens to them.
 
-Each graph is there twice. The second one has ``max_inflight_requests``, so that its requests take the way of all rules.
+Each graph is there twice. The second one has ``max_inflight_requests``, so that ``EnsembleRun`` runs its requests.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ GRAPHS = {
         step("odd", {"INPUT0": "IN"}, {"OUTPUT0": "one", "OUTPUT1": "other"}),
         step("odd", {"INPUT0": "other", "INPUT1": "one"}, {"OUTPUT1": "OUT"}),
     ],
-    # Both first steps answer on the spot, while the lane begins.
+    # Both first steps respond inside of ``submit``, while the run begins.
     "fork": [
         step("same", {"INPUT0": "IN"}, {"OUTPUT0": "left"}),
         step("same", {"INPUT0": "IN"}, {"OUTPUT0": "right"}),
@@ -93,7 +93,7 @@ GRAPHS = {
 
 
 def write(found: House) -> None:
-    """The members, and each graph with a lane and without."""
+    """The members, and each graph with a compiled plan and without."""
     one, more = tensor("INPUT0", "TYPE_FP32", "-1"), tensor("INPUT1", "TYPE_FP32", "-1", "optional: true")
     made, given = tensor("OUTPUT0", "TYPE_FP32", "-1"), tensor("IN", "TYPE_FP32", "-1")
     sizes = "max_batch_size: 8 dynamic_batching { }"
@@ -165,7 +165,7 @@ async def go_through(found: House, name: str, requests: Sequence[Caller], cancel
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_a_lane_gives_what_the_rules_give(tmp_path: Path, name: str) -> None:
+def test_a_compiled_plan_gives_what_the_rules_give(tmp_path: Path, name: str) -> None:
     async def test(found: House) -> None:
         write(found)
         dice = random.Random(1)
@@ -190,25 +190,25 @@ def test_a_lane_gives_what_the_rules_give(tmp_path: Path, name: str) -> None:
     play(tmp_path, test)
 
 
-def test_ordinary_requests_take_the_lane_and_leave_it_when_they_are_not(tmp_path: Path) -> None:
+def test_requests_follow_a_compiled_plan_until_they_need_decisions(tmp_path: Path) -> None:
     async def test(found: House) -> None:
         write(found)
-        lane, rules = await ensemble(found, "chain"), await ensemble(found, "chain_by_rules")
+        compiled, rules = await ensemble(found, "chain"), await ensemble(found, "chain_by_rules")
         ordinary, wrong, other = asked(0), asked(1), asked(0)
-        for model, one in ((lane, ordinary), (lane, wrong), (rules, other)):
+        for model, one in ((compiled, ordinary), (compiled, wrong), (rules, other)):
             model.submit(one)
-        assert type(lane._runs[ordinary]) is FastRun
+        assert type(compiled._runs[ordinary]) is FastRun
         assert type(rules._runs[other]) is EnsembleRun
         prior = RequestOptions(("OUT",), 1, (("IN", (1,)),), priority=1)
         says_more = asked(0)
         says_more.options = prior
-        lane.submit(says_more)
-        assert type(lane._runs[says_more]) is EnsembleRun
-        # Whoever gives up does so by the rules.
+        compiled.submit(says_more)
+        assert type(compiled._runs[says_more]) is EnsembleRun
+        # A cancelled request is switched, too.
         gone = asked(0)
-        lane.submit(gone)
-        lane.cancel(gone)
-        assert gone not in lane._runs
+        compiled.submit(gone)
+        compiled.cancel(gone)
+        assert gone not in compiled._runs
         await until(lambda: all(one.answers for one in (ordinary, wrong, other, says_more, gone)))
         assert ordinary.answers[0][0]["OUT"].tolist() == [[3000.0]]
         assert "it is a one" in str(wrong.answers[0][1])
