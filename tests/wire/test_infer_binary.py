@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from naiad.request import NO_PARAMETERS
+from naiad.request import RequestOptions
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
 from naiad.wire.v2.binary import MAX_KEPT_ID, BinaryPlan, split_id
-from naiad.wire.v2.plan import MAX_HEADS, MAX_PLAN_KEY, MAX_PLANS, BinaryInput, PlanMemo
+from naiad.wire.v2.plan import MAX_HEADS, MAX_PLAN_KEY, MAX_PLANS, BinaryInput, OutputFormats, PlanMemo
 from naiad.wire.v2.response import OutputPart, encode_answer
 
 PLAIN = [t for t in DATATYPES if not t.is_bytes and t.wire != "BF16"]
@@ -23,9 +23,8 @@ PLAIN = [t for t in DATATYPES if not t.is_bytes and t.wire != "BF16"]
 def plan(outputs: dict[str, str], inputs: list[BinaryInput] | None = None, binary: bool = True) -> BinaryPlan:
     dtypes = {n: BY_WIRE[w] for n, w in outputs.items()}
     inputs = inputs or []
-    return BinaryPlan(
-        "m", 3, inputs, 0, tuple(outputs), dtypes, dict.fromkeys(outputs, binary), 1, None, NO_PARAMETERS, 0, 0
-    )
+    formats = OutputFormats(dtypes, dict.fromkeys(outputs, binary))
+    return BinaryPlan("m", 3, RequestOptions(tuple(outputs)), formats, inputs)
 
 
 def joined(answer: bytes | list) -> bytes:

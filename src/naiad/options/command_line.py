@@ -12,8 +12,7 @@ from typing import Any
 from naiad.errors import OptionError
 from naiad.options.kinds import read_boolean
 from naiad.options.option import Option
-from naiad.options.own import OWN
-from naiad.options.reference import NOT_SERVED_YET
+from naiad.options.reference import NOT_SERVED_YET, OWN
 from naiad.options.remote_uri import RemoteUri, is_remote
 from naiad.options.server import LISTENER_FIELDS, OPTIONS, ServerOptions
 

@@ -158,12 +158,25 @@ _CACHED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PageSettings:
+    """The options that decide which families the page has.
+
+    Attributes:
+        cpu: whether the machine's load and memory are shown (``--allow-cpu-metrics``).
+        latencies: whether the duration counters are shown (``--metrics-config counter_latencies``).
+        interval_ms: how long a figure of the machine is cached before it is read again.
+    """
+
+    cpu: bool = True
+    latencies: bool = True
+    interval_ms: int = 2000
+
+
 def render(
     series: Iterable[ModelSeries],
+    settings: PageSettings,
     *,
-    cpu: bool,
-    latencies: bool,
-    interval_ms: int = 2000,
     host: MachineFigures = HOST,
     custom: CustomMetrics | None = None,
     cache: CacheFigures | None = None,
@@ -174,9 +187,7 @@ def render(
 
     Args:
         series: the model versions that are loaded; a version has all its series from the start.
-        cpu: whether the machine's load and memory are shown (``--allow-cpu-metrics``).
-        latencies: whether the duration counters are shown (``--metrics-config counter_latencies``).
-        interval_ms: how long a figure of the machine is kept before it is read again.
+        settings: which families are shown.
         host: where the figures of the machine and of this process come from.
         custom: what models made; a family without metrics is left out.
         cache: of the response cache.
@@ -186,15 +197,15 @@ def render(
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
     cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
-    blocks = [*_model_blocks(shown, latencies), *more, *_process_blocks(host), *_pinned_blocks()]
+    blocks = [*_model_blocks(shown, settings.latencies), *more, *_process_blocks(host), *_pinned_blocks()]
     if cached:
         blocks += [_family_block(family, cached) for family in _CACHED]
     if cache is not None:
         blocks += _cache_blocks(cache)
     if in_flight is not None:
         blocks += _in_flight_blocks(in_flight)
-    if cpu:
-        blocks += _machine_blocks(host, interval_ms)
+    if settings.cpu:
+        blocks += _machine_blocks(host, settings.interval_ms)
     if custom is not None:
         blocks += [_custom_block(family) for family in custom.families.values() if family.metrics]
     return "".join(blocks).encode("utf-8", "backslashreplace")

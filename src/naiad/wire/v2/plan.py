@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from naiad.bounded_dict import BoundedDict
 from naiad.request import Array, Parameters, RequestOptions
-from naiad.shared_memory.spec import RegionOptions
 from naiad.tensor.dtypes import DataType
 from naiad.wire.v2.classification import Classes
 
@@ -34,6 +34,21 @@ class BinaryInput(NamedTuple):
     dtype: np.dtype[np.generic]
     offset: int
     shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormats:
+    """The formats of the requested outputs, by name.
+
+    Attributes:
+        dtypes: the configured datatype of each output.
+        binary: whether the caller wants an output as binary data.
+        classes: the outputs that are classified; None without any.
+    """
+
+    dtypes: Mapping[str, DataType]
+    binary: Mapping[str, bool]
+    classes: Classes | None = None
 
 
 class InferPlan(RequestOptions, Generic[_Head]):
@@ -80,25 +95,19 @@ class InferPlan(RequestOptions, Generic[_Head]):
         self,
         model: str,
         version: int,
-        inputs: Sequence[BinaryInput],
-        size: int,
-        outputs: tuple[str, ...],
-        dtypes: Mapping[str, DataType],
-        binary: Mapping[str, bool],
-        rows: int,
-        shape_key: object,
-        parameters: Parameters,
-        priority: int,
-        timeout_us: int,
-        flags: int = 0,
-        correlation_id: int | str = 0,
+        options: RequestOptions,
+        formats: OutputFormats,
+        inputs: Sequence[BinaryInput] = (),
+        size: int = 0,
         empty_final: bool = False,
-        classes: Classes | None = None,
-        regions: RegionOptions | None = None,
     ) -> None:
-        super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us, flags, correlation_id, regions)
+        # A plan is the options of its requests, so that a request needs no other object; they are copied in here.
+        for name in RequestOptions.__slots__:
+            setattr(self, name, getattr(options, name))
+        outputs, regions = options.outputs, options.regions
+        dtypes, binary = formats.dtypes, formats.binary
         self.empty_final = empty_final
-        self.classes = classes
+        self.classes = formats.classes
         self.model = model
         self.version = version
         self.inputs = tuple(inputs)
@@ -109,7 +118,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         self.is_special = regions is not None
         self.placed: frozenset[str] = frozenset(name for name, _ in regions.outputs) if regions else frozenset()
         self.plain = (
-            classes is None
+            formats.classes is None
             and not self.placed
             and all(binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs)
         )
