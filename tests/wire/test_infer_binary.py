@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from naiad.request import RequestOptions
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
-from naiad.wire.v2.binary import MAX_KEPT_ID, BinaryPlan, split_id
+from naiad.wire.v2.binary import MAX_CACHED_ID, BinaryPlan, split_id
 from naiad.wire.v2.plan import MAX_HEADS, MAX_PLAN_KEY, MAX_PLANS, BinaryInput, OutputFormats, PlanMemo
 from naiad.wire.v2.response import OutputPart, encode_answer
 
@@ -147,10 +147,10 @@ def test_heads_are_bounded() -> None:
 def test_lengths_of_ids_are_bounded() -> None:
     made = plan({"Y": "INT8"})
     array = np.zeros(1, np.int8)
-    for n in range(1, 3 * MAX_KEPT_ID):
+    for n in range(1, 3 * MAX_CACHED_ID):
         assert joined(made.answer("x" * n, {"Y": array})) == in_full(made, "x" * n, {"Y": array})
     (head,) = made._heads.values()
-    assert len(head._before_id) <= MAX_KEPT_ID
+    assert len(head._before_id) <= MAX_CACHED_ID
 
 
 # The memo

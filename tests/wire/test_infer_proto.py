@@ -224,7 +224,7 @@ def test_an_answer_that_no_client_could_take_is_refused() -> None:
         ProtoResponseHead(b"", b"", [2**31])
     made = plan({"a": "INT8"})
     array = np.ones((1, 1), np.int8)
-    made.keep_head(array.shape, ProtoResponseHead(b"", b"", [2**31 - 7]))
+    made.cache_head(array.shape, ProtoResponseHead(b"", b"", [2**31 - 7]))
     assert made.answer("", {"a": array})[1] == 2**31 - 1
     for answer in (made.answer, made.streamed):
         with pytest.raises(InvalidArgumentError, match=text):

@@ -1,8 +1,7 @@
-"""Plans: all that is known about requests with one head, noted once and used for every request alike.
+"""Plans: the checked description of a request, compiled once and used for every request that repeats it.
 
-Clients repeat themselves: a caller sends the same description with other tensors behind it. What was read and checked
-once is kept as an ``InferPlan`` under the exact bytes of the description, the request id left out, and serves until the
-model goes.
+Clients repeat themselves: a caller sends the same description with other tensors after it. Once parsed and checked, a
+description is cached as an ``InferPlan`` by its exact bytes without the request id, until the model is unloaded.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ MAX_PLAN_KEY = 4096
 MAX_HEADS = 64
 _ndarray = np.ndarray
 _Head = TypeVar("_Head")
-_Kept = TypeVar("_Kept")
+_Cached = TypeVar("_Cached")
 
 
 class BinaryInput(NamedTuple):
-    """Where one input lies behind the description: at ``offset`` bytes."""
+    """The place of one input: ``offset`` bytes after the description."""
 
     name: str
     dtype: np.dtype[np.generic]
@@ -52,18 +51,19 @@ class OutputFormats:
 
 
 class InferPlan(RequestOptions, Generic[_Head]):
-    """All that is known about requests with one description; each protocol adds how they are answered, with heads of
-    its own kind that are kept by the shapes of the outputs.
+    """A compiled description: the options of its requests, the layout of their inputs and the formats of their outputs.
+    Each protocol adds the encoding of responses, whose heads are cached by the shapes of the outputs.
 
     Attributes:
-        inputs: the binary inputs; ``data_bytes`` is their bytes together, and ``size`` the same for requests that take
-            the fast way, -1 for those with regions.
-        dtypes, binary: of each requested output, its datatype and whether it is wanted as binary data.
-        empty_final: the end of the answers is to be told even when no response comes with it (streams of gRPC).
-        classes: which outputs are classified; None for none.
-        is_special: some inputs may have to be read, or looked at, before the request can go to its model.
-        placed: outputs that are wanted in regions.
-        plain: every output is binary and of a type whose memory is its wire form: answers take the fast way.
+        inputs: the binary inputs; ``data_bytes`` is the sum of their bytes, and ``size`` the same for requests that
+            take the fast path, -1 for requests with shared memory.
+        dtypes, binary: by requested output, its datatype and whether the caller wants it as binary data.
+        empty_final: the caller wants an empty final response when the final flag comes without a response (streams of
+            gRPC).
+        classes: the outputs that are classified; None without any.
+        is_special: some inputs may have to be decoded, or looked up, before the request can be submitted to its model.
+        placed: the outputs that are written to shared memory.
+        plain: every output is binary, and its datatype is sent as it is in memory: responses take the fast path.
     """
 
     __slots__ = (
@@ -128,7 +128,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         self._of_versions: dict[int, Self] | None = None
 
     def of_version(self, version: int) -> Self:
-        """The same plan for another version of the model, which takes and gives the same; kept."""
+        """The same plan for another version of the model with the same inputs and outputs; cached."""
         if version == self.version:
             return self
         if self._of_versions is None:
@@ -137,23 +137,23 @@ class InferPlan(RequestOptions, Generic[_Head]):
         if found is None:
             found = self._of_versions[version] = copy(self)
             found.version = version
-            # The copies are all kept here, and lead nowhere.
+            # All copies are cached in the first plan; a copy has none, which would be a reference cycle.
             found._begin_answers()
             found._of_versions = None
         return found
 
     def _begin_answers(self) -> None:
-        """Keep answers of its own: they say the version."""
+        """Begin an own cache of heads, which contain the version."""
         self._heads = BoundedDict(MAX_HEADS)
 
     def with_parameters(self, parameters: Parameters) -> Self:
-        """The same plan for a request that has these parameters beside its own; heads of answers are shared."""
+        """The same plan for a request with these parameters in addition; heads of responses are shared."""
         found = self._copied()
         found.parameters = {**self.parameters, **parameters}
         return found
 
     def in_sequence(self, correlation_id: int | str) -> Self:
-        """The same plan for a request of another sequence; heads of answers are shared."""
+        """The same plan for a request of another sequence; heads of responses are shared."""
         found = self._copied()
         found.correlation_id = correlation_id
         return found
@@ -163,7 +163,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         found = object.__new__(type(self))
         for name in type(self)._all_slots:
             setattr(found, name, getattr(self, name))
-        # Those have the parameters and the sequence of this one.
+        # The cached plans of versions have the parameters and the sequence of this one.
         found._of_versions = None
         return found
 
@@ -175,7 +175,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         return {name: _ndarray(shape, dtype, body, start + offset) for name, dtype, offset, shape in self.inputs}
 
     def gather(self, outputs: Mapping[str, Array]) -> tuple[object, list[Array]]:
-        """What the head of a ``plain`` answer depends on (the shapes), and the requested outputs in order.
+        """The cache key for the head of a ``plain`` response (the shapes), and the requested outputs in order.
 
         Raises:
             KeyError: an output is missing.
@@ -186,34 +186,34 @@ class InferPlan(RequestOptions, Generic[_Head]):
         arrays = [outputs[name] for name in self.outputs]
         return tuple([array.shape for array in arrays]), arrays
 
-    def keep_head(self, key: object, head: _Head) -> _Head:
-        """Keep the head of answers whose ``gather`` gave ``key``; there are few at a time."""
+    def cache_head(self, key: object, head: _Head) -> _Head:
+        """Cache the head of responses for which ``gather`` returned ``key``."""
         self._heads[key] = head
         return head
 
 
 def _slots_of(kind: type[object]) -> tuple[str, ...]:
-    """All attributes of a plan, also those that a protocol adds."""
+    """The names of all attributes of a plan, those of the protocol's subclass included."""
     return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 
-class PlanMemo(Generic[_Kept]):
-    """Plans by the exact bytes of a description without its id; bounded in number and in key length."""
+class PlanMemo(Generic[_Cached]):
+    """A cache of plans by the exact bytes of a description without its id; bounded in number and in key length."""
 
     __slots__ = ("_plans", "get")
 
     def __init__(self) -> None:
-        self._plans: dict[bytes, _Kept] = BoundedDict(MAX_PLANS)
+        self._plans: dict[bytes, _Cached] = BoundedDict(MAX_PLANS)
         self.get = self._plans.get
 
-    def keep(self, key: bytes, plan: _Kept) -> None:
-        """Keep a plan, unless its key is long; all others are forgotten when there are too many."""
+    def keep(self, key: bytes, plan: _Cached) -> None:
+        """Cache a plan, unless its key is long. A full cache is emptied first."""
         if len(key) > MAX_PLAN_KEY:
             return
         self._plans[key] = plan
 
-    def forget(self, unwanted: Callable[[_Kept], bool]) -> None:
-        """Forget those plans that ``unwanted`` says."""
+    def forget(self, unwanted: Callable[[_Cached], bool]) -> None:
+        """Drop the plans for which ``unwanted`` is true."""
         for key in [key for key, plan in self._plans.items() if unwanted(plan)]:
             del self._plans[key]
 
