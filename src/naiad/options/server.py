@@ -1,4 +1,4 @@
-"""The table of the server's options: one field is one option, and says all there is to say about it.
+"""The table of the server's options: a field declares an option with its kind, default, group and help.
 
 Source of names, defaults and meanings: the reference's ``command_line_parser.cc``. A field ``http_port`` is the flag
 ``--http-port`` and the environment variable ``NAIAD_HTTP_PORT``.
@@ -72,7 +72,7 @@ class ServerOptions:
     """All settings of one server, each with its default.
 
     ``paths`` are the positional arguments: model files, one model's folder or repositories. ``warnings`` are remarks
-    on the way the options were given, to be logged once the log is set up. ``given`` has the fields of those that were
+    about the given options, to be logged once the log is set up. ``given`` has the fields of the options that were
     given.
     """
 
@@ -681,7 +681,7 @@ class ServerOptions:
 
     @property
     def http_uses_tls(self) -> bool:
-        """Whether the HTTP port is to be encrypted: any of its TLS files is named."""
+        """Whether the HTTP port uses TLS: any of its TLS files is given."""
         return bool(self.http_server_cert or self.http_server_key or self.http_root_cert)
 
     @property
@@ -690,9 +690,9 @@ class ServerOptions:
         return self.allow_grpc or self.http_port_serves_grpc
 
     def wanted_models(self, known: Collection[str]) -> set[str]:
-        """The names of the models to load at the start, out of those that are ``known``; others may be among them.
+        """The names of the models to load at the start, given the ``known`` ones; unknown names may be among them.
 
-        With namespaces they are keys, and a name stands for all keys that end with it.
+        With namespaces the known names are keys, and a name stands for all keys that end with it.
         """
         if self.model_control_mode != "explicit" or self.load_model == ("*",):
             return set(known)
@@ -713,9 +713,9 @@ class ServerOptions:
 
     @property
     def backend_settings(self) -> dict[str, dict[str, str]]:
-        """The ``--backend-config`` settings by backend, those of all backends under ""; the last of a key counts.
+        """The ``--backend-config`` settings by backend, those of all backends under ""; the last value of a key counts.
 
-        ``--backend-directory`` is one of them all, as ``backend-directory``.
+        ``--backend-directory`` is a setting of all backends, ``backend-directory``.
         """
         settings: dict[str, dict[str, str]] = {"": {"backend-directory": self.backend_directory}}
         for item in self.backend_config:
@@ -737,12 +737,12 @@ class ServerOptions:
         return redis_cache(self.cache_config, environment)
 
     def settings_of(self, backend: str) -> Mapping[str, str]:
-        """What holds for one backend: the settings of all backends, overridden by its own."""
+        """The settings of one backend: those of all backends, overridden by its own."""
         settings = self.backend_settings
         return settings[""] | settings.get(backend, {})
 
     def problems(self) -> list[str]:
-        """What is wrong about the options taken together; empty when nothing is."""
+        """The conflicts among the options; empty without any."""
         listeners = (
             ("HTTP", self.allow_http, self.http_address, self.http_port),
             ("GRPC", self.allow_grpc, self.grpc_address, self.grpc_port),
@@ -819,4 +819,4 @@ LISTENER_FIELDS = frozenset(
         "metrics_port",
     }
 )
-"""What ``ServerOptions.problems`` looks at; when one could not be read, nothing is said about them together."""
+"""The fields that ``ServerOptions.problems`` checks; it is skipped when one of them could not be read."""
