@@ -168,7 +168,7 @@ def _global_pool(context: BackendContext) -> bool:
 
 
 def model_file(context: BackendContext) -> Path:
-    """The ``.onnx`` file of the model: ``model_path`` itself, or the only one in that folder.
+    """The ``.onnx`` file of the model: ``model_path`` itself, or the file inside if it is a folder.
 
     A folder has a model with external data: weights in files beside the graph.
     """
