@@ -179,7 +179,8 @@ def _check_version(
     found: Candidate, version: int, settings: LoadSettings, checked: CheckedModels
 ) -> tuple[Any, list[tuple[bool, str]], str]:
     """The completed configuration, or None; the problems, each with whether the configuration causes it; and the
-    skipped checks."""
+    skipped checks.
+    """
     source, read = found.source, found.read
     try:
         if is_made_of_others(found):

@@ -153,7 +153,8 @@ def _read_backend_setting(text: str) -> BackendSetting:
 
 def metrics_setting(switches: dict[str, bool], not_yet: tuple[str, ...]) -> Kind:
     """``<setting>=<value>`` with the boolean settings of ``switches``; a switch whose value there is False can only be
-    turned off in this version, and the settings of ``not_yet`` cannot be given at all."""
+    turned off in this version, and the settings of ``not_yet`` cannot be given at all.
+    """
     taken = ", ".join(f"{name}=true or {name}=false" if on else f"{name}=false" for name, on in switches.items())
 
     def read(text: str) -> tuple[str, bool]:

@@ -1,5 +1,6 @@
 """Instances that run an ONNX Runtime session: one class for plain tensors, two for tensors that numpy stores
-differently."""
+differently.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class AdaptingInstance(OnnxInstance):
 
 class BFloat16Instance(Instance):
     """An instance of a model with BF16 tensors, which the framework exchanges only as ``OrtValue``. BF16 outputs are
-    copied."""
+    copied.
+    """
 
     def __init__(self, session: Any, options: Any, bfloat16: frozenset[str], plain: AdaptingInstance) -> None:
         import onnxruntime

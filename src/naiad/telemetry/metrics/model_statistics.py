@@ -38,7 +38,8 @@ class BatchStatistics:
 @dataclass(slots=True)
 class ResponseStatistics:
     """The responses of a decoupled model at one place: the first to each request, the second, and so on.
-    ``compute_output`` counts only responses that have outputs."""
+    ``compute_output`` counts only responses that have outputs.
+    """
 
     compute_infer: Duration = field(default_factory=Duration)
     compute_output: Duration = field(default_factory=Duration)

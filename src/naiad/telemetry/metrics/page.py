@@ -45,7 +45,8 @@ class ModelSeries:
 @dataclass(frozen=True, slots=True)
 class InFlight:
     """The requests in flight, their bytes, the number refused by each bound, and the number of calls that ended before
-    their response, by the reason."""
+    their response, by the reason.
+    """
 
     requests: int
     bytes: int

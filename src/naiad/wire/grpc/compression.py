@@ -19,7 +19,8 @@ LEVELS: Final = {"low": 1, "medium": 5, "high": 9}
 
 class DecompressionError(NaiadError):
     """A message is not in its declared encoding, or is truncated (INTERNAL, the status of other gRPC
-    implementations)."""
+    implementations).
+    """
 
 
 class MessageTooLargeError(NaiadError):

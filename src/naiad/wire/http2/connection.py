@@ -116,6 +116,7 @@ class Http2Connection(ConnectionControl):
         self._view = memoryview(buffer)
         self._open = open_stream
         self._reader = HeaderReader(find_route)
+        # ``_room``: the most open streams; 0 once closed to new ones, ``_OVERLOADED`` while new ones are refused.
         self._max_streams = self._room = max_streams
         self._started = self._greeted = False
         self._block: _Block | None = None
@@ -168,6 +169,7 @@ class Http2Connection(ConnectionControl):
                 self._go_on_reading(size)
         except Http2ConnectionError as error:
             self.fail(error.code, str(error))
+        # Half a window at a time: small requests then cause no window updates of the connection.
         if self._unacknowledged >= CONNECTION_WINDOW >> 1:
             self._open_window()
         self.inside = False
@@ -231,6 +233,7 @@ class Http2Connection(ConnectionControl):
                 self._check_order(kind, stream_id)
             if kind == DATA:
                 self._unacknowledged += end - start
+                # With the reserved bit set the look-up misses, and the slow path below clears the bit.
                 stream = streams.get(stream_id)
                 if stream is None or stream.flags & (REMOTE_CLOSED | LOCAL_CLOSED) or flags & PADDED or end == start:
                     self._unusual_data(buffer, start, end, flags, stream_id)
@@ -241,6 +244,7 @@ class Http2Connection(ConnectionControl):
                     stream.data(buffer, start, end, False)
             elif kind == HEADERS and flags & (END_HEADERS | PADDED | HAS_PRIORITY) == END_HEADERS:
                 block = bytes(buffer[start:end])
+                # A cached block in a plain frame opens its stream here; everything else takes the slow path.
                 head = known.get(block)
                 if (
                     head is None
@@ -269,7 +273,8 @@ class Http2Connection(ConnectionControl):
 
     def _is_full(self) -> bool:
         """Whether new calls are refused. They are accepted again once half of the allowed backlog was sent or
-        dropped."""
+        dropped.
+        """
         if self._room < 0 and self.waiting_bytes <= MAX_WAITING_BYTES >> 1:
             self._room = self._max_streams
         return len(self.streams) >= self._room
@@ -300,8 +305,7 @@ class Http2Connection(ConnectionControl):
         return len(PREFACE)
 
     def greet(self) -> None:
-        """Send the server's preface (3.4), once. Whatever sends anything before the client's preface has come calls
-        this."""
+        """Send the server's preface (3.4), once; call it before sending anything ahead of the client's preface."""
         if not self._greeted:
             self._greeted = True
             self.out.append(_greeting(self._max_streams))
@@ -325,6 +329,7 @@ class Http2Connection(ConnectionControl):
             self._check_order(kind, stream_id)
         if kind == DATA:
             if flags & PADDED and start == size:
+                # The length of the padding has not arrived.
                 return position
             partial = self._partial = self._begin_data(buffer, start, length, flags, stream_id & MAX_STREAM_ID)
             if not partial.left and partial.stream is not None:
@@ -518,6 +523,7 @@ class Http2Connection(ConnectionControl):
         try:
             head = self._reader.known.get(block) or self._reader.read(block)
         except Http2StreamError as error:
+            # The id is used up, although no stream was opened.
             self.last_stream_id = stream_id
             self.spend()
             self.reset(stream_id, error.code)
@@ -526,6 +532,7 @@ class Http2Connection(ConnectionControl):
             self.spend()
             self.reset(stream_id, Http2ErrorCode.REFUSED_STREAM)
             if self.closed_to_new:
+                # Not processed, as the last stream of the GOAWAY says: the peer may send it to another server.
                 self.refused_id = stream_id
             else:
                 self.last_stream_id = stream_id
@@ -541,6 +548,7 @@ class Http2Connection(ConnectionControl):
         if stream is None and stream_id not in self.reset_here:
             raise Http2ConnectionError(Http2ErrorCode.STREAM_CLOSED, f"HEADERS on closed stream {stream_id}")
         try:
+            # Also for a stream that was reset: the block may change the header table.
             self._reader.read_trailers(block)
         except Http2StreamError as error:
             self.reset(stream_id, error.code)

@@ -180,7 +180,8 @@ class ConnectionControl(OutboundQueue):
 
     def window_update(self, stream_id: int, increment: int) -> None:
         """The peer accepts more on one stream, or with stream 0 on the connection. Some peers send both for each
-        call."""
+        call.
+        """
         stream = self.streams.get(stream_id)
         if stream is not None:
             self.grow_stream_window(stream, increment & MAX_STREAM_ID)

@@ -149,7 +149,8 @@ class OutboundQueue:
 
     def pump(self, limit: int) -> bool:
         """Put up to about ``limit`` bytes of waiting data into ``out``, in fair shares; False when there was nothing
-        that may be sent."""
+        that may be sent.
+        """
         waiting = self.waiting
         sent = 0
         while waiting and sent < limit and self.window > 0:

@@ -42,7 +42,8 @@ class Stream:
 
     def data(self, buffer: bytearray, start: int, end: int, ended: bool) -> None:
         """Data of the request are in ``buffer[start:end]``, which is valid during the call; ``ended`` marks the
-        last."""
+        last.
+        """
 
     def target(self) -> memoryview | None:
         """Memory to receive the next bytes of data into, for at least as many as the stream waits for; or None."""

@@ -52,7 +52,8 @@ Body = bytes | bytearray
 
 class Recalled(NamedTuple):
     """A request that fits a template; ``held_bytes`` is the memory of its body or of its inputs, whichever is
-    larger."""
+    larger.
+    """
 
     id: str
     plan: BinaryPlan

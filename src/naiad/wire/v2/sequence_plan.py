@@ -63,7 +63,8 @@ def cut_proto(description: bytes) -> Cut | None:
 
 class SequencePlans(Generic[_Cached]):
     """A cache of plans by their descriptions without the number of the sequence, which ``cut`` finds; bounded as
-    ``PlanMemo``."""
+    ``PlanMemo``.
+    """
 
     __slots__ = ("_cut", "_memo", "forget")
 
