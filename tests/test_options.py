@@ -21,7 +21,7 @@ from naiad.options import (
     serve_help,
     wants_help,
 )
-from naiad.options.own import OWN
+from naiad.options.reference import OWN
 from naiad.options.trace_config import TraceSetting
 
 REPOSITORY = "--model-repository=models"

@@ -20,7 +20,7 @@ from naiad.frontends.http.v2.infer_reader import RequestReader
 from naiad.request import Outputs
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES, DataType
 from naiad.wire.v2.binary import BinaryPlan
-from naiad.wire.v2.json_template import MAX_ALIKE
+from naiad.wire.v2.json_template import MAX_SAME_OPENING
 from naiad.wire.v2.plan import MAX_PLANS
 
 IN_JSON = [t for t in DATATYPES if t.in_json]
@@ -120,11 +120,11 @@ def test_shapes_behind_the_data() -> None:
     def body(size: int) -> bytes:
         return text({"inputs": [entry(0, BY_WIRE["FP32"], [size], [1] * size)]}, {"sort_keys": True})
 
-    for size in range(1, MAX_ALIKE + 1):
+    for size in range(1, MAX_SAME_OPENING + 1):
         learned(known, body(size))
-    assert all(is_recalled(known, body(size)) for size in range(1, MAX_ALIKE + 1))
-    learned(known, body(MAX_ALIKE + 1))
-    assert is_recalled(known, body(MAX_ALIKE + 1))
+    assert all(is_recalled(known, body(size)) for size in range(1, MAX_SAME_OPENING + 1))
+    learned(known, body(MAX_SAME_OPENING + 1))
+    assert is_recalled(known, body(MAX_SAME_OPENING + 1))
 
 
 def test_templates_are_bounded() -> None:
@@ -132,7 +132,7 @@ def test_templates_are_bounded() -> None:
     for number in range(MAX_PLANS + 5):
         learned(known, text({"inputs": [entry(0, BY_WIRE["FP32"], [number + 1], [0.5] * (number + 1))]}))
     templates = known._templates
-    assert templates._count == sum(map(len, templates._alike.values())) == 5
+    assert templates._count == sum(map(len, templates._by_opening.values())) == 5
 
 
 def test_the_same_request_leaves_one_template() -> None:

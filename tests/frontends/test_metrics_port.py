@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontends.http_application import TEXT, Answer, House, Peer, identity_config, play, write_look_up, write_model
 from naiad.frontends.metrics.page import MetricsApplication
+from naiad.telemetry.metrics.page import PageSettings
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 8 dynamic_batching { }")
 
@@ -21,7 +22,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def application(house: House, latencies: bool = True, cpu: bool = False) -> MetricsApplication:
-    return MetricsApplication(house.engine, cpu=cpu, latencies=latencies, interval_ms=1000)
+    return MetricsApplication(house.engine, PageSettings(cpu, latencies, 1000))
 
 
 def samples(answer: Answer) -> dict[tuple[str, str, str], float]:

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from naiad.clock import ManualClock
 from naiad.telemetry.metrics.host import MachineFigures
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
-from naiad.telemetry.metrics.page import CONTENT_TYPE, ModelSeries, render
+from naiad.telemetry.metrics.page import CONTENT_TYPE, ModelSeries, PageSettings, render
 from naiad.version import __version__
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -33,7 +33,7 @@ OURS = {"naiad_build_info", "naiad_process_resident_memory_bytes", "naiad_proces
 
 
 def page(*series: ModelSeries, cpu: bool = False, latencies: bool = True) -> str:
-    return render(series, cpu=cpu, latencies=latencies, host=MachineFigures(ManualClock())).decode()
+    return render(series, PageSettings(cpu=cpu, latencies=latencies), host=MachineFigures(ManualClock())).decode()
 
 
 def names(text: str) -> set[str]:

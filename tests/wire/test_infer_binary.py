@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from naiad.request import NO_PARAMETERS
+from naiad.request import RequestOptions
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
-from naiad.wire.v2.binary import MAX_KEPT_ID, BinaryPlan, split_id
-from naiad.wire.v2.plan import MAX_HEADS, MAX_PLAN_KEY, MAX_PLANS, BinaryInput, PlanMemo
+from naiad.wire.v2.binary import MAX_CACHED_ID, BinaryPlan, split_id
+from naiad.wire.v2.plan import MAX_HEADS, MAX_PLAN_KEY, MAX_PLANS, BinaryInput, OutputFormats, PlanMemo
 from naiad.wire.v2.response import OutputPart, encode_answer
 
 PLAIN = [t for t in DATATYPES if not t.is_bytes and t.wire != "BF16"]
@@ -23,9 +23,8 @@ PLAIN = [t for t in DATATYPES if not t.is_bytes and t.wire != "BF16"]
 def plan(outputs: dict[str, str], inputs: list[BinaryInput] | None = None, binary: bool = True) -> BinaryPlan:
     dtypes = {n: BY_WIRE[w] for n, w in outputs.items()}
     inputs = inputs or []
-    return BinaryPlan(
-        "m", 3, inputs, 0, tuple(outputs), dtypes, dict.fromkeys(outputs, binary), 1, None, NO_PARAMETERS, 0, 0
-    )
+    formats = OutputFormats(dtypes, dict.fromkeys(outputs, binary))
+    return BinaryPlan("m", 3, RequestOptions(tuple(outputs)), formats, inputs)
 
 
 def joined(answer: bytes | list) -> bytes:
@@ -148,10 +147,10 @@ def test_heads_are_bounded() -> None:
 def test_lengths_of_ids_are_bounded() -> None:
     made = plan({"Y": "INT8"})
     array = np.zeros(1, np.int8)
-    for n in range(1, 3 * MAX_KEPT_ID):
+    for n in range(1, 3 * MAX_CACHED_ID):
         assert joined(made.answer("x" * n, {"Y": array})) == in_full(made, "x" * n, {"Y": array})
     (head,) = made._heads.values()
-    assert len(head._before_id) <= MAX_KEPT_ID
+    assert len(head._before_id) <= MAX_CACHED_ID
 
 
 # The memo

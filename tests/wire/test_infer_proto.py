@@ -14,12 +14,12 @@ from hypothesis.extra import numpy as hnp
 
 from naiad.config.messages import message_class
 from naiad.errors import InvalidArgumentError
-from naiad.request import NO_PARAMETERS, Outputs
+from naiad.request import Outputs, RequestOptions
 from naiad.shared_memory.region import RegionRef
 from naiad.shared_memory.spec import RegionOptions
 from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
-from naiad.wire.v2.plan import MAX_HEADS
+from naiad.wire.v2.plan import MAX_HEADS, OutputFormats
 from naiad.wire.v2.proto import MAX_SCANNED_FIELDS, ProtoPlan, ProtoResponseHead, raw_offsets, scan
 from wire.infer_requests import requests, spoil
 
@@ -118,9 +118,7 @@ def test_an_empty_request_has_no_parts() -> None:
 
 def plan(outputs: dict[str, str], version: int = 3) -> ProtoPlan:
     dtypes = {n: BY_WIRE[w] for n, w in outputs.items()}
-    return ProtoPlan(
-        "m", version, [], 0, tuple(outputs), dtypes, dict.fromkeys(outputs, True), 1, None, NO_PARAMETERS, 0, 0
-    )
+    return ProtoPlan("m", version, RequestOptions(tuple(outputs)), OutputFormats(dtypes, dict.fromkeys(outputs, True)))
 
 
 def expected(request_id: str, outputs: dict[str, np.ndarray], dtypes: dict[str, str]) -> Any:
@@ -204,8 +202,8 @@ def test_of_outputs_in_regions_shapes_alone_are_said() -> None:
     names = {"a": "FP32", "b": "BYTES"}
     regions = RegionOptions((), tuple((name, RegionRef("r", 0, 8)) for name in names))
     dtypes = {n: BY_WIRE[w] for n, w in names.items()}
-    binary = dict.fromkeys(names, True)
-    made = ProtoPlan("m", 3, [], 0, tuple(names), dtypes, binary, 1, None, NO_PARAMETERS, 0, 0, regions=regions)
+    options = RequestOptions(tuple(names), regions=regions)
+    made = ProtoPlan("m", 3, options, OutputFormats(dtypes, dict.fromkeys(names, True)))
     for request_id in ("", "7", ""):
         for shape in ([1, 2], [3, 4], [1, 2]):
             arrays = {"a": np.zeros(shape, np.float32), "b": np.full(shape, b"x", object)}
@@ -226,7 +224,7 @@ def test_an_answer_that_no_client_could_take_is_refused() -> None:
         ProtoResponseHead(b"", b"", [2**31])
     made = plan({"a": "INT8"})
     array = np.ones((1, 1), np.int8)
-    made.keep_head(array.shape, ProtoResponseHead(b"", b"", [2**31 - 7]))
+    made.cache_head(array.shape, ProtoResponseHead(b"", b"", [2**31 - 7]))
     assert made.answer("", {"a": array})[1] == 2**31 - 1
     for answer in (made.answer, made.streamed):
         with pytest.raises(InvalidArgumentError, match=text):

@@ -1,4 +1,4 @@
-"""What a backend is: the contract between a loaded model version and the framework that runs it.
+"""The contract between a loaded model version and the backend, the framework that runs it.
 
 A backend is created, completes the configuration, is started and closed in a loading thread. Each ``Instance`` is then
 used by exactly one thread of its own. Neither touches the event loop or any state of the engine.
@@ -22,11 +22,11 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class BackendContext:
-    """Where a model version lies and under which settings it is loaded.
+    """The files of a model version and the settings under which it is loaded.
 
     ``version_directory`` is None for a model that is a single file without a repository; ``model_path`` is the file or
-    folder named by ``default_model_filename``. ``backend_config`` holds the ``--backend-config`` settings that concern
-    this backend, global ones included. ``cores`` is how many processor cores the whole server may use.
+    folder named by ``default_model_filename``. ``backend_config`` has the ``--backend-config`` settings of this
+    backend, global ones included. ``cores`` is the number of processor cores that the whole server may use.
     """
 
     model: str
@@ -39,18 +39,18 @@ class BackendContext:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What a child is started with.
+    """The command, environment and limits of a worker process.
 
     Attributes:
         python: the interpreter; ``env``: all environment variables.
         orders: the content of its ``INIT`` frame.
-        start_s: how long it may take until it is ready.
-        holds: what must not go while it runs.
-        execute_s: how long a batch may run; 0 for any time.
-        memory_bytes: how much private memory it may have; 0 for any. Its orders say the same.
-        program: the file that the interpreter runs; None for the one that runs Python models.
-        silence_s: how long it may give no sign of life once it is ready; 0 for ``start_s``.
-        setting: the option that gives it more time.
+        start_s: the longest time until it is ready.
+        holds: objects that must live as long as it runs.
+        execute_s: the longest run of a batch; 0 for no limit.
+        memory_bytes: the most private memory; 0 for no limit. ``orders`` has the same number.
+        program: the file that the interpreter runs; None for the program of Python models.
+        silence_s: the longest time without a sign of life once it is ready; 0 for ``start_s``.
+        setting: the option that raises the time limit, for the error text.
     """
 
     python: Path
@@ -79,19 +79,18 @@ class Instance(ABC):
 
         Args:
             inputs: batched input arrays by name (shape [rows, ...] when the model batches). They may be read-only and
-                may share memory with the request: they must not be written to or kept.
-            outputs: the output names that are wanted; more may be returned.
+                may share memory with the request: do not write to them or store them.
+            outputs: the names of the requested outputs; more may be returned.
 
         Returns:
-            Arrays by output name, in the numpy dtype of the model's specification. They must not be reused by a later
-            call.
+            Arrays by output name, in the numpy dtype of the model's specification. A later call must not reuse them.
 
         Raises:
             BackendError: the model failed; the text is the framework's own.
         """
 
     def close(self) -> None:
-        """Give back what the instance holds. Called once, in the instance's own thread."""
+        """Release the instance's resources. Called once, in the instance's own thread."""
         return
 
 
@@ -129,13 +128,13 @@ class Backend(ABC):
         """
 
     def try_out(self) -> str:
-        """After ``start``, for ``naiad check``: find what ``start`` leaves to the instances.
+        """Check what ``start`` leaves to the instances; called by ``naiad check`` after ``start``.
 
         Returns:
-            What could not be tried, and why; "" when an instance could be made.
+            The check that was skipped, and why; "" when an instance could be created.
 
         Raises:
-            ModelLoadError: no instance could be made.
+            ModelLoadError: no instance could be created.
         """
         return ""
 
@@ -161,15 +160,17 @@ class Backend(ABC):
 
     @property
     def runs_inline(self) -> bool:
-        """After ``start``: an execution never waits and costs a few microseconds, so it may run on the event loop.
+        """Whether an execution never blocks and takes a few microseconds, so that it may run on the event loop. Called
+        after ``start``.
 
-        Such an instance takes its inputs as they lie in a request, at any address; gives back what the specification
-        says, which nobody checks when a request runs alone; and may run the same request again when it has raised.
+        Such an instance accepts its inputs unaligned, as views of a request; returns outputs that fit the
+        specification, since those of a request that runs alone are not checked; and may run a request again after an
+        error.
         """
         return False
 
     def close(self) -> None:
-        """Give back what the instances share. Called once, after every instance is closed."""
+        """Release the resources that the instances share. Called once, after every instance is closed."""
         return
 
 

@@ -1,7 +1,7 @@
-"""What a backend in the server's own process is whose models answer a request any number of times.
+"""The contract of an in-process backend whose models send any number of responses to a request.
 
-Its instances do not send: they are asked for one step after the other. So a caller who does not take what it asked for
-holds nobody up, and nothing is made that nobody takes.
+Its instances do not push responses: the server pulls one step after the other. A caller that does not read thus blocks
+no other request, and no response is computed before it can be sent.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from naiad.errors import InternalError, NaiadError
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Nothing happens for so many seconds.
+    """A step that waits for ``seconds``.
 
-    ``writes``: the outputs of the next response are being made from here on, which statistics tell apart.
-    ``can_be_cut``: it ends at once when the caller gives up.
+    ``writes``: the outputs of the next response are computed from here on; statistics count the time separately.
+    ``can_be_cut``: the wait ends at once when the caller cancels.
     """
 
     seconds: float
@@ -35,7 +35,7 @@ counted and not sent."""
 
 
 class Requester(Protocol):
-    """Who asked, as an instance sees it."""
+    """The caller, as an instance sees it."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -47,12 +47,12 @@ class DecoupledInstance(ABC):
 
     @abstractmethod
     def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Requester) -> Iterator[Step]:
-        """What is done for one request, asked for step by step. The end of the steps is the end of its responses.
+        """The steps that execute one request, pulled one by one. The end of the steps is the end of its responses.
 
         Args:
-            inputs: of the request, as it carries them. They may be read-only.
-            outputs: the names that are wanted; no others are given.
-            asker: whether somebody waits still.
+            inputs: those of the request, without a copy. They may be read-only.
+            outputs: the names of the requested outputs; no others may be returned.
+            asker: whether the caller still waits.
 
         Raises:
             NaiadError: from the iterator: the last response, instead of outputs.
@@ -63,7 +63,7 @@ class DecoupledInstance(ABC):
         return 0.0
 
     def close(self) -> None:
-        """Give back what it holds. Called once."""
+        """Release its resources. Called once."""
         return
 
 
@@ -75,5 +75,5 @@ class DecoupledBackend(Backend):
         """A new instance."""
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
-        """Never used: its instances have no single answer."""
+        """Never called: its instances have no single response."""
         raise InternalError("a decoupled backend has no instances with one answer")

@@ -38,9 +38,9 @@ _GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """What there is to say about one model: its problems as lines, or its completed configuration as config.pbtxt.
+    """The report on one model: its problems as lines, or its completed configuration as config.pbtxt.
 
-    ``notes`` say what was not tried.
+    ``notes`` list the checks that were skipped.
     """
 
     name: str
@@ -60,16 +60,16 @@ def run(
     mirror: str = "",
     mirror_size: int = 0,
 ) -> int:
-    """Check every model of ``paths`` and print what was found.
+    """Check every model of ``paths`` and print the reports.
 
     ``paths`` are repositories, folders of one model, model files and addresses.
 
-    Each version that a server would load is loaded into its framework once, and let go again.
+    Each version that a server would load is loaded into its framework once, and released.
 
     Args:
         backend_config: ``--backend-config`` settings by backend, those of all backends under "".
-        repoagent_directory: where repository agents lie.
-        mirror: ``--model-repository-mirror``, for addresses alone, as ``mirror_size``.
+        repoagent_directory: the folder of repository agents.
+        mirror: ``--model-repository-mirror``; like ``mirror_size`` it applies to addresses only.
 
     Returns:
         The exit code: 0 when every model would load, 1 when there is any problem.
@@ -94,7 +94,7 @@ def run(
 
 @contextmanager
 def _shown_warnings() -> Iterator[None]:
-    """Print what is logged as a warning or an error; the report has what the record of a traceback says."""
+    """Print warnings and errors of the log, except tracebacks, which the report has."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("warning: %(message)s"))
@@ -167,7 +167,7 @@ def _report(found: Candidate, settings: LoadSettings, checked: CheckedModels) ->
     for version in found.versions:
         config, lines, note = _check_version(found, version, settings, checked)
         prefix = f"version {version}: " if len(found.versions) > 1 else ""
-        # A problem of the configuration is the same in every version and is said once.
+        # A problem of the configuration is the same in every version and is reported once.
         wrong.update((line if is_config else prefix + line, None) for is_config, line in lines)
         if note:
             notes[prefix + note] = None
@@ -178,8 +178,9 @@ def _report(found: Candidate, settings: LoadSettings, checked: CheckedModels) ->
 def _check_version(
     found: Candidate, version: int, settings: LoadSettings, checked: CheckedModels
 ) -> tuple[Any, list[tuple[bool, str]], str]:
-    """The completed configuration, or None; the problems, each with whether it is one of the configuration; and what
-    was not tried."""
+    """The completed configuration, or None; the problems, each with whether the configuration causes it; and the
+    skipped checks.
+    """
     source, read = found.source, found.read
     try:
         if is_made_of_others(found):
@@ -205,7 +206,7 @@ def _check_version(
 
 
 def _static_problems(source: ModelSource, version: int, read: ReadConfig) -> list[str]:
-    """What can be said without the backend, when that gave up first."""
+    """The problems that are found without the backend, when the backend failed first."""
     try:
         prepared = prepare(source, version, read=read)
     except ConfigError:

@@ -16,12 +16,12 @@ from naiad.scheduling.ensemble.graph import EnsembleError, build
 
 @dataclass(slots=True)
 class CheckedModels:
-    """What is known of the models that were checked: the specifications of their versions, none for those that fail."""
+    """The checked models: the specifications of their versions, none for a model that fails."""
 
     _specs: dict[str, dict[int, ModelSpec]] = field(default_factory=dict)
 
     def note(self, name: str) -> None:
-        """A model is among those that are checked."""
+        """Add a model to the checked ones."""
         self._specs.setdefault(name, {})
 
     def keep(self, name: str, version: int, spec: ModelSpec) -> None:
@@ -29,10 +29,10 @@ class CheckedModels:
         self._specs.setdefault(name, {})[version] = spec
 
     def check_ensemble(self, found: Candidate, version: int) -> Any:
-        """The completed configuration of an ensemble's version, which is kept as well.
+        """The completed configuration of an ensemble's version, which is recorded as well.
 
         Raises:
-            NaiadError: it could not be loaded with the models that are here.
+            NaiadError: it could not be loaded with the checked models.
         """
         spec, config = read_ensemble(found.source, version, found.read)
         unknown = [member for member in members_of(spec) if member not in self._specs]
@@ -61,7 +61,7 @@ class CheckedModels:
 
 
 def in_order(ensembles: Iterable[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
-    """Ensembles after those that they are made of, and those that have no order as they are made of each other."""
+    """Ensembles, each after its members, and those of a cycle, which have no order."""
     waiting = {found.source.name: found for found in ensembles}
     ordered: list[Candidate] = []
     while able := [found for found in waiting.values() if waiting.keys().isdisjoint(_parts(found))]:

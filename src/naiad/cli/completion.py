@@ -59,7 +59,7 @@ _ZSH: Final = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
 def completion(argv: Sequence[str]) -> int:
-    """Print the script of the shell that ``argv`` names; gives back the exit code."""
+    """Print the script of the shell that ``argv`` names; returns the exit code."""
     words = list(argv)
     if words and words[0] in ("-h", "--help"):
         print(_HELP, end="")

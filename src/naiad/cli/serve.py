@@ -14,12 +14,12 @@ logger = logging.getLogger("naiad")
 
 
 def serve(argv: Sequence[str]) -> int:
-    """Serve until told to stop; gives back the exit code."""
+    """Serve until a signal stops the server; returns the exit code."""
     return _with_options("serve", argv, serve_help, lambda: _serve(parse(argv, os.environ)))
 
 
 def check(argv: Sequence[str]) -> int:
-    """Check models without serving them; gives back the exit code."""
+    """Check models without serving them; returns the exit code."""
     return _with_options("check", argv, check_help, lambda: _check(parse_check(argv, os.environ)))
 
 

@@ -24,14 +24,14 @@ _BURST = re.compile(r"[0-9]{1,7}")
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One key: the hash of it alone is known.
+    """An API key, of which only the hash is stored.
 
     Attributes:
-        name: what it is called in texts and logs.
-        scopes: what it is for.
+        name: the name of the key in texts and logs.
+        scopes: the parts of the server that the key opens.
         digest: the SHA-256 of the key's UTF-8 text.
-        per_second: how many requests it may send; None for any number.
-        burst: how many of them may come at once.
+        per_second: the most requests per second; None for no limit.
+        burst: the most requests that may come at once.
     """
 
     name: str
@@ -48,7 +48,7 @@ def read_api_key(text: str) -> ApiKey:
     """The key that ``text`` describes.
 
     Raises:
-        ValueError: with what is wrong; the text of the key or its hash is never repeated.
+        ValueError: the text is malformed; the error never repeats the key or its hash.
     """
     words = text.split()
     if len(words) < 3:
@@ -93,7 +93,7 @@ def _read_limits(name: str, words: list[str]) -> tuple[float | None, int]:
 
 
 def repeated_keys(keys: Iterable[ApiKey]) -> Iterator[str]:
-    """What is wrong about ``keys`` together."""
+    """The conflicts among ``keys``."""
     names: set[str] = set()
     digests: dict[bytes, str] = {}
     for key in keys:

@@ -75,7 +75,7 @@ def _redis(settings: Sequence[CacheSetting]) -> dict[str, str]:
 
 
 def cache_problems(settings: Sequence[CacheSetting], deprecated: Sequence[CacheSetting]) -> Iterator[str]:
-    """What is wrong about them taken together."""
+    """The conflicts among the settings."""
     if settings and deprecated:
         yield "--cache-config and --response-cache-byte-size are incompatible flags: leave the second out"
     if len({setting.cache for setting in settings}) > 1:

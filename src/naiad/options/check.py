@@ -21,7 +21,7 @@ def parse_check(argv: Sequence[str], environ: Mapping[str, str]) -> ServerOption
     """The options of ``naiad check``; the others keep their defaults.
 
     Raises:
-        OptionError: one line for each thing that is wrong.
+        OptionError: one line for each problem.
     """
     reading, paths = read(argv, environ, CHECK_OPTIONS)
     if not paths and not {"model_repository"} & (reading.values.keys() | reading.failed):

@@ -12,8 +12,7 @@ from typing import Any
 from naiad.errors import OptionError
 from naiad.options.kinds import read_boolean
 from naiad.options.option import Option
-from naiad.options.own import OWN
-from naiad.options.reference import NOT_SERVED_YET
+from naiad.options.reference import NOT_SERVED_YET, OWN
 from naiad.options.remote_uri import RemoteUri, is_remote
 from naiad.options.server import LISTENER_FIELDS, OPTIONS, ServerOptions
 
@@ -33,7 +32,7 @@ class _Given:
 
 @dataclass(slots=True)
 class _Reading:
-    """What has been found so far."""
+    """The values and problems found so far."""
 
     values: dict[str, Any] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
@@ -45,7 +44,7 @@ class _Reading:
         self.add_problem(f'Bad option: "{option.flag}"{source}. {reason}')
 
     def add_problem(self, text: str) -> None:
-        """Note what is wrong, once however often it was given."""
+        """Add a problem, once even if the option was given several times."""
         if text not in self.problems:
             self.problems.append(text)
 
@@ -72,11 +71,11 @@ def wants_help(argv: Iterable[str]) -> bool:
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> ServerOptions:
     """The options of ``naiad serve``.
 
-    The command line wins over the environment. Values stand as ``--name=value`` or ``--name value``; an empty
-    environment variable counts as not set, and ``;`` divides the values of a repeatable option there.
+    The command line overrides the environment. A value is given as ``--name=value`` or ``--name value``; an empty
+    environment variable counts as not set, and ``;`` separates the values of a repeatable option there.
 
     Raises:
-        OptionError: one line for each thing that is wrong.
+        OptionError: one line for each problem.
     """
     reading, paths = read(argv, environ, OPTIONS)
     if not paths and not {"model_repository"} & (reading.values.keys() | reading.failed):
@@ -90,7 +89,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> ServerOptions:
 def read(
     argv: Sequence[str], environ: Mapping[str, str], options: Sequence[Option]
 ) -> tuple[_Reading, tuple[Path | RemoteUri, ...]]:
-    """What the command line and the environment say about ``options``, and the positional arguments."""
+    """The values of ``options`` from the command line and the environment, and the positional arguments."""
     reading = _Reading()
     given, positional = _split(argv, _by_name(options))
     seen = {_read_given(item, options, reading) for item in given}
@@ -105,7 +104,7 @@ def settle(reading: _Reading, paths: tuple[Path | RemoteUri, ...]) -> ServerOpti
     """The options as read, checked together.
 
     Raises:
-        OptionError: one line for each thing that is wrong.
+        OptionError: one line for each problem.
     """
     options = ServerOptions(
         **reading.values, paths=paths, warnings=tuple(reading.warnings), given=frozenset(reading.values)
@@ -157,14 +156,14 @@ def _completed(name: str, known: Mapping[str, Option]) -> str:
         return name
     found = {option.field: full for full, option in known.items() if full.startswith(name)}
     if len(found) > 1:
-        # What a command line of the reference means goes on meaning that.
+        # A command line that works with the reference keeps its meaning here.
         found = {field: full for field, full in found.items() if field not in OWN}
     is_other = any(other.startswith(name) for other in others if other not in known)
     return next(iter(found.values())) if len(found) == 1 and not is_other else name
 
 
 def _takes_value(name: str, known: Mapping[str, Option]) -> bool:
-    """Whether the next word belongs to the option ``name``; a misspelt one is taken for what it looks like."""
+    """Whether the next word is the value of the option ``name``; a misspelt name counts as the nearest one."""
     option = known.get(name) or _by_name(OPTIONS).get(name)
     if option is None and name not in NOT_SERVED_YET:
         option = known.get(nearest(name, known) or "")
@@ -172,7 +171,7 @@ def _takes_value(name: str, known: Mapping[str, Option]) -> bool:
 
 
 def _read_given(item: _Given, options: Sequence[Option], reading: _Reading) -> str:
-    """Take one option of the command line; gives back its field, "" for an unknown one."""
+    """Read one option of the command line; returns its field, "" for an unknown one."""
     option = _by_name(options).get(item.name)
     if option is None:
         _read_unknown(item, options, reading)
@@ -201,7 +200,7 @@ def _remark(option: Option, name: str, reading: _Reading) -> None:
 
 
 def _read_unknown(item: _Given, options: Sequence[Option], reading: _Reading) -> None:
-    """Say what is wrong with an option that this command does not have, if anything is."""
+    """Add the problem of an option that this command does not have, if there is one."""
     if item.name in NOT_SERVED_YET and _is_false(item.value):
         return
     flag = item.name if item.name.startswith("-") else "--" + item.name

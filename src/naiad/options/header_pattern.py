@@ -1,7 +1,7 @@
-"""Patterns of header names, as ``--http-header-forward-pattern`` takes them.
+"""Patterns of header names, the values of ``--http-header-forward-pattern``.
 
-The syntax is that part of RE2's which says something about header names. A name is looked at once, one character after
-the other, whatever the pattern: clients choose the names, and Python's own expressions can take forever on some.
+The syntax is the subset of RE2's that applies to header names. Matching reads a name once, character by character,
+whatever the pattern: clients choose the names, and Python's backtracking expressions can take exponential time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from naiad.bounded_dict import BoundedDict
 
 MAX_STEPS: Final = 1000
-"""How large a pattern may be: about one step for each character, repeated as often as ``{n}`` says."""
+"""The largest pattern, in steps: about one step for each character, repeated ``{n}`` times."""
 
 _MAX_KEPT: Final = 1024
 _LONGEST_KEPT: Final = 64
@@ -30,7 +30,7 @@ _CASE_COUNTS: Final = "(?-i)"
 
 
 class Do(Enum):
-    """What a step of a pattern does."""
+    """The kinds of steps of a pattern."""
 
     TAKE = "take a character of the set"
     FORK = "go on at both places"
@@ -51,7 +51,7 @@ class HeaderPattern:
     """Finds header names in which ``text`` matches somewhere; case counts only where it begins with ``(?-i)``.
 
     Raises:
-        ValueError: the pattern is malformed, too large, or uses what header names have no use for.
+        ValueError: the pattern is malformed, too large, or uses syntax that does not apply to header names.
     """
 
     __slots__ = ("_known", "_moves", "_start", "_steps", "text")
@@ -186,7 +186,7 @@ class _Parser:
         return found
 
     def _group_kind(self) -> None:
-        """What stands between ``(?`` and the content of a group."""
+        """Read the flags between ``(?`` and the content of a group."""
         kind = self._next()
         if kind == "P" and self._next() == "<":
             while self._next() != ">":
@@ -212,7 +212,7 @@ class _Parser:
         while self._peek() != "]":
             found |= self._set_member()
         self._at += 1
-        # Without regard to case, so the other case of what is left out is left out too.
+        # Case is ignored, so an excluded character excludes its other case too.
         return _CHARACTERS - self._cases(found) if negated else found
 
     def _set_member(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""The kinds of those options of the reference that are taken for compatibility and change nothing here.
+"""The kinds of the reference's options that are accepted for compatibility and have no effect here.
 
-They are checked all the same, so that a command line which works here works there. Source of the forms: the reference's
-``command_line_parser.cc``.
+Their values are checked nevertheless, so that a command line that works here works there. Source of the syntax: the
+reference's ``command_line_parser.cc``.
 """
 
 from __future__ import annotations

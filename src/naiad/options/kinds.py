@@ -1,4 +1,4 @@
-"""The kinds of option values: how a text becomes a value, and how a person is told what would have been right.
+"""The kinds of option values: the parser of each, and the description of valid values for errors.
 
 The texts of the errors are the reference server's own (``command_line_parser.cc``), since people search for them.
 """
@@ -27,8 +27,8 @@ _SETTING = re.compile(r"(?:(?P<name>[^,=]+),)?(?P<key>[^,=]+)=(?P<value>.*)", re
 class Kind:
     """A kind of value.
 
-    ``read`` turns the text into the value and raises ValueError with what is wrong; ``expected`` is what it takes, in
-    words; ``label`` stands for the value in the help text. A flag takes no value on the command line.
+    ``read`` converts the text to the value and raises ValueError for a wrong one; ``expected`` describes valid values
+    in words; ``label`` stands for the value in the help text. A flag takes no value on the command line.
     """
 
     label: str
@@ -153,7 +153,8 @@ def _read_backend_setting(text: str) -> BackendSetting:
 
 def metrics_setting(switches: dict[str, bool], not_yet: tuple[str, ...]) -> Kind:
     """``<setting>=<value>`` with the boolean settings of ``switches``; a switch whose value there is False can only be
-    turned off in this version, and the settings of ``not_yet`` cannot be given at all."""
+    turned off in this version, and the settings of ``not_yet`` cannot be given at all.
+    """
     taken = ", ".join(f"{name}=true or {name}=false" if on else f"{name}=false" for name, on in switches.items())
 
     def read(text: str) -> tuple[str, bool]:

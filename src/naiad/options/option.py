@@ -1,4 +1,4 @@
-"""What one option is, and the line in a class body that declares it."""
+"""An option of the command line, and the function that declares it in a class body."""
 
 from __future__ import annotations
 

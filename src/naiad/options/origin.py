@@ -1,4 +1,4 @@
-"""``https://host:port``: where pages of a browser come from."""
+"""Origins of browser pages: ``https://host:port``."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ DEFAULT_CONNECT_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """Where Redis is, and how long it is waited for.
+    """The address of Redis, its credentials and its timeouts.
 
     Attributes:
-        socket_timeout_ms: how long a request waits for what the cache has, in all; 0 stands for ``DEFAULT_SOCKET_MS``.
-        connect_timeout_ms: how long a connection may take to come about, for which no request waits.
-        pool_size: connections, each with a thread of its own.
+        socket_timeout_ms: the longest wait of a request for a look-up, in all; 0 stands for ``DEFAULT_SOCKET_MS``.
+        connect_timeout_ms: the longest time to connect, for which no request waits.
+        pool_size: the number of connections, each with a thread of its own.
         cert, key, cacert, cacert_dir: PEM files for TLS.
     """
 
@@ -88,7 +88,7 @@ REDIS_KEYS: Final = tuple(_READ)
 
 
 def check_setting(key: str, value: str) -> None:
-    """Check one setting by itself; ValueError says what is wrong."""
+    """Check one setting by itself; raises ValueError for a wrong one."""
     if key not in _READ:
         raise ValueError(f"the cache '{REDIS}' has no setting '{key}', only {', '.join(REDIS_KEYS)}")
     try:
@@ -98,7 +98,7 @@ def check_setting(key: str, value: str) -> None:
 
 
 def redis_problems(given: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong about settings taken together."""
+    """The conflicts among the settings."""
     if "host" not in given or "port" not in given:
         yield ADDRESS_MISSING
     if ("cert" in given) != ("key" in given):

@@ -1,14 +1,46 @@
-"""The options of the reference that this version does not have, so that they get a clear answer.
-
-Delete a name here when the option is added to ``server.py``.
-"""
+"""How the options differ from those of the reference server."""
 
 from __future__ import annotations
 
-NOT_SERVED_YET = frozenset(
+from typing import Final
+
+NOT_SERVED_YET: Final = frozenset({"allow-sagemaker", "allow-vertex-ai"})
+"""Options of the reference that are missing here, by their names without the leading dashes.
+
+All are booleans for features that do not exist here, so they may be given as false. Delete a name when ``server.py``
+gets the option.
+"""
+
+OWN: Final = frozenset(
     {
-        "allow-sagemaker",
-        "allow-vertex-ai",
+        "allow_client_shm",
+        "api_key",
+        "api_key_file",
+        "auto_warmup",
+        "grpc_max_connections",
+        "grpc_transport",
+        "http_cors_origin",
+        "http_idle_timeout_secs",
+        "http_max_connections",
+        "http_port_serves_grpc",
+        "http_root_cert",
+        "http_server_cert",
+        "http_server_key",
+        "http_standard_status",
+        "load_on_demand_secs",
+        "max_in_flight_bytes",
+        "max_in_flight_requests",
+        "max_in_flight_requests_per_model",
+        "model_idle_unload_secs",
+        "model_memory_budget",
+        "model_repository_mirror",
+        "model_repository_mirror_size",
+        "overload_status",
+        "repoagent_timeout_secs",
+        "shutdown_delay",
     }
 )
-"""Names without the leading dashes: booleans whose feature is off here, so that they may be given as false alone."""
+"""Options that the reference does not have, by their fields of ``ServerOptions``.
+
+An abbreviation that fits both one of these and one of the reference's stands for the reference's.
+"""

@@ -1,4 +1,4 @@
-"""The address of a model repository that is not a local folder, as it is given on the command line."""
+"""The address of a model repository that is not a local folder, from the command line."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _QUERY: Final = re.compile(r"(://[^\s?\"']*)\?[^\s\"']*")
 
 @dataclass(frozen=True, slots=True)
 class RemoteUri:
-    """An address such as ``s3://bucket/models``. As a string it shows no password and no signature.
+    """An address such as ``s3://bucket/models``. ``str`` of it has no password and no signature.
 
     Attributes:
-        text: the address as it was given.
+        text: the address, unchanged.
     """
 
     text: str
 
     @property
     def scheme(self) -> str:
-        """What stands before the colon."""
+        """The part before the colon."""
         return self.text.partition(":")[0]
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""``<feature>,...:<key>=<value>``: features of the protocol that are served only to who sends a header.
+"""``<feature>,...:<key>=<value>``: features of the protocol that are served only to callers that send a header.
 
 Source: the reference's "Limit endpoint access" (restricted features).
 """
@@ -62,7 +62,7 @@ def restriction(option: str, kind: str) -> Kind:
 
 
 def repeated_features(groups: Iterable[Restriction], kind: str) -> Iterator[str]:
-    """What is wrong about ``groups`` together."""
+    """The conflicts among ``groups``."""
     seen: set[str] = set()
     for feature in (feature for group in groups for feature in group.features):
         if feature in seen:

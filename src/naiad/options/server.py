@@ -1,4 +1,4 @@
-"""The table of the server's options: one field is one option, and says all there is to say about it.
+"""The table of the server's options: a field declares an option with its kind, default, group and help.
 
 Source of names, defaults and meanings: the reference's ``command_line_parser.cc``. A field ``http_port`` is the flag
 ``--http-port`` and the environment variable ``NAIAD_HTTP_PORT``.
@@ -59,11 +59,11 @@ _METRICS_SETTING = metrics_setting(
 
 _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
 
-_OF_GPUS = "Taken for compatibility, without effect: models run on the CPU."
+_OF_GPUS = "Accepted for compatibility, without effect: models run on the CPU."
 _NO_GPUS = "has no effect: models run on the CPU"
-_OF_SAGEMAKER = "Taken for compatibility, without effect: this version does not serve SageMaker."
+_OF_SAGEMAKER = "Accepted for compatibility, without effect: this version does not serve SageMaker."
 _NO_SAGEMAKER = "has no effect: this version does not serve SageMaker"
-_OF_VERTEX = "Taken for compatibility, without effect: this version does not serve Vertex AI."
+_OF_VERTEX = "Accepted for compatibility, without effect: this version does not serve Vertex AI."
 _NO_VERTEX = "has no effect: this version does not serve Vertex AI"
 
 
@@ -72,7 +72,7 @@ class ServerOptions:
     """All settings of one server, each with its default.
 
     ``paths`` are the positional arguments: model files, one model's folder or repositories. ``warnings`` are remarks
-    on the way the options were given, to be logged once the log is set up. ``given`` has the fields of those that were
+    about the given options, to be logged once the log is set up. ``given`` has the fields of the options that were
     given.
     """
 
@@ -81,14 +81,14 @@ class ServerOptions:
         Group.SERVER,
         integer(-INT32_MAX - 1),
         30,
-        "Seconds that requests in flight get to finish when the server is told to stop; a negative number counts as 0.",
+        "Seconds for requests in flight to finish when the server stops; a negative number counts as 0.",
     )
     shutdown_delay: int = declare(
         Group.SERVER,
         integer(0),
         0,
-        "Seconds that the server, told to stop, goes on serving while it says that it is not ready, so that whoever "
-        "spreads the load stops sending before requests are refused.",
+        "Seconds for which a stopping server keeps serving but reports that it is not ready, so that a load "
+        "balancer stops sending before requests are refused.",
     )
 
     pinned_memory_pool_byte_size: int = declare(Group.SERVER, integer(0, INT64_MAX), 1 << 28, _OF_GPUS, remark=_NO_GPUS)
@@ -107,15 +107,15 @@ class ServerOptions:
         Group.SERVER,
         integer(0),
         0,
-        "Taken for compatibility, without effect: the thread of an instance puts its batches together.",
+        "Accepted for compatibility, without effect: the thread of an instance assembles its batches.",
         remark="has no effect: the thread of an instance puts its batches together",
     )
     host_policy: tuple[str, ...] = declare(
         Group.SERVER,
         HOST_POLICY,
         (),
-        "Taken for compatibility, without effect: the system places threads and memory. taskset and numactl do so for "
-        "the whole server.",
+        "Accepted for compatibility, without effect: the system places threads and memory. taskset and numactl do "
+        "so for the whole server.",
         repeatable=True,
         remark="has no effect: the system places threads and memory; taskset and numactl do so for the whole server",
     )
@@ -133,8 +133,8 @@ class ServerOptions:
         Group.LOGGING,
         choice("default", "ISO8601"),
         "default",
-        "How a line begins: level, month, day and microseconds, or an ISO 8601 time and the level. Without this option "
-        "a terminal gets lines for people.",
+        "The beginning of a line: level, month, day and microseconds, or an ISO 8601 time and the level. Without "
+        "this option a terminal gets lines for people.",
     )
     log_file: str = declare(
         Group.LOGGING,
@@ -148,34 +148,33 @@ class ServerOptions:
         Group.OVERLOAD,
         integer(1),
         65_536,
-        "How many inference requests may be accepted and not yet answered, waiting or running; those beyond are "
-        "refused.",
+        "The most inference requests in flight, queued or running; further ones are refused.",
     )
     max_in_flight_requests_per_model: int = declare(
-        Group.OVERLOAD, integer(1), 16_384, "The same for the requests to one version of a model."
+        Group.OVERLOAD, integer(1), 16_384, "The most inference requests in flight to one version of a model."
     )
     max_in_flight_bytes: int = declare(
         Group.OVERLOAD,
         integer(0, INT64_MAX),
         0,
-        "How many bytes such requests may hold together, and as many again those whose bodies are arriving; 0 for a "
-        "quarter of the memory that the server may use.",
+        "The most bytes of all requests in flight, and again of all bodies that are arriving; 0 for a quarter of "
+        "the memory that the server may use.",
     )
     overload_status: str = declare(
         Group.OVERLOAD,
         choice("503", "429"),
         "503",
-        "HTTP status of requests that are refused because there are too many; gRPC has UNAVAILABLE for 503 and "
-        "RESOURCE_EXHAUSTED for 429.",
+        "HTTP status of requests that are refused because too many are in flight; gRPC has UNAVAILABLE for 503 and"
+        " RESOURCE_EXHAUSTED for 429.",
     )
 
     model_repository: tuple[Path | RemoteUri, ...] = declare(
         Group.MODEL_REPOSITORY,
         REPOSITORY,
         (),
-        "Folder that holds one folder per model, or the address of one: s3://, gs://, as://, an archive behind http:// "
-        "or https://, or a model of MLflow (models:/<name>/<version>, runs:/<run>/<path>). Give it again for more "
-        "repositories.",
+        "Folder with one folder per model, or the address of one: s3://, gs://, as://, an archive at http:// or "
+        "https://, or a model of MLflow (models:/<name>/<version>, runs:/<run>/<path>). Repeat the option for more"
+        " repositories.",
         repeatable=True,
         aliases=("model_store",),
     )
@@ -183,42 +182,43 @@ class ServerOptions:
         Group.MODEL_REPOSITORY,
         MIRROR,
         "~/.cache/naiad/mirror",
-        "Folder that the models of remote repositories are copied to. What is there already is not fetched again.",
+        "Folder for copies of the models of remote repositories. Files that are there already are not fetched again.",
     )
     model_repository_mirror_size: int = declare(
         Group.MODEL_REPOSITORY,
         integer(0, INT64_MAX),
         50 << 30,
-        "Bytes that the mirror may keep: beyond, the copies that were used least recently go, except those in use. "
-        "0 keeps everything.",
+        "The most bytes of the mirror: beyond, the least recently used copies are removed, except those in use. 0 "
+        "for no limit.",
     )
     exit_on_error: bool = declare(
-        Group.MODEL_REPOSITORY, BOOLEAN, True, "Whether the server ends when a model cannot be loaded at the start."
+        Group.MODEL_REPOSITORY, BOOLEAN, True, "Whether the server exits when a model cannot be loaded at the start."
     )
     disable_auto_complete_config: bool = declare(
         Group.MODEL_REPOSITORY,
         FLAG,
         False,
-        "Do not fill in missing parts of a model configuration from the model file: each has to be complete.",
+        "Do not complete model configurations from the model files: each configuration has to be complete.",
     )
     strict_readiness: bool = declare(
         Group.MODEL_REPOSITORY,
         BOOLEAN,
         True,
-        "Whether the server is ready only when every model is; with false it is ready as soon as it answers.",
+        "Whether the server is ready only when every model is; with false it is ready as soon as it responds.",
     )
     model_control_mode: str = declare(
         Group.MODEL_REPOSITORY,
         choice("none", "poll", "explicit", ignore_case=True),
         "none",
-        "How models come and go: with none all are loaded at the start and stay; with poll the repositories are looked "
-        "at again and again; with explicit those of --load-model are loaded, and others over the API.",
+        "How models are loaded and unloaded: with none all are loaded at the start and stay; with poll the "
+        "repositories are checked for changes regularly; with explicit the models of --load-model are loaded, and "
+        "others over the API.",
     )
     repository_poll_secs: int = declare(
         Group.MODEL_REPOSITORY,
         integer(0),
         15,
-        "Seconds between two looks at the repositories with --model-control-mode=poll; 0 for never.",
+        "Seconds between two checks of the repositories with --model-control-mode=poll; 0 for never.",
     )
     load_model: tuple[str, ...] = declare(
         Group.MODEL_REPOSITORY,
@@ -231,42 +231,43 @@ class ServerOptions:
         Group.MODEL_REPOSITORY,
         FLAG,
         False,
-        "Let models without model_warmup run zeros before they are ready: one row, each preferred batch size and "
-        "the largest batch. A warm-up of this kind that fails is a warning.",
+        "Warm up models without model_warmup with zeros before they are ready: one row, each preferred batch size "
+        "and the largest batch. A failure of such a warm-up is a warning.",
     )
     model_config_name: str = declare(
         Group.MODEL_REPOSITORY,
         CONFIG_NAME,
         "",
-        "Use configs/<name>.pbtxt of each model that has it, in place of its config.pbtxt.",
+        "Use configs/<name>.pbtxt of each model that has one, instead of its config.pbtxt.",
     )
     model_namespacing: bool = declare(
         Group.MODEL_REPOSITORY,
         BOOLEAN,
         False,
-        "Whether models of one name may lie in several repositories: each repository is a namespace then.",
+        "Whether several repositories may have models of the same name: each repository is a namespace then.",
     )
     model_load_thread_count: int = declare(
-        Group.MODEL_REPOSITORY, integer(1), 4, "How many models are loaded at the same time."
+        Group.MODEL_REPOSITORY, integer(1), 4, "The number of models that are loaded at the same time."
     )
     model_load_retry_count: int = declare(
         Group.MODEL_REPOSITORY,
         integer(0),
         0,
-        "How often the load of a version that failed is tried again, after pauses that grow from 0.1 to 2 seconds.",
+        "The number of retries for a version that fails to load, after pauses that grow from 0.1 to 2 seconds.",
     )
     model_memory_budget: int = declare(
         Group.MODEL_REPOSITORY,
         integer(0, INT64_MAX),
         0,
-        "Bytes of memory that all models together may hold; 0 for any. A load for which there is none unloads those "
-        "that were not used for longest.",
+        "The most bytes of memory of all models together; 0 for no limit. A load that needs more unloads the least"
+        " recently used models.",
     )
     load_on_demand_secs: int = declare(
         Group.MODEL_REPOSITORY,
         integer(0, 3600),
         0,
-        "Load a model of a repository when a request asks for it, which waits so many seconds at most; 0 for not.",
+        "Load a model of a repository when a request needs it; the request waits at most this many seconds. 0 "
+        "switches it off.",
     )
     model_idle_unload_secs: int = declare(
         Group.MODEL_REPOSITORY, integer(0), 0, "Seconds without a request after which a model is unloaded; 0 for never."
@@ -274,7 +275,7 @@ class ServerOptions:
 
     allow_http: bool = declare(Group.HTTP, BOOLEAN, True, "Whether the server listens for HTTP requests.")
     http_address: str = declare(
-        Group.HTTP, ADDRESS, "0.0.0.0", "Address to listen on for HTTP requests; ipv6:[::1] is the form for IPv6."
+        Group.HTTP, ADDRESS, "0.0.0.0", "Address to listen on for HTTP requests; an IPv6 address is written ipv6:[::1]."
     )
     http_port: int = declare(Group.HTTP, PORT, 8000, "Port to listen on for HTTP requests; 0 takes any free one.")
     reuse_http_port: bool = declare(
@@ -284,45 +285,47 @@ class ServerOptions:
         Group.HTTP,
         integer(1),
         8,
-        "Taken for compatibility, without effect: one event loop serves all connections.",
+        "Accepted for compatibility, without effect: one event loop serves all connections.",
         remark="has no effect: one event loop serves all HTTP connections",
     )
     http_max_input_size: int = declare(
         Group.HTTP,
         integer(1, INT64_MAX, below="Error: --http-max-input-size must be greater than 0."),
         1 << 26,
-        "Largest JSON of a request, raw input or decompressed body in bytes; larger ones are answered 400, or 413 "
-        "with --http-standard-status. Binary tensors behind a JSON part are bounded by --max-in-flight-bytes.",
+        "Largest JSON of a request, raw input or decompressed body in bytes; larger ones get status 400, or 413 "
+        "with --http-standard-status. Binary tensors after a JSON part are bounded by --max-in-flight-bytes.",
     )
     http_standard_status: bool = declare(
         Group.HTTP,
         BOOLEAN,
         False,
-        "Whether a refusal has the status of HTTP where the reference answers 400: 413 for a body that is too large.",
+        "Whether a refusal has the standard HTTP status where the reference sends 400: 413 for a body that is too "
+        "large.",
     )
     http_header_forward_pattern: str = declare(
         Group.HTTP,
         HEADER_PATTERN,
         "",
-        "Headers of inference requests whose names match, in part and in any case, become parameters of the request.",
+        "Headers of inference requests become parameters of the request when any part of their name matches; case "
+        "is ignored.",
     )
     http_idle_timeout_secs: int = declare(
         Group.HTTP, integer(1), 600, "Seconds after which a connection without a request is closed."
     )
     http_max_connections: int = declare(
-        Group.HTTP, integer(1), 10_000, "How many HTTP connections may be open; those beyond are answered 503."
+        Group.HTTP, integer(1), 10_000, "The most open HTTP connections; further ones get status 503."
     )
 
     http_port_serves_grpc: bool = declare(
         Group.HTTP,
         BOOLEAN,
         False,
-        "Whether the HTTP port serves gRPC as well: a connection that begins as HTTP/2 counts as one of gRPC.",
+        "Whether the HTTP port serves gRPC as well: a connection that begins with HTTP/2 counts as a gRPC connection.",
     )
 
     allow_grpc: bool = declare(Group.GRPC, BOOLEAN, True, "Whether the server listens for gRPC requests.")
     grpc_address: str = declare(
-        Group.GRPC, ADDRESS, "0.0.0.0", "Address to listen on for gRPC requests; ipv6:[::1] is the form for IPv6."
+        Group.GRPC, ADDRESS, "0.0.0.0", "Address to listen on for gRPC requests; an IPv6 address is written ipv6:[::1]."
     )
     grpc_port: int = declare(Group.GRPC, PORT, 8001, "Port to listen on for gRPC requests; 0 takes any free one.")
     reuse_grpc_port: bool = declare(
@@ -332,20 +335,20 @@ class ServerOptions:
         Group.GRPC,
         choice("naiad", "grpcio"),
         "naiad",
-        "What carries gRPC on its port: Naiad's own HTTP/2, or the grpcio package, which has to be installed.",
+        "The transport of the gRPC port: Naiad's own HTTP/2, or the grpcio package, which has to be installed.",
     )
     grpc_infer_thread_count: int = declare(
         Group.GRPC,
         integer(2, 128, below=_INFER_THREADS, above=_INFER_THREADS),
         2,
-        "Taken for compatibility, without effect: one event loop serves all connections.",
+        "Accepted for compatibility, without effect: one event loop serves all connections.",
         remark="has no effect: one event loop serves all gRPC connections",
     )
     grpc_infer_allocation_pool_size: int = declare(
         Group.GRPC,
         integer(-INT32_MAX - 1),
         8,
-        "Taken for compatibility, without effect: requests and answers are not kept for reuse.",
+        "Accepted for compatibility, without effect: requests and responses are not pooled.",
         remark="has no effect: requests and answers are not kept for reuse",
     )
     grpc_max_input_size: int = declare(
@@ -358,31 +361,32 @@ class ServerOptions:
         Group.GRPC,
         integer(1, INT32_MAX, below="Error: --grpc-max-response-pool-size must be greater than 0."),
         INT32_MAX,
-        "How many responses of decoupled models may wait on one call for a caller who does not take them, before the "
-        "models are asked to pause; 256 by default. They are also asked once 1 MiB waits.",
+        "The most responses of decoupled models that wait on one call for a slow caller, before the models are "
+        "paused; 256 by default. They are also paused once 1 MiB waits.",
     )
     grpc_header_forward_pattern: str = declare(
         Group.GRPC,
         HEADER_PATTERN,
         "",
-        "Metadata of inference calls whose names match, in part and in any case, become parameters of the request.",
+        "Metadata of inference calls become parameters of the request when any part of their name matches; case is"
+        " ignored.",
     )
     grpc_max_connections: int = declare(
-        Group.GRPC, integer(1), 10_000, "How many gRPC connections may be open; those beyond are closed."
+        Group.GRPC, integer(1), 10_000, "The most open gRPC connections; further ones are closed."
     )
     grpc_use_ssl: bool = declare(Group.GRPC, BOOLEAN, False, "Whether the gRPC port is encrypted (TLS 1.2 and later).")
     grpc_use_ssl_mutual: bool = declare(
         Group.GRPC,
         BOOLEAN,
         False,
-        "Whether clients have to show a certificate that --grpc-root-cert vouches for; true switches --grpc-use-ssl "
-        "on as well.",
+        "Whether clients need a certificate that an authority of --grpc-root-cert has signed; true switches "
+        "--grpc-use-ssl on as well.",
     )
     grpc_server_cert: str = declare(
         Group.GRPC,
         FILE_NAME,
         "",
-        "PEM file of the server's certificate, followed by those that lead from it to a root.",
+        "PEM file of the server's certificate, followed by its chain to a root.",
     )
     grpc_server_key: str = declare(
         Group.GRPC, FILE_NAME, "", "PEM file of the private key of the server's certificate, without a password."
@@ -391,13 +395,13 @@ class ServerOptions:
         Group.GRPC,
         FILE_NAME,
         "",
-        "PEM file of the authorities that clients' certificates must come from, for --grpc-use-ssl-mutual.",
+        "PEM file of the authorities that sign clients' certificates, for --grpc-use-ssl-mutual.",
     )
     grpc_infer_response_compression_level: str = declare(
         Group.GRPC,
         choice("none", "low", "medium", "high", ignore_case=True),
         "none",
-        "How much answers to inference requests are compressed, for clients that take compressed ones.",
+        "The compression of responses to inference requests, for clients that accept it.",
     )
     grpc_keepalive_time: int = declare(
         Group.GRPC,
@@ -406,37 +410,40 @@ class ServerOptions:
         f"Milliseconds without any data after which a client is pinged; {INT32_MAX} for never.",
     )
     grpc_keepalive_timeout: int = declare(
-        Group.GRPC, integer(1), 20_000, "Milliseconds after which a client that does not answer a ping is dropped."
+        Group.GRPC,
+        integer(1),
+        20_000,
+        "Milliseconds after which a client that does not acknowledge a ping is disconnected.",
     )
     grpc_keepalive_permit_without_calls: bool = declare(
         Group.GRPC, BOOLEAN, False, "Whether clients without an open call are pinged, and may ping, as well."
     )
     grpc_http2_max_pings_without_data: int = declare(
-        Group.GRPC, integer(0), 2, "How many pings are sent without data in between; 0 for any number."
+        Group.GRPC, integer(0), 2, "The most pings that are sent without data in between; 0 for no limit."
     )
     grpc_http2_min_recv_ping_interval_without_data: int = declare(
         Group.GRPC,
         integer(0),
         300_000,
-        "Milliseconds that have to lie between two pings of a client without data in between.",
+        "The least milliseconds between two pings of a client without data in between.",
     )
     grpc_http2_max_ping_strikes: int = declare(
         Group.GRPC,
         integer(0),
         2,
-        "How many pings may come too early before the client is told to go away; 0 for any number.",
+        "The number of pings that may come too early before the connection is closed (GOAWAY); 0 for no limit.",
     )
     grpc_max_connection_age: int = declare(
         Group.GRPC,
         integer(1),
         INT32_MAX,
-        f"Milliseconds after which a connection is told to take no new calls; {INT32_MAX} for never.",
+        f"Milliseconds after which a connection accepts no new calls (GOAWAY); {INT32_MAX} for never.",
     )
     grpc_max_connection_age_grace: int = declare(
         Group.GRPC,
         integer(0),
         INT32_MAX,
-        f"Milliseconds that open calls of such a connection get to finish; {INT32_MAX} for any time.",
+        f"Milliseconds for open calls of such a connection to finish; {INT32_MAX} for no limit.",
     )
 
     sagemaker_port: int = declare(Group.SAGEMAKER, PORT, 8080, _OF_SAGEMAKER, remark=_NO_SAGEMAKER)
@@ -450,8 +457,8 @@ class ServerOptions:
         Group.HTTP,
         FILE_NAME,
         "",
-        "PEM file of the server's certificate, followed by those that lead from it to a root. With it the HTTP port is "
-        "encrypted (TLS 1.2 and later).",
+        "PEM file of the server's certificate, followed by its chain to a root. With it the HTTP port is encrypted"
+        " (TLS 1.2 and later).",
     )
     http_server_key: str = declare(
         Group.HTTP, FILE_NAME, "", "PEM file of the private key of that certificate, without a password."
@@ -460,13 +467,13 @@ class ServerOptions:
         Group.HTTP,
         FILE_NAME,
         "",
-        "PEM file of the authorities that clients' certificates must come from. With it every client has to show one.",
+        "PEM file of the authorities that sign clients' certificates. With it every client needs one.",
     )
     http_cors_origin: tuple[str, ...] = declare(
         Group.HTTP,
         ORIGIN,
         (),
-        "Origin whose pages may read answers in a browser, such as https://example.com; * for any.",
+        "Origin whose pages may read responses in a browser, such as https://example.com; * for any.",
         repeatable=True,
     )
 
@@ -488,18 +495,18 @@ class ServerOptions:
         Group.ACCESS,
         API_KEY,
         (),
-        "An API key: its name, what it is for (infer, manage, observe), the hash of it, and how many requests a second "
-        "it may send. With any key, all requests but health checks have to show one.",
+        "An API key: its name, its scopes (infer, manage, observe), its hash, and its limit of requests per "
+        "second. With any key, all requests except health checks need one.",
         repeatable=True,
     )
-    api_key_file: str = declare(Group.ACCESS, FILE_NAME, "", "File of further API keys, one in a line.")
+    api_key_file: str = declare(Group.ACCESS, FILE_NAME, "", "File of further API keys, one per line.")
 
     allow_metrics: bool = declare(Group.METRICS, BOOLEAN, True, "Whether Prometheus metrics are served.")
     allow_gpu_metrics: bool = declare(
-        Group.METRICS, BOOLEAN, True, "Taken for compatibility: this version has no GPU figures to serve."
+        Group.METRICS, BOOLEAN, True, "Accepted for compatibility: this version has no GPU metrics."
     )
     allow_cpu_metrics: bool = declare(
-        Group.METRICS, BOOLEAN, True, "Whether the metrics hold the machine's processor load and memory."
+        Group.METRICS, BOOLEAN, True, "Whether the metrics include the machine's processor load and memory."
     )
     metrics_address: str = declare(
         Group.METRICS, ADDRESS, "", "Address to listen on for metrics; without it the HTTP address."
@@ -509,7 +516,7 @@ class ServerOptions:
         Group.METRICS,
         integer(1),
         2000,
-        "Milliseconds for which a figure of the machine is kept before it is read again.",
+        "Milliseconds for which a figure of the machine is cached before it is read again.",
     )
     metrics_config: tuple[tuple[str, bool], ...] = declare(
         Group.METRICS,
@@ -523,8 +530,8 @@ class ServerOptions:
         Group.TRACING,
         TRACE_SETTING,
         (),
-        "A setting of the traces of requests: level, rate and count say which are traced; triton,file where they are "
-        "written, or with mode=opentelemetry opentelemetry,url where they are sent.",
+        "A setting of request traces: level, rate and count select the requests; triton,file is the file for "
+        "traces, or with mode=opentelemetry opentelemetry,url the collector.",
         repeatable=True,
     )
 
@@ -538,7 +545,8 @@ class ServerOptions:
         Group.MODEL_REPOSITORY,
         integer(0),
         600,
-        "Seconds that a repository agent may take for one action; a load whose agent takes longer fails. 0 for any.",
+        "Seconds that a repository agent may take for one action; a load whose agent takes longer fails. 0 for no "
+        "limit.",
     )
 
     backend_directory: str = declare(
@@ -551,7 +559,8 @@ class ServerOptions:
         Group.BACKEND,
         BACKEND_SETTING,
         (),
-        "A setting of one backend, as in onnxruntime,default-max-batch-size=8, or without a backend's name of all.",
+        "A setting of one backend, as in onnxruntime,default-max-batch-size=8, or of all backends without a "
+        "backend's name.",
         repeatable=True,
     )
 
@@ -559,15 +568,15 @@ class ServerOptions:
         Group.CACHE,
         CACHE_SETTING,
         (),
-        "Keep answers of models with response_cache { enable: true }: in memory, as in local,size=104857600 (bytes), "
-        "or in Redis, as in redis,host=localhost and, again, redis,port=6379.",
+        "Cache responses of models with response_cache { enable: true }: in memory, as in local,size=104857600 "
+        "(bytes), or in Redis, as in redis,host=localhost and, repeated, redis,port=6379.",
         repeatable=True,
     )
     cache_directory: str = declare(
         Group.CACHE,
         FOLDER_NAME,
         "",
-        "Taken for compatibility, without effect: caches are part of naiad.",
+        "Accepted for compatibility, without effect: caches are part of naiad.",
         remark="has no effect: caches are part of naiad",
     )
 
@@ -575,15 +584,15 @@ class ServerOptions:
         Group.RATE_LIMITER,
         RATE_LIMIT,
         "off",
-        "With execution_count an instance runs when it has the resources of its rate_limiter, and whose turn it is "
-        "goes by how often each ran and by its priority. With off rate_limiter is passed over.",
+        "With execution_count an instance runs when it has the resources of its rate_limiter; instances take turns"
+        " by their number of runs and their priority. With off rate_limiter is ignored.",
     )
     rate_limit_resource: tuple[ResourceSetting, ...] = declare(
         Group.RATE_LIMITER,
         RESOURCE_SETTING,
         (),
-        "How much there is of a resource, on a device or, without one, on each. Without any of these options it is the "
-        "most that one instance asks for. Upper and lower case are one.",
+        "The available amount of a resource, on a device or, without one, on each. The default is the most that "
+        "one instance needs. Names are case-insensitive.",
         repeatable=True,
     )
 
@@ -591,14 +600,14 @@ class ServerOptions:
         Group.SHARED_MEMORY,
         BOOLEAN,
         False,
-        "Whether clients may register shared memory and put tensors there instead of sending them.",
+        "Whether clients may register shared memory and place tensors there instead of sending them.",
     )
 
     strict_model_config: bool = declare(
         Group.DEPRECATED,
         BOOLEAN,
         False,
-        "With true the same as --disable-auto-complete-config.",
+        "True is the same as --disable-auto-complete-config.",
         remark="is deprecated: use --disable-auto-complete-config",
     )
     trace_file: tuple[TraceSetting, ...] = declare(
@@ -681,7 +690,7 @@ class ServerOptions:
 
     @property
     def http_uses_tls(self) -> bool:
-        """Whether the HTTP port is to be encrypted: any of its TLS files is named."""
+        """Whether the HTTP port uses TLS: any of its TLS files is given."""
         return bool(self.http_server_cert or self.http_server_key or self.http_root_cert)
 
     @property
@@ -690,9 +699,9 @@ class ServerOptions:
         return self.allow_grpc or self.http_port_serves_grpc
 
     def wanted_models(self, known: Collection[str]) -> set[str]:
-        """The names of the models to load at the start, out of those that are ``known``; others may be among them.
+        """The names of the models to load at the start, given the ``known`` ones; unknown names may be among them.
 
-        With namespaces they are keys, and a name stands for all keys that end with it.
+        With namespaces the known names are keys, and a name stands for all keys that end with it.
         """
         if self.model_control_mode != "explicit" or self.load_model == ("*",):
             return set(known)
@@ -713,9 +722,9 @@ class ServerOptions:
 
     @property
     def backend_settings(self) -> dict[str, dict[str, str]]:
-        """The ``--backend-config`` settings by backend, those of all backends under ""; the last of a key counts.
+        """The ``--backend-config`` settings by backend, those of all backends under ""; the last value of a key counts.
 
-        ``--backend-directory`` is one of them all, as ``backend-directory``.
+        ``--backend-directory`` is a setting of all backends, ``backend-directory``.
         """
         settings: dict[str, dict[str, str]] = {"": {"backend-directory": self.backend_directory}}
         for item in self.backend_config:
@@ -737,12 +746,12 @@ class ServerOptions:
         return redis_cache(self.cache_config, environment)
 
     def settings_of(self, backend: str) -> Mapping[str, str]:
-        """What holds for one backend: the settings of all backends, overridden by its own."""
+        """The settings of one backend: those of all backends, overridden by its own."""
         settings = self.backend_settings
         return settings[""] | settings.get(backend, {})
 
     def problems(self) -> list[str]:
-        """What is wrong about the options taken together; empty when nothing is."""
+        """The conflicts among the options; empty without any."""
         listeners = (
             ("HTTP", self.allow_http, self.http_address, self.http_port),
             ("GRPC", self.allow_grpc, self.grpc_address, self.grpc_port),
@@ -819,4 +828,4 @@ LISTENER_FIELDS = frozenset(
         "metrics_port",
     }
 )
-"""What ``ServerOptions.problems`` looks at; when one could not be read, nothing is said about them together."""
+"""The fields that ``ServerOptions.problems`` checks; it is skipped when one of them could not be read."""

@@ -1,4 +1,4 @@
-"""The values of trace settings, which come from the command line and from requests alike.
+"""The values of trace settings, from the command line and from API requests.
 
 Source of names, ranges and texts: the protocol's "trace" extension and ``--trace-config`` of the reference.
 """
@@ -36,7 +36,7 @@ _SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TraceSetting:
-    """One ``--trace-config`` value: ``name`` is that of the protocol, such as ``trace_rate``."""
+    """A ``--trace-config`` value: ``name`` is the protocol's name of the setting, such as ``trace_rate``."""
 
     name: str
     value: int | str
@@ -82,10 +82,10 @@ def known_level(text: str) -> str | None:
 
 
 def trace_levels(texts: Sequence[str]) -> tuple[str, ...]:
-    """The levels together, each once; ``OFF`` alone for none. Unknown ones are left out, as in the reference.
+    """All levels, each once; ``OFF`` alone for none. Unknown levels are ignored, as in the reference.
 
     Raises:
-        ValueError: OFF stands beside another level.
+        ValueError: OFF is combined with another level.
     """
     found = tuple(dict.fromkeys(level for text in texts if (level := known_level(text)) is not None))
     if OFF in found and len(texts) > 1:
@@ -94,12 +94,12 @@ def trace_levels(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def trace_mode(settings: Iterable[TraceSetting]) -> str:
-    """Where traces go, ``TRITON`` (files) or ``OPENTELEMETRY``: what is said last."""
+    """The destination of traces, ``TRITON`` (files) or ``OPENTELEMETRY``: the last value given."""
     return next((str(item.value) for item in reversed(tuple(settings)) if item.name == "mode"), TRITON)
 
 
 def trace_problems(settings: Sequence[TraceSetting]) -> Iterator[str]:
-    """What is wrong about ``settings`` together."""
+    """The conflicts among ``settings``."""
     levels = {item.value for item in settings if item.name == "trace_level"}
     if OFF in levels and len(levels) > 1:
         yield f"{ONLY_OFF}: give --trace-config level once"
@@ -165,5 +165,5 @@ TRACE_SETTING: Final = Kind(
 
 
 def deprecated_trace(key: str, label: str) -> Kind:
-    """The value of an option that ``--trace-config <key>=`` stands in for, read as that would be."""
+    """The value of the option that ``--trace-config <key>=`` replaces, read by its kind."""
     return Kind(label, f"what --trace-config {key}={label} takes", lambda text: _read(f"{key}={text}"))

@@ -228,13 +228,12 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
 def _metrics_listener(parts: Parts) -> HttpListener:
     # Imported here: a server without metrics does not pay for it.
     from naiad.frontends.metrics.page import MetricsApplication
+    from naiad.telemetry.metrics.page import PageSettings
 
     options = parts.options
     application = MetricsApplication(
         parts.engine,
-        cpu=options.allow_cpu_metrics,
-        latencies=options.counter_latencies,
-        interval_ms=options.metrics_interval_ms,
+        PageSettings(options.allow_cpu_metrics, options.counter_latencies, options.metrics_interval_ms),
         custom=parts.manager.custom_metrics,
         cache=parts.cache.figures if parts.cache is not None else None,
     )

@@ -56,11 +56,13 @@ class Server:
             table_log(logger, logging.INFO, "options", format_table(("Option", "Value"), option_rows(options)))
         if problem := parts.tracing.problem():
             raise OptionError(f'Bad option: "--trace-config". {problem}')
+        # Before any port is opened: a signal stops the server in an orderly way, also while models load.
         self._stop.watch(parts.reloader.ask if parts.reloader.has_files else None)
         if not parts.catalog.remote:
             # A missing folder is reported before any port is opened; a remote store may take its time.
             self._outline = self._outline_of_all(is_whole=False)
         try:
+            # Ports open before models are loaded: health checks are served meanwhile.
             await self._listen()
             await self._load()
             if options.exit_on_error and self._engine.not_loaded():
@@ -76,6 +78,7 @@ class Server:
             await self._delay_shutdown()
             return await self._shut_down()
         finally:
+            # Listeners first: a request that is still in flight may use shared memory of the parts.
             for listener in self._listeners:
                 listener.abort()
             parts.close()

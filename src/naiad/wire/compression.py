@@ -8,10 +8,10 @@ from typing import Any, Final
 
 WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
 EITHER: Final = 47
-"""The window bits for data in one of both formats, which their first bytes tell."""
+"""The window bits for data in either format; zlib recognises which by the first bytes."""
 
 MAX_MEMBERS: Final = 1024
-"""How many members gzip data may have: each costs as much as some kilobytes, however small it is."""
+"""The most members in gzip data. A member costs as much time as some kilobytes of data, however small it is."""
 
 _GZIP_START: Final = b"\x1f\x8b"
 _STEP_BYTES: Final = 1 << 20
@@ -19,7 +19,7 @@ _SLICE_BYTES: Final = 1 << 18
 
 
 class BrokenDataError(Exception):
-    """Data are not what they are said to be; the text goes on behind what names them."""
+    """The data are not in the declared format. The text completes a sentence that begins with the name of the data."""
 
 
 class TooMuchDataError(Exception):
@@ -29,18 +29,20 @@ class TooMuchDataError(Exception):
 def inflate(data: bytes | bytearray | memoryview, encoding: str, window_bits: int, limit: int) -> bytearray:
     """``data`` decompressed, at most ``limit`` bytes; ``encoding`` is what errors call it.
 
-    With ``EITHER``, as in HTTP, gzip may have several members, one behind the other (RFC 1952, section 2.2).
+    With ``EITHER``, which HTTP needs, gzip data may have several members in a row (RFC 1952, section 2.2).
 
     Raises:
-        BrokenDataError: they are cut off, go on too long, are something else, or have more than ``MAX_MEMBERS``.
-        TooMuchDataError: there are more bytes than ``limit``. Not much more than that was decompressed.
+        BrokenDataError: the data are truncated, are followed by other bytes, are in another format, or have more than
+            ``MAX_MEMBERS``.
+        TooMuchDataError: there are more than ``limit`` bytes. Decompression stops shortly after them, so memory stays
+            bounded.
     """
     whole = bytearray()
     worker = zlib.decompressobj(window_bits)
     view = memoryview(data)
     members = 1
     try:
-        # In slices: zlib copies what it has not used yet at every step.
+        # In slices: at every step zlib copies the input that it has not used yet.
         for start in range(0, len(view), _SLICE_BYTES):
             rest: Any = view[start : start + _SLICE_BYTES]
             while rest:

@@ -43,7 +43,7 @@ def load_json(raw: bytes | bytearray | memoryview) -> Any:
 
 
 def dump_json(value: Any) -> bytes:
-    """What ``load_json`` reads as ``value`` again, the bare words included."""
+    """The JSON text that ``load_json`` reads as ``value`` again, the bare words included."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 

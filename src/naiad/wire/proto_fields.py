@@ -1,4 +1,4 @@
-"""Fields of protobuf messages as bytes: the few forms that are written and recognised without a message object.
+"""Fields of protobuf messages as bytes: the few kinds that are written and recognised without a message object.
 
 Source: protobuf's "Encoding" page. A field is a tag (number and wire type) and its value; values of variable size have
 their length in front, as a varint: seven bits a byte, lowest first, the high bit set on all but the last byte.
@@ -29,7 +29,7 @@ def varint(number: int) -> bytes:
 
 
 def field_head(number: int, size: int) -> bytes:
-    """What goes before the ``size`` bytes of a string, a block of bytes or a message in the field ``number``."""
+    """The tag and length before the ``size`` bytes of a string, a block of bytes or a message in field ``number``."""
     return varint(number << 3 | _DELIMITED) + varint(size)
 
 
@@ -56,9 +56,9 @@ def read_varint(message: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def has_more_fields(message: bytes | bytearray | memoryview, limit: int) -> bool:
-    """Whether a message begins with more than ``limit`` fields, those inside of groups included.
+    """Whether a message begins with more than ``limit`` fields, fields inside groups included.
 
-    Looks no further than the first byte that is no field, and not at what the fields hold.
+    Stops at the first byte that begins no field, and skips the content of fields.
     """
     found = at = 0
     flat = memoryview(message)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from frontends.h2_frames import call_headers, plain_block
 from naiad.wire.http2.frames import Http2ConnectionError, Http2ErrorCode, Http2StreamError
-from naiad.wire.http2.headers import MAX_HEADER_LIST_BYTES, MAX_KEPT_HEADS, HeaderReader, Http2RequestHead
+from naiad.wire.http2.headers import MAX_CACHED_HEADS, MAX_HEADER_LIST_BYTES, HeaderReader, Http2RequestHead
 
 PATHS = ["/a", "/b", "/inference.GRPCInferenceService/ModelInfer"]
 NAMES = ["x-a", "x-b", "te", "grpc-timeout", "authorization", "user-agent", "x-long-bin"]
@@ -144,12 +144,12 @@ def test_a_block_that_is_known_is_not_read_again() -> None:
 
 def test_the_memo_is_bounded() -> None:
     read = reader()
-    for i in range(10 * MAX_KEPT_HEADS):
+    for i in range(10 * MAX_CACHED_HEADS):
         ask(read, plain_block(call_headers(f"/{i}")))
-        assert len(read.known) <= MAX_KEPT_HEADS
+        assert len(read.known) <= MAX_CACHED_HEADS
     for i in range(10):
         ask(read, plain_block(call_headers("/a", ("x", f"{i}" * 8000))))
-    assert sum(map(len, read.known)) < MAX_KEPT_HEADS * 1100
+    assert sum(map(len, read.known)) < MAX_CACHED_HEADS * 1100
 
 
 def test_repeated_names_are_joined_in_their_order() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from naiad.wire.http2.fields import checked
 from naiad.wire.http2.frames import Http2StreamError
-from naiad.wire.http2.known_fields import MAX_KEPT, KnownFields
+from naiad.wire.http2.known_fields import MAX_CACHED_FIELDS, KnownFields
 
 LIST_BYTES = 16_384
 COMMON = [(":method", "POST"), (":scheme", "http"), (":path", "/a"), ("te", "trailers"), ("user-agent", "x")]
@@ -86,7 +86,7 @@ def test_a_list_that_is_too_large_is_left_alone() -> None:
 
 def test_what_is_kept_is_bounded() -> None:
     encoder, _, known = primed()
-    for n in range(3 * MAX_KEPT):
+    for n in range(3 * MAX_CACHED_FIELDS):
         block = encoder.encode([*COMMON, ("x-id", str(n), True)])
         assert known.read(block) == [*COMMON, ("x-id", str(n))]
-    assert len(known._fields) <= MAX_KEPT
+    assert len(known._fields) <= MAX_CACHED_FIELDS

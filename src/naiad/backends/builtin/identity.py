@@ -30,7 +30,7 @@ class IdentityInstance(Instance):
         self._delay = delay
 
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
-        """The inputs themselves, without a copy, and zeros for an optional one that was not given."""
+        """The inputs themselves, without a copy, and zeros for an optional input that the request leaves out."""
         if self._delay:
             time.sleep(self._delay)
         pairs, optional = self._pairs, self._optional
@@ -45,11 +45,11 @@ class IdentityInstance(Instance):
 
 
 class IdentityBackend(Backend):
-    """Needs no model file. Parameters (all of them optional):
+    """Returns its inputs; needs no model file. Parameters (all of them optional):
 
     ``execute_delay_ms``: every run takes this long. ``instance_wise_delay_multiplier``: the delay of instance i is
-    i times this much, where the first instance has index 0 and keeps the plain delay. ``creation_delay_sec``: how long
-    loading takes.
+    multiplied by i times this value, where the first instance has index 0 and keeps the plain delay.
+    ``creation_delay_sec``: how long loading takes.
     """
 
     _pairs: Mapping[str, str]
@@ -73,13 +73,13 @@ class IdentityBackend(Backend):
         return not self._delay_s
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
-        """An instance whose delay grows with ``index`` when the multiplier says so."""
+        """An instance whose delay grows with ``index`` if there is a multiplier."""
         factor = max(1, self._multiplier * index)
         return IdentityInstance(self._pairs, self._optional, self._delay_s * factor)
 
 
 def _zeros(tensor: TensorSpec, rows: int) -> Array:
-    """What stands for an input that was not given; dims of any size are 1."""
+    """Zeros for a missing input; variable dims are 1."""
     dims = [1 if dim < 0 else dim for dim in (tensor.dims if tensor.reshape is None else tensor.reshape)]
     if len(tensor.shape) > len(tensor.dims):
         dims = [rows, *dims]

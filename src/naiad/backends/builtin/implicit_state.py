@@ -1,4 +1,4 @@
-"""The backend ``implicit_state``: what a model may do with its state, and what it may not. For tests.
+"""The backend ``implicit_state``: allowed and forbidden uses of implicit state. For tests.
 
 Source: the test backend of this name of the reference server.
 """
@@ -22,10 +22,10 @@ _CONTROLS: Final = ("START", "END", "READY")
 
 
 class ImplicitStateInstance(Instance):
-    """Does what TEST_CASE says.
+    """Uses its state in the way that the input TEST_CASE selects.
 
-    0 asks for a state that is not configured; 1 and 2 add INPUT to the state INPUT_STATE without changing it; 3 asks
-    for memory that only a GPU has.
+    0 requests a state that is not configured; 1 and 2 add INPUT to the state INPUT_STATE without changing it; 3
+    requests GPU memory.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -34,7 +34,7 @@ class ImplicitStateInstance(Instance):
         self._states = {state.input.name: state.output.name for state in states}
 
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
-        """OUTPUT and the states as they were; InvalidArgumentError or BackendError as the case says."""
+        """OUTPUT and the unchanged states; InvalidArgumentError or BackendError in the cases of errors."""
         for case in inputs["TEST_CASE"].ravel().tolist():
             self._check(case)
         kept = {made: inputs[given] for given, made in self._states.items()}
@@ -71,5 +71,5 @@ class ImplicitStateBackend(Backend):
         self._spec = spec
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
-        """An instance; it keeps nothing."""
+        """An instance, which is stateless."""
         return ImplicitStateInstance(self._spec)

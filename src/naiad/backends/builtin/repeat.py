@@ -2,8 +2,8 @@
 
 Source: the reference's repeat backend. Response i has the element i of ``IN`` as ``OUT`` and i as ``IDX``, and comes
 ``DELAY[i]`` milliseconds after the one before it. The next request begins after ``WAIT`` milliseconds, so the responses
-to several requests may be mixed. An empty ``IN`` gets no response. A model that is not decoupled answers with the first
-one.
+to several requests may interleave. An empty ``IN`` gets no response. A model that is not decoupled sends only the first
+response.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class RepeatInstance(DecoupledInstance):
             yield {name: column[index] for name, column in wanted}
 
     def busy_s(self, inputs: Arrays) -> float:
-        """What the request says."""
+        """The delays of one request."""
         return float(inputs["WAIT"].reshape(-1)[0]) / 1000
 
 
 class RepeatBackend(DecoupledBackend):
-    """Needs no model file."""
+    """Sends as many responses as its input has elements; needs no model file."""
 
     def start(self, spec: ModelSpec) -> None:
         """Check the configuration.
@@ -73,5 +73,5 @@ class RepeatBackend(DecoupledBackend):
             )
 
     def create_decoupled(self, group: InstanceGroupSpec, index: int) -> DecoupledInstance:
-        """An instance; all are alike."""
+        """An instance; all are the same."""
         return RepeatInstance()

@@ -1,4 +1,4 @@
-"""The backends ``sequence`` and ``dyna_sequence``: they add up what the requests of a sequence give them. For tests.
+"""The backends ``sequence`` and ``dyna_sequence``, which add up the inputs of a sequence. For tests.
 
 Source: the test backends of these names of the reference server.
 """
@@ -56,7 +56,7 @@ class AccumulatingInstance(Instance):
 
 
 def _number(key: Any) -> np.int32:
-    """What is added for an id when its sequence ends."""
+    """The number that ``dyna_sequence`` adds for a correlation id at the end of its sequence."""
     if isinstance(key, bytes):
         text = key.decode(errors="replace")
         if not (text.isascii() and text.isdigit()):
@@ -66,9 +66,9 @@ def _number(key: Any) -> np.int32:
 
 
 class SequenceBackend(Backend):
-    """Models with the controls START and READY, and one INT32 vector INPUT of which OUTPUT has the shape.
+    """Models with the controls START and READY, an INT32 vector INPUT, and an OUTPUT of the same shape.
 
-    The parameter ``execute_delay_ms`` says how long every run takes.
+    The parameter ``execute_delay_ms`` is the duration of every run.
     """
 
     _controls: tuple[str, ...] = ("START", "READY")
@@ -97,7 +97,7 @@ class DynaSequenceBackend(SequenceBackend):
     _by_id = True
 
     def start(self, spec: ModelSpec) -> None:
-        """As ``SequenceBackend.start``."""
+        """Check the configuration, the datatype of CORRID included."""
         super().start(spec)
         if spec.inputs["CORRID"].dtype.wire not in ("UINT64", "BYTES"):
             raise ModelLoadError("model CORRID control input must have TYPE_UINT64 or TYPE_STRING data-type")

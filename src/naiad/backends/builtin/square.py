@@ -1,9 +1,9 @@
-"""The backend ``square``: the input says how many responses come, and each of them says it again. For tests.
+"""The backend ``square``: sends as many responses as its input's value, each with that value. For tests.
 
 Source: the reference's square backend. Parameters of the model, all of them optional: ``CUSTOM_INFER_DELAY_NS`` and
-``CUSTOM_OUTPUT_DELAY_NS`` are what each response takes; of the responses to a request the last ``CUSTOM_EMPTY_COUNT``
-are empty, and the ``CUSTOM_FAIL_COUNT`` before them fail; ``CUSTOM_CANCEL_DELAY_NS`` is how long it takes to give up a
-request that was cancelled. Such a request is noticed between two responses.
+``CUSTOM_OUTPUT_DELAY_NS`` are the durations of each response; of the responses to a request the last
+``CUSTOM_EMPTY_COUNT`` are empty, and the ``CUSTOM_FAIL_COUNT`` before them fail; ``CUSTOM_CANCEL_DELAY_NS`` is the time
+to abandon a cancelled request. Cancellation is checked between two responses.
 """
 
 from __future__ import annotations
@@ -80,5 +80,5 @@ class SquareBackend(DecoupledBackend):
         self._empty = reader.integer("CUSTOM_EMPTY_COUNT", 0)
 
     def create_decoupled(self, group: InstanceGroupSpec, index: int) -> DecoupledInstance:
-        """An instance; all are alike."""
+        """An instance; all are the same."""
         return SquareInstance(*self._times, self._failing, self._empty)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from naiad.config.spec import InstanceGroupSpec, ModelSpec, TensorSpec
 
-# Instances of a model that does not say how many (the reference's number for this backend on processors).
+# Instances of a model without an instance count (the reference's number for this backend on processors).
 _DEFAULT_INSTANCES = 2
 _NO_DEVICE = -1
 
@@ -71,7 +71,7 @@ class OnnxRuntimeBackend(Backend):
         _check_bfloat16(spec)
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
-        """New sessions get as many threads as their new number leaves; the others keep theirs."""
+        """New sessions divide the cores by the new instance count; existing ones keep their threads."""
         super().regroup(spec, config)
         settings = read_settings(self.context, spec.parameters, spec.graph_level, spec.instance_count)
         self._check_devices(spec)
@@ -94,11 +94,11 @@ class OnnxRuntimeBackend(Backend):
         return BFloat16Instance(session, options, bfloat16, adapting) if bfloat16 else adapting
 
     def close(self) -> None:
-        """Let go of the sessions that the instances shared."""
+        """Release the sessions that the instances shared."""
         self._sessions.clear()
 
     def _session(self, device: int) -> Any:
-        """The session for the next instance on ``device``: the shared one, or one that no other instance has."""
+        """The session for the next instance on ``device``: the shared one, or an exclusive one."""
         _, settings = self._started()
         with self._lock:
             session = self._sessions.pop(device, None) or self._create(device)
@@ -144,10 +144,10 @@ def _named(tensors: Iterable[TensorSpec], wire: str) -> frozenset[str]:
 
 
 def _scalars(spec: ModelSpec, graph: GraphSignature) -> frozenset[str]:
-    """Tensors without a shape in the graph that the configuration calls ``dims: [ 1 ]``.
+    """Tensors without a shape in the graph that the configuration declares with ``dims: [ 1 ]``.
 
-    The framework's Python interface shows a scalar and a tensor of unknown rank alike; ONNX allows the latter inside a
-    graph, not at its border.
+    The framework's Python interface cannot tell a scalar from a tensor of unknown rank. ONNX allows the latter inside a
+    graph, but not as its input or output.
     """
     if spec.max_batch_size:
         return frozenset()
@@ -158,7 +158,7 @@ def _scalars(spec: ModelSpec, graph: GraphSignature) -> frozenset[str]:
 
 
 def _check_bfloat16(spec: ModelSpec) -> None:
-    """The framework passes BF16 from Python as ``OrtValue`` only, and those cannot be made from strings."""
+    """The framework accepts BF16 from Python only as ``OrtValue``, which cannot have strings."""
     names = _named((*spec.inputs.values(), *spec.outputs.values()), "BF16")
     strings = _named(spec.inputs.values(), "BYTES")
     if names and strings:

@@ -1,4 +1,6 @@
-"""Running an ONNX Runtime session: one class for plain tensors, two for those that Python holds in another way."""
+"""Instances that run an ONNX Runtime session: one class for plain tensors, two for tensors that numpy stores
+differently.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class OnnxInstance(Instance):
             raise _failure(error) from error
 
     def close(self) -> None:
-        """Let go of the session."""
+        """Release the session."""
         del self._run
 
 
@@ -62,7 +64,9 @@ class AdaptingInstance(OnnxInstance):
 
 
 class BFloat16Instance(Instance):
-    """Models with BF16 tensors, which the framework takes and gives as ``OrtValue`` only. BF16 outputs are copied."""
+    """An instance of a model with BF16 tensors, which the framework exchanges only as ``OrtValue``. BF16 outputs are
+    copied.
+    """
 
     def __init__(self, session: Any, options: Any, bfloat16: frozenset[str], plain: AdaptingInstance) -> None:
         import onnxruntime
@@ -86,12 +90,12 @@ class BFloat16Instance(Instance):
         return {name: self._plain._from_model(name, array) for name, array in arrays.items()}
 
     def close(self) -> None:
-        """Let go of the session."""
+        """Release the session."""
         del self._session
         self._plain.close()
 
     def _to_model(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        # An OrtValue of a foreign type reads the memory as it lies, strides or not.
+        # An OrtValue of a foreign type ignores strides: the memory must be contiguous.
         array = self._plain._to_model(name, array)
         return np.ascontiguousarray(array).reshape(array.shape).view(np.uint16) if name in self._bfloat16 else array
 

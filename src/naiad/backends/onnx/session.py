@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: the model file, the settings a configuration asks for, and the session made from both."""
+"""ONNX Runtime sessions: the model file, the settings of the configuration, and the session made from both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("naiad")
 SHRINKAGE = "memory.enable_memory_arena_shrinkage"
 SPINNING = "session.intra_op.allow_spinning"
 
-# Level of a run's own log: only what ends the process.
+# Level of a run's own log: only errors that end the process.
 _FATAL = 4
 # optimization.graph.level of the configuration -> member of GraphOptimizationLevel.
 _GRAPH_LEVELS = {
@@ -92,7 +92,7 @@ def read_settings(
 
 
 def _entries(reader: ParameterReader, parameters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The ``session.*`` entries. Spinning is off unless asked for.
+    """The ``session.*`` entries. Spinning is off unless the configuration sets it.
 
     A thread that spins gains tens of microseconds per run of a small model while it is alone; with a second instance
     beside it the 99th percentile was measured 30 times higher, and the event loop needs the core as well.
@@ -159,7 +159,7 @@ _pool = _GlobalPool()
 
 
 def _global_pool(context: BackendContext) -> bool:
-    """Whether sessions use the process-wide pool, made here when ``enable-global-threadpool`` asks for it."""
+    """Whether sessions use the process-wide pool, created here with ``enable-global-threadpool``."""
     reader = ParameterReader(context.model, context.backend_config, "backend config setting")
     if reader.boolean("enable-global-threadpool", False):
         intra_op = reader.integer("intra_op_thread_count", 0) or context.cores
@@ -168,9 +168,9 @@ def _global_pool(context: BackendContext) -> bool:
 
 
 def model_file(context: BackendContext) -> Path:
-    """The ``.onnx`` file of the model: ``model_path`` itself, or the one inside when that is a folder.
+    """The ``.onnx`` file of the model: ``model_path`` itself, or the file inside if it is a folder.
 
-    A folder holds a model whose weights lie in files beside it (external data).
+    A folder has a model with external data: weights in files beside the graph.
     """
     path = context.model_path
     if path.is_dir():

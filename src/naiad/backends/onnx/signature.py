@@ -1,4 +1,4 @@
-"""What an ONNX graph declares: its tensors, and filling an open configuration in from them."""
+"""The tensors that an ONNX graph declares, and the completion of a configuration from them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _fill(model: str, role: str, entries: Any, tensors: Iterable[ModelTensor], b
 
 
 def _fill_dims(entry: Any, shape: tuple[int, ...], batching: bool) -> None:
-    """Dims may not be empty: a scalar gets one of size 1, and so does a batch of scalars, reshaped for the model."""
+    """Dims must not be empty: a scalar gets one of size 1, and so does a batch of scalars, reshaped for the model."""
     dims = shape[1:] if batching else shape
     entry.dims.extend(dims or (1,))
     if batching and not dims:

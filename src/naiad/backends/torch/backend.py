@@ -68,7 +68,7 @@ class PyTorchBackend(Backend):
         self._spec = spec
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
-        """New instances get as many threads as their new number leaves; the others keep theirs."""
+        """New instances divide the cores by the new instance count; existing ones keep their threads."""
         super().regroup(spec, config)
         _check_devices(spec)
         self._threads = self._threads_of(spec, ParameterReader(spec.name, spec.parameters))
@@ -94,7 +94,7 @@ class PyTorchBackend(Backend):
         return instance
 
     def close(self) -> None:
-        """Let go of the modules that the instances shared."""
+        """Release the modules that the instances shared."""
         self._modules.clear()
 
     def _module(self, device: str | None) -> Any:

@@ -26,7 +26,7 @@ class CallPlan:
 
     ``arguments`` pairs configured inputs with forward's arguments, in order, and is empty for a dictionary;
     ``positional`` is True when they are forward's first arguments, none left out in between.
-    ``places`` are the outputs' places among the returned values. ``rows`` is True when the model batches.
+    ``places`` are the positions of the outputs among the returned values. ``rows`` is True when the model batches.
     """
 
     arguments: tuple[tuple[str, Argument], ...]
@@ -73,7 +73,7 @@ class TorchInstance(Instance):
         return result
 
     def close(self) -> None:
-        """Let go of the module."""
+        """Release the module."""
         del self._forward, self._module
 
     def _call(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -94,7 +94,7 @@ class TorchInstance(Instance):
         return [], self._keywords(inputs)
 
     def _keywords(self, inputs: Arrays) -> dict[str, Any]:
-        """The arguments by name: optional inputs that a request leaves out keep their default, or are None."""
+        """The arguments by name: an optional input that a request leaves out has its default, or None."""
         given: dict[str, Any] = {}
         for name, argument in self._plan.arguments:
             if name in inputs:

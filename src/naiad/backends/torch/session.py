@@ -1,4 +1,4 @@
-"""Loading a TorchScript module and asking it what its ``forward`` does to memory."""
+"""Loading a TorchScript module, and the effects of its ``forward`` on memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HERE = re.compile(r"^(.*)\n\s*~+ <--- HERE$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class MemoryEffects:
-    """What ``forward`` may do, as far as TorchScript's own alias analysis can tell; True when in doubt."""
+    """The effects that ``forward`` may have on memory, by TorchScript's own alias analysis; True when in doubt."""
 
     writes_inputs: bool
     writes_state: bool
@@ -30,7 +30,7 @@ def load_module(model: str, path: Path, device: str | None) -> Any:
     """The ``ScriptModule`` in ``path``, placed on ``device`` (None: where it was saved).
 
     Raises:
-        ModelLoadError: with the path, the framework's reason and what to do.
+        ModelLoadError: the file cannot be loaded; the text has the path, the framework's reason and a remedy.
     """
     import torch
 
@@ -40,7 +40,7 @@ def load_module(model: str, path: Path, device: str | None) -> Any:
             f"model '{model}': the model file {path} {what}; put the TorchScript file there, or name it with "
             f"default_model_filename in the configuration"
         )
-    # TorchScript is what this backend is about; its deprecation is no news to whoever runs the server.
+    # This backend needs TorchScript, so its deprecation is no news to whoever runs the server.
     warnings.filterwarnings("ignore", message=r"`torch\.jit\.\w+` is deprecated", category=DeprecationWarning)
     try:
         module = torch.jit.load(str(path), map_location=device)

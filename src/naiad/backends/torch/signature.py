@@ -1,4 +1,4 @@
-"""Which configured tensor is which argument and which return value of a TorchScript ``forward``.
+"""The binding of configured tensors to the arguments and return values of a TorchScript ``forward``.
 
 Source: naming convention of the reference's pytorch backend. Inputs are matched by the names of the arguments, or by
 ``<name>__<index>``, or else in the order of the configuration; the convention holds for all inputs of a model at once.

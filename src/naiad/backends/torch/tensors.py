@@ -1,4 +1,4 @@
-"""Between numpy and torch, without copying where that is safe."""
+"""Conversion between numpy and torch, without a copy where that is safe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHEAP_COPY_BYTES = 1 << 16
 
 
 class _WritableView:
-    """Read-only memory shown as writable, as torch has no read-only tensors; keeps the memory's owner alive."""
+    """Read-only memory declared as writable, as torch has no read-only tensors; keeps the memory's owner alive."""
 
     __slots__ = ("__array_interface__", "owner")
 

@@ -10,14 +10,14 @@ from naiad.config.spec import ModelSpec
 from naiad.engine.request_validation import check_request, check_size
 from naiad.errors import InvalidArgumentError
 from naiad.execution.model.interface import ServingModel
-from naiad.request import Array, request_label
+from naiad.request import Array, RequestOptions, request_label
 from naiad.shared_memory.registry import LONGEST_NAME
 from naiad.shared_memory.spec import RegionInput, RegionOptions
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.packed_bytes import AT_ONCE_STRINGS, PACKED_BYTES, PACKED_STRINGS, PackedStrings, as_strings
 from naiad.wire.v2.classification import Classes, check_classifiable
 from naiad.wire.v2.header import InferHeader, InputHeader
-from naiad.wire.v2.plan import MAX_PLANS, BinaryInput, InferPlan
+from naiad.wire.v2.plan import MAX_PLANS, BinaryInput, InferPlan, OutputFormats
 
 AT_ONCE: Final = 1 << 12
 """How many classes the event loop finds at once, which takes some 2 ms; more are found in a thread."""
@@ -94,21 +94,25 @@ class Planner(Generic[_Plan]):
         plan = self._kind(
             spec.name,
             self.model.version,
+            RequestOptions(
+                names,
+                fit.rows,
+                fit.shape_key if regions is None else ("regions", fit.shape_key),
+                header.parameters,
+                header.priority,
+                header.timeout_us,
+                header.flags,
+                header.sequence_id,
+                regions,
+            ),
+            OutputFormats(
+                {n: spec.outputs[n].dtype for n in names},
+                {n: asked.get(n, header.binary_default) if asked else header.binary_default for n in names},
+                _classes(spec, {o.name: o.classification for o in wanted if o.classification}),
+            ),
             inputs,
             size,
-            names,
-            {n: spec.outputs[n].dtype for n in names},
-            {n: asked.get(n, header.binary_default) if asked else header.binary_default for n in names},
-            fit.rows,
-            fit.shape_key if regions is None else ("regions", fit.shape_key),
-            header.parameters,
-            header.priority,
-            header.timeout_us,
-            header.flags,
-            header.sequence_id,
             header.empty_final,
-            _classes(spec, {o.name: o.classification for o in wanted if o.classification}),
-            regions,
         )
         plan.is_special = plan.is_special or any(given.dtype.is_bytes for given in header.inputs)
         return plan

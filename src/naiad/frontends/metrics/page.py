@@ -7,7 +7,7 @@ from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import TEXT, send_wrong_method
 from naiad.frontends.metrics.extra_families import own_families
 from naiad.telemetry.metrics.custom import CustomMetrics
-from naiad.telemetry.metrics.page import CONTENT_TYPE, InFlight, ModelSeries, render
+from naiad.telemetry.metrics.page import CONTENT_TYPE, InFlight, ModelSeries, PageSettings, render
 from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.wire.http1.head import RequestHead
 
@@ -21,19 +21,14 @@ class MetricsApplication:
     def __init__(
         self,
         engine: Engine,
-        *,
-        cpu: bool,
-        latencies: bool,
-        interval_ms: int,
+        settings: PageSettings,
         custom: CustomMetrics | None = None,
         cache: CacheFigures | None = None,
     ) -> None:
         self._engine = engine
         self._custom = custom
         self._cache = cache
-        self._cpu = cpu
-        self._latencies = latencies
-        self._interval_ms = interval_ms
+        self._settings = settings
 
     def __call__(self, head: RequestHead) -> Handler:
         if head.method != "GET":
@@ -49,9 +44,7 @@ class MetricsApplication:
         budget = self._engine.budget
         page = render(
             series,
-            cpu=self._cpu,
-            latencies=self._latencies,
-            interval_ms=self._interval_ms,
+            self._settings,
             custom=self._custom,
             cache=self._cache,
             in_flight=InFlight(budget.requests, budget.bytes, budget.refused, budget.cancelled.by_reason),

@@ -37,7 +37,7 @@ _FLUSH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What is logged, how and where to. ``log_file`` "" means standard output and standard error."""
+    """The settings of the log. ``log_file`` "" means standard output and standard error."""
 
     log_file: str = ""
     log_info: bool = True
@@ -78,11 +78,11 @@ class LogSettings:
 
 
 class ServerLog(logging.Handler):
-    """The process's log while it is installed, as a context manager; what it replaced is put back after it.
+    """The log of the process, as a context manager: on exit it restores the handlers that it replaced.
 
     Attributes:
-        settings: what it logs by.
-        when_changed: called with the new settings, each time after they changed.
+        settings: the current settings.
+        when_changed: called with the new settings after every change.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class ServerLog(logging.Handler):
     ) -> None:
         """
         Args:
-            settings: what it logs by at first.
+            settings: the first settings.
             environ: the environment variables.
-            stdout: where informational messages go without a log file.
-            stderr: where warnings and errors go without a log file.
-            for_terminals: streams that are terminals get lines for people while the format is ``default``.
+            stdout: the stream of informational messages without a log file.
+            stderr: the stream of warnings and errors without a log file.
+            for_terminals: a stream that is a terminal gets lines for people while the format is ``default``.
 
         Raises:
             OptionError: the log file cannot be opened.
@@ -167,7 +167,7 @@ class ServerLog(logging.Handler):
         return format_for_terminal(record, _message(record), _table_below(record), coloured=self._colours)
 
     def close(self) -> None:
-        """Write out what is kept back, for a moment at most, and close the log file."""
+        """Write the buffered lines, for a moment at most, and close the log file."""
         for sink in (self._stdout, self._stderr, self._file_sink):
             if sink is not None:
                 sink.flush(_FLUSH_SECONDS)
@@ -182,7 +182,7 @@ class ServerLog(logging.Handler):
                 f'Bad option: "--log-file". cannot append to {path}: {error.strerror}. Name a file in a folder that '
                 "exists and may be written."
             ) from error
-        self.acquire()  # a line on its way in another thread must not meet the closed file
+        self.acquire()  # another thread may be about to write a line: it must not find the file closed
         try:
             if self._file is not None:
                 self._file.close()
@@ -246,7 +246,7 @@ def _prefix(record: logging.LogRecord, log_format: str) -> str:
 
 
 def _install_hooks() -> Callable[[], None]:
-    """Lead Python's warnings and the exceptions that nobody catches into the log; gives back what undoes it."""
+    """Send Python's warnings and uncaught exceptions to the log; returns the function that undoes it."""
     show, thread, unraisable = warnings.showwarning, threading.excepthook, sys.unraisablehook
 
     def undo() -> None:

@@ -31,8 +31,8 @@ def updated(settings: LogSettings, changes: Mapping[str, Any]) -> LogSettings:
     """``settings`` with ``changes`` by name: True or False, a level from 0, or the name of a format.
 
     Raises:
-        UnsupportedError: the log file is to be changed.
-        LogFormatError: the format is not known.
+        UnsupportedError: ``log_file`` is among the changes.
+        LogFormatError: the format is unknown.
         MalformedRequestError: a value has the wrong type.
     """
     if "log_file" in changes:

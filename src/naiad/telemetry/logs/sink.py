@@ -12,15 +12,15 @@ _CHUNK = 4096
 """Bytes that a pipe which polls as writable takes without blocking (PIPE_BUF on Linux)."""
 
 _BACKLOG = 1 << 20
-"""Bytes kept for a stream that does not take them; lines beyond are dropped and counted."""
+"""The most bytes buffered for a stream that is full; further lines are dropped and counted."""
 
 
 class LogSink:
     """Writes whole lines to a stream from any thread.
 
-    A stream that is full (a pipe that nobody reads) gets a thread of its own until it has caught up, so that the
-    caller goes on. A stream that is closed or broken, or None for a process that was started without it, swallows what
-    comes: a log has nowhere to complain to.
+    A stream that is full (a pipe that nobody reads) gets a thread of its own until it has caught up, so that the caller
+    never blocks. A stream that is closed or broken, or None in a process that was started without it, drops every line:
+    a log has no place to report its own failure.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -47,7 +47,7 @@ class LogSink:
                 self._keep(data)
 
     def flush(self, timeout_s: float) -> None:
-        """Wait up to ``timeout_s`` seconds for lines that are still kept back."""
+        """Wait up to ``timeout_s`` seconds until the buffered lines are written."""
         drainer = self._drainer
         if drainer is not None:
             drainer.join(timeout_s)
@@ -67,7 +67,7 @@ class LogSink:
             _write_all(self._descriptor, data)
 
     def _next(self) -> bytes:
-        """What was kept back, then the notice of dropped lines, then nothing: the drainer is done."""
+        """The next bytes to write: buffered lines, then the notice of dropped lines, then none: the drainer is done."""
         with self._lock:
             if self._waiting:
                 data = self._waiting.popleft()
@@ -102,7 +102,7 @@ def _write_text(stream: TextIO, line: str) -> None:
 
 
 def _write_ready(descriptor: int, data: bytes) -> bytes:
-    """Write what can be written without blocking; gives back the rest, nothing of it when the stream is broken."""
+    """Write as much as possible without blocking; returns the rest, which is empty when the stream is broken."""
     try:
         while data and _is_ready(descriptor, 0):
             data = data[os.write(descriptor, data[:_CHUNK]) :]

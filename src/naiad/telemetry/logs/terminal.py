@@ -23,7 +23,7 @@ _FURTHER_LINE: Final = re.compile(r"\n(?=[^\n])")
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person reads what is written to ``stream``."""
+    """Whether ``stream`` is a terminal that a person reads."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # it is closed

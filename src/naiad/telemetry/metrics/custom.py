@@ -1,4 +1,4 @@
-"""Metrics that models make: families by name, shared by all who ask for the same one. Used on the event loop only.
+"""Metrics that models create: families by name, shared by all that request the same one. For the event loop only.
 
 Source: ``metric_family.cc`` of the reference, for the kinds, what each can do, and the texts in capital letters;
 Prometheus' data model for names.
@@ -42,7 +42,7 @@ Key = tuple[tuple[str, str], ...]
 
 
 class CustomMetricKind(StrEnum):
-    """What a metric may do."""
+    """The operations of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -50,11 +50,11 @@ class CustomMetricKind(StrEnum):
 
 
 class CustomMetric:
-    """One metric of a family. Each kind does some of what is here and refuses the rest.
+    """A metric of a family. Each kind supports some of the operations and refuses the others.
 
     Attributes:
         key: its labels in alphabetical order.
-        holders: how many use it.
+        holders: the number of users; the metric is removed with the last.
     """
 
     __slots__ = ("_labels", "holders", "key")
@@ -199,9 +199,9 @@ class Family:
         self.holders = 0
 
     def take(self, labels: Mapping[str, str], buckets: Sequence[float] | None) -> CustomMetric:
-        """The metric with these labels, made when there is none; its holder gives it back in the end.
+        """The metric with these labels, created if there is none; its user releases it in the end.
 
-        An existing histogram keeps its buckets, as the reference has it.
+        An existing histogram keeps its buckets, as in the reference.
 
         Raises:
             InvalidArgumentError: labels or buckets are not allowed.
@@ -263,9 +263,9 @@ class CustomMetrics:
         self.families: dict[str, Family] = {}
 
     def take(self, name: str, description: str, kind: CustomMetricKind) -> Family:
-        """The family of that name, made when there is none; its holder gives it back in the end.
+        """The family of that name, created if there is none; its user releases it in the end.
 
-        An existing one keeps its description, as the reference has it.
+        An existing family keeps its description, as in the reference.
 
         Raises:
             AlreadyExistsError: the name belongs to a family of another kind, or the server itself uses it.
@@ -306,7 +306,7 @@ class CustomMetrics:
         return Family(name, description, kind)
 
     def _check_suffixes(self, name: str, kind: CustomMetricKind) -> None:
-        """Nobody could tell the lines of a histogram from those of a metric that is named like one of them."""
+        """The lines of a histogram and those of a metric with the name of one of them could not be told apart."""
         for suffix in _HISTOGRAM_SUFFIXES:
             histogram = self.families.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
             if histogram is not None and histogram.kind is CustomMetricKind.HISTOGRAM:

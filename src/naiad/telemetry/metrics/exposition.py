@@ -27,5 +27,5 @@ def number_text(value: float) -> str:
 
 
 def help_text(description: str) -> str:
-    """A description as it stands behind ``# HELP``."""
+    """A description, escaped for a ``# HELP`` line."""
     return description.translate(_IN_A_HELP)

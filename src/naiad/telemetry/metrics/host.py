@@ -30,7 +30,7 @@ class MachineSample:
 
 
 class MachineFigures:
-    """Reads the figures when asked, the machine's at most once per interval.
+    """Reads the figures on demand, the machine's at most once per interval.
 
     The first load is the one since the machine was started, since there is no earlier sample to compare with.
     """

@@ -10,13 +10,14 @@ from naiad.telemetry.metrics.exposition import braced, label_text
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures:
-    """What there is to show.
+    """The figures of memory to show.
 
     Attributes:
-        held: the bytes of each model version, by its labels.
-        budget_bytes, used_bytes: ``--model-memory-budget`` (0 for none), and what counts towards it.
-        evictions: how many models were unloaded for memory, and for being idle; None where neither happens.
-        demand: how many loads requests have asked for, and how many requests wait now; None where they cannot ask.
+        held: the bytes that each model version uses, by its labels.
+        budget_bytes, used_bytes: ``--model-memory-budget`` (0 for none), and the bytes that count towards it.
+        evictions: the number of models unloaded for memory, and for being idle; None where neither happens.
+        demand: the number of loads that requests have triggered, and of requests that wait now; None without load on
+            demand.
     """
 
     held: tuple[tuple[Mapping[str, str], int], ...]

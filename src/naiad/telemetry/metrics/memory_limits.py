@@ -13,7 +13,7 @@ ROOT: Final = Path("/")
 _V2, _V1 = "memory.max", "memory.limit_in_bytes"
 _LIMIT_FILES: Final = {"cgroup2": _V2, "cgroup": _V1}
 _USUAL_MOUNTS: Final = (("cgroup2", "/sys/fs/cgroup"), ("cgroup", "/sys/fs/cgroup/memory"))
-"""Where control groups lie on nearly every machine; looked at even when the process cannot tell where they are."""
+"""The mount point of control groups on nearly every machine; read even when the process cannot find the actual one."""
 
 
 def cgroup_limit_bytes(root: Path = ROOT) -> int | None:

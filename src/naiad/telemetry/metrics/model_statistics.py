@@ -11,7 +11,7 @@ from typing import Final
 FAILURE_REASONS = ("OTHER", "REJECTED", "CANCELED", "BACKEND")
 
 MAX_PLACES: Final = 1024
-"""Responses behind so many to the same request are not told apart, and not counted here: there may be any number."""
+"""The number of responses to a request that have counters of their own; a request may have any number of responses."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,9 @@ class BatchStatistics:
 
 @dataclass(slots=True)
 class ResponseStatistics:
-    """The responses at one place. ``compute_output`` is counted for those that have outputs."""
+    """The responses of a decoupled model at one place: the first to each request, the second, and so on.
+    ``compute_output`` counts only responses that have outputs.
+    """
 
     compute_infer: Duration = field(default_factory=Duration)
     compute_output: Duration = field(default_factory=Duration)
@@ -65,7 +67,7 @@ class ResponseStatistics:
         self.empty_response.add(1, infer_ns)
 
     def count_cancel(self, ns: int) -> None:
-        """A response that does not come, since its request was given up."""
+        """A response that is not sent, since its request was cancelled."""
         self.cancel.add(1, ns)
 
 
@@ -74,10 +76,10 @@ class ModelStatistics:
     """Counters of one model version since it was loaded.
 
     ``success`` and ``failure`` count requests; ``inference_count`` counts batch items of requests that succeeded;
-    ``execution_count`` counts runs of the model; the ``compute_*`` durations are given once per request of a batch, as
-    the protocol defines them, and ``batches`` once per run. ``responses`` has what is counted about the first response
-    to each request of a decoupled model, about the second, and so on. ``pending`` is how many requests wait in a queue
-    now, and ``memory_bytes`` what the version holds, as it was measured last.
+    ``execution_count`` counts runs of the model; the ``compute_*`` durations count once per request of a batch, as the
+    protocol defines them, and ``batches`` once per run. ``responses`` counts the responses of a decoupled model by
+    their places. ``pending`` is the number of requests in the queue now, and ``memory_bytes`` the memory of the version
+    at its last measurement.
     """
 
     success: Duration = field(default_factory=Duration)
@@ -99,7 +101,7 @@ class ModelStatistics:
     responses: list[ResponseStatistics] = field(default_factory=list)
 
     def count_failure(self, reason: str, ns: int) -> None:
-        """One request that was answered with an error after ``ns``; ``reason`` is one of ``FAILURE_REASONS``."""
+        """A request that failed after ``ns``; ``reason`` is one of ``FAILURE_REASONS``."""
         self.failures[reason] += 1
         self.failure.add(1, ns)
 
@@ -116,9 +118,9 @@ class ModelStatistics:
     def count_success(
         self, requests: int, rows: int, request_ns: int, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int
     ) -> None:
-        """``requests`` requests with ``rows`` items answered by one run.
+        """``requests`` requests with ``rows`` items that one run executed.
 
-        ``request_ns`` and ``queue_ns`` are sums over the requests; the other three are the run's own times, which count
+        ``request_ns`` and ``queue_ns`` are sums over the requests; the other three are times of the run, which count
         for each request.
         """
         self.inference_count += rows
@@ -131,9 +133,9 @@ class ModelStatistics:
     def count_alone(
         self, rows: int, request_ns: int, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int
     ) -> None:
-        """One request of ``rows`` items answered by a run of its own: ``count_execution`` and ``count_success`` in one.
+        """A request of ``rows`` items executed by a run of its own: ``count_execution`` and ``count_success`` in one.
 
-        Written out, since ensembles come here with every request.
+        Inlined for speed: ensembles call it for every request.
         """
         batch = self.batches.get(rows)
         if batch is None:
@@ -154,13 +156,13 @@ class ModelStatistics:
             duration.ns += ns
 
     def count_cache_hit(self, request_ns: int, queue_ns: int, lookup_ns: int) -> None:
-        """One request that was answered from the cache: a success, and no inference."""
+        """A request with a response from the cache: a success, and no inference."""
         self.success.add(1, request_ns)
         self.queue.add(1, queue_ns)
         self.cache_hit.add(1, lookup_ns)
 
     def count_singles(self, requests: int, rows: int, request_ns: int, queue_ns: int, infer_ns: int) -> None:
-        """``requests`` requests of ``rows`` items each, every one answered by a run of its own; sums over all."""
+        """``requests`` requests of ``rows`` items, each executed by a run of its own; the times are sums over all."""
         self.count_execution(rows, 0, infer_ns, 0)
         batch = self.batches[rows]
         for duration in (batch.compute_input, batch.compute_infer, batch.compute_output):

@@ -1,8 +1,8 @@
-"""The page of metrics: Prometheus text written from the engine's own counters when it is asked for.
+"""The metrics page: Prometheus text, written from the engine's counters on request.
 
 Source: ``metrics.cc`` and ``metric_model_reporter.cc`` of the reference for the ``nv_`` names, the Prometheus text
-exposition format 0.0.4 for the form. Counters keep the reference's names, which have no ``_total`` at the end, so the
-text is written here: the official client library would add it.
+exposition format 0.0.4 for the syntax. Counters keep the reference's names, which do not end in ``_total``, so the text
+is written here: the official client library would add the suffix.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 class ModelSeries:
     """The counters of one model version; ``tags`` are the ``metric_tags`` of its configuration.
 
-    ``is_cached`` says that its answers may come from the response cache.
+    ``is_cached``: its responses may come from the response cache.
     ``namespace`` is that of the model with ``--model-namespacing``.
     """
 
@@ -44,8 +44,9 @@ class ModelSeries:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What the server holds: unanswered requests, their bytes, how many were refused by each bound, and how many calls
-    ended before their answer, by the reason."""
+    """The requests in flight, their bytes, the number refused by each bound, and the number of calls that ended before
+    their response, by the reason.
+    """
 
     requests: int
     bytes: int
@@ -158,12 +159,25 @@ _CACHED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PageSettings:
+    """The options that decide which families the page has.
+
+    Attributes:
+        cpu: whether the machine's load and memory are shown (``--allow-cpu-metrics``).
+        latencies: whether the duration counters are shown (``--metrics-config counter_latencies``).
+        interval_ms: how long a figure of the machine is cached before it is read again.
+    """
+
+    cpu: bool = True
+    latencies: bool = True
+    interval_ms: int = 2000
+
+
 def render(
     series: Iterable[ModelSeries],
+    settings: PageSettings,
     *,
-    cpu: bool,
-    latencies: bool,
-    interval_ms: int = 2000,
     host: MachineFigures = HOST,
     custom: CustomMetrics | None = None,
     cache: CacheFigures | None = None,
@@ -174,27 +188,25 @@ def render(
 
     Args:
         series: the model versions that are loaded; a version has all its series from the start.
-        cpu: whether the machine's load and memory are shown (``--allow-cpu-metrics``).
-        latencies: whether the duration counters are shown (``--metrics-config counter_latencies``).
-        interval_ms: how long a figure of the machine is kept before it is read again.
-        host: where the figures of the machine and of this process come from.
-        custom: what models made; a family without metrics is left out.
+        settings: which families are shown.
+        host: reads the figures of the machine and of this process.
+        custom: the metrics of models; a family without metrics is left out.
         cache: of the response cache.
-        in_flight: the requests that the server holds and refuses.
-        more: further families, each as it is written.
+        in_flight: the requests in flight and the refused ones.
+        more: further families, each as its final text.
     """
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
     cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
-    blocks = [*_model_blocks(shown, latencies), *more, *_process_blocks(host), *_pinned_blocks()]
+    blocks = [*_model_blocks(shown, settings.latencies), *more, *_process_blocks(host), *_pinned_blocks()]
     if cached:
         blocks += [_family_block(family, cached) for family in _CACHED]
     if cache is not None:
         blocks += _cache_blocks(cache)
     if in_flight is not None:
         blocks += _in_flight_blocks(in_flight)
-    if cpu:
-        blocks += _machine_blocks(host, interval_ms)
+    if settings.cpu:
+        blocks += _machine_blocks(host, settings.interval_ms)
     if custom is not None:
         blocks += [_custom_block(family) for family in custom.families.values() if family.metrics]
     return "".join(blocks).encode("utf-8", "backslashreplace")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class CacheFigures:
-    """Counts since the server began, and what is there now. Durations are nanoseconds.
+    """Counters of the response cache since the server started, and its present size. Durations are nanoseconds.
 
-    ``used`` and ``capacity`` are bytes, 0 for a cache elsewhere, of which this server does not know how full it is.
-    ``failures`` are look-ups and insertions that came to nothing because the cache elsewhere did not do its part.
+    ``used`` and ``capacity`` are bytes, 0 for a remote cache, whose fill level is unknown here. ``failures`` are
+    look-ups and insertions that a remote cache failed.
     """
 
     capacity: int
@@ -26,11 +26,11 @@ class CacheFigures:
 
 @dataclass(slots=True)
 class CancelCounts:
-    """HTTP requests and gRPC calls that somebody still worked on.
+    """HTTP requests and gRPC calls that ended while they were in flight, by the cause.
 
     Attributes:
-        client_cancel: the caller cancelled them; gRPC alone can say that.
-        disconnect: the caller was gone, or its connection was ended.
+        client_cancel: the caller cancelled them, which only gRPC can express.
+        disconnect: the caller disconnected, or its connection was closed.
         deadline: the caller's deadline passed.
     """
 

@@ -1,4 +1,4 @@
-"""What is counted about shadow traffic: how far the answers of a shadow version are from those that callers got."""
+"""Counters of shadow traffic: the differences between the responses of a shadow version and those sent to callers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class ShadowStatistics:
     """Counters of one shadow of a model.
 
     Attributes:
-        in_flight: requests that are copied, or that the shadow answers, now.
-        compared: answers that were compared with those of the version that answered.
-        differing: those of them that differ by more than the tolerance, or in name, shape or datatype.
+        in_flight: requests that are being copied, or executed by the shadow, now.
+        compared: responses that were compared with those of the serving version.
+        differing: compared responses that differ by more than the tolerance, or in name, shape or datatype.
         errors: requests that the shadow failed.
-        skipped: requests that were not sent to it, since too many were under way, or since it took none.
-        ns: from sending requests to its answers, of all that were compared.
+        skipped: requests not sent to the shadow, since too many were in flight or since it accepted none.
+        ns: the sum of its response times, of all compared requests.
         largest: the largest difference of two numbers so far; infinite where two cannot be subtracted.
-        buckets: compared answers by their largest difference, see ``BUCKETS``.
-        sum: of the finite ones.
+        buckets: compared responses by their largest difference, see ``BUCKETS``.
+        sum: of the finite largest differences.
     """
 
     in_flight: int = 0
@@ -40,7 +40,7 @@ class ShadowStatistics:
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
 
     def count(self, difference: float, tolerance: float, ns: int) -> None:
-        """One answer was compared; ``difference`` is infinite where answers cannot be subtracted."""
+        """Count a compared response; ``difference`` is infinite where responses cannot be subtracted."""
         self.compared += 1
         self.ns += ns
         self.differing += difference > tolerance
@@ -50,7 +50,7 @@ class ShadowStatistics:
         self.buckets[next((i for i, bound in enumerate(BUCKETS) if difference <= bound), len(BUCKETS))] += 1
 
     def as_json(self) -> dict[str, Any]:
-        """The form that the API shows; a difference without bounds is null."""
+        """The JSON object of the API; an infinite difference is null."""
         return {
             "in_flight": self.in_flight,
             "compared": self.compared,

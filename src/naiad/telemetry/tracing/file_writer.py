@@ -1,7 +1,7 @@
 """Traces as JSON in files, written by a thread, so that the loop never waits for a disk.
 
-Source of the form: ``tracer.cc`` of the reference. A file is an array; a trace is several objects in it: one that
-names the request, one with its timestamps, and one for each tensor. A file is whole JSON whenever it is read.
+Source of the format: ``tracer.cc`` of the reference. A file is an array; a trace is several objects in it: the request,
+its timestamps, and one object for each tensor. A file is valid JSON whenever it is read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def trace_text(trace: Trace) -> bytes:
 
 
 class _ArrayFile:
-    """A JSON array that grows; what the file held before is gone."""
+    """A file with a growing JSON array; its former content is overwritten."""
 
     def __init__(self, path: str) -> None:
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
@@ -72,7 +72,7 @@ class TraceWriter:
     def __init__(self, path: str) -> None:
         self.path = path
         self._thread: TraceThread[tuple[TraceOutput, Trace | None]] = TraceThread("naiad-trace", self._run, "written")
-        # Bytes of tensors: what the loop gave, and what the thread is done with.
+        # Bytes of tensors: those that the loop has added, and those that the thread has written.
         self._given_bytes = self._done_bytes = 0
         self._index = 0
         self._whole: _ArrayFile | None = None
@@ -103,7 +103,7 @@ class TraceWriter:
         self._thread.items.put((output, trace))
 
     def close(self, timeout_s: float) -> None:
-        """Write out what waits, for ``timeout_s`` seconds at most; the last call."""
+        """Write the queued traces, for ``timeout_s`` seconds at most. No other method may be called after it."""
         self._thread.close(timeout_s)
 
     # In the thread
@@ -118,7 +118,7 @@ class TraceWriter:
         self._thread.tell_dropped()
 
     def _attempt(self, step: Callable[..., None], *arguments: object) -> None:
-        """What a disk refuses is said once, until it takes something again."""
+        """A failing disk is logged once, until a write succeeds again."""
         try:
             step(*arguments)
             self._has_failed = False

@@ -1,7 +1,7 @@
 """Traces as spans of OpenTelemetry, sent to a collector over OTLP/HTTP by a thread: the loop never waits for it.
 
 Source of the spans, their names and attributes: ``tracer.cc`` of the reference. ``InferRequest`` is the request from
-its arrival to its answer, the span with the name of the model is what happens in the model, ``compute`` is its run.
+its arrival to its response, the span with the name of the model is its time in the model, ``compute`` is its run.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SPANS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class SpanSettings:
-    """Where spans go.
+    """The settings of the exporter.
 
     Attributes:
-        url: of the collector.
-        resource: what the spans say about the server.
-        max_waiting: spans that may wait to be sent; those beyond are dropped and counted.
-        delay_s: how long spans wait for others to be sent with.
-        max_batch: spans that are sent together.
+        url: that of the collector.
+        resource: the attributes of the server in all spans.
+        max_waiting: the most spans that wait to be sent; further spans are dropped and counted.
+        delay_s: how long spans wait to be sent together with others.
+        max_batch: the most spans that are sent together.
     """
 
     url: str = DEFAULT_URL
@@ -51,10 +51,10 @@ class SpanSettings:
 
 
 def span_settings(given: Iterable[TraceSetting], environment: Mapping[str, str]) -> SpanSettings:
-    """The settings of ``--trace-config opentelemetry,...``; for what they leave out, those of ``OTEL_BSP_...``.
+    """The settings of ``--trace-config opentelemetry,...``, completed by the variables ``OTEL_BSP_...``.
 
     Raises:
-        OptionError: a variable of the environment is no such number.
+        OptionError: the value of such a variable is no number that the setting accepts.
     """
     values: dict[str, Any] = {}
     resource = dict(DEFAULT_RESOURCE)
@@ -99,7 +99,7 @@ class SpanExport:
         self._has_failed = False
 
     def problem(self) -> str:
-        """What is not installed; "" when nothing is missing."""
+        """The missing package, with how to install it; "" when nothing is missing."""
         try:
             # Here, when the server starts, and not with the first trace: it takes long.
             for module in ("naiad.telemetry.tracing.spans", "opentelemetry.exporter.otlp.proto.http.trace_exporter"):
@@ -130,7 +130,7 @@ class SpanExport:
             self._thread.items.put(trace)
 
     def close(self, timeout_s: float) -> None:
-        """Send what waits, for ``timeout_s`` seconds at most; the last call."""
+        """Send the queued spans, for ``timeout_s`` seconds at most. No other method may be called after it."""
         if not self._thread.close(timeout_s):
             logger.warning("the last traces could not be sent to %s in %g s", self._settings.url, timeout_s)
 
@@ -147,7 +147,7 @@ class SpanExport:
 
         from naiad.telemetry.tracing.spans import SpanMaker
 
-        # It says of each attempt that it failed; here that is said once.
+        # The library logs every failed attempt; here a failure is logged once.
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
         exporter = OTLPSpanExporter(endpoint=self._settings.url)
         maker = SpanMaker(self._settings.resource or {})
@@ -180,7 +180,7 @@ class SpanExport:
         return traces, False
 
     def _send(self, exporter: Any, spans: list[ReadableSpan]) -> None:
-        """What the collector does not take is said once, until it takes something again."""
+        """A failing collector is logged once, until it accepts spans again."""
         try:
             is_sent = exporter.export(spans).name == "SUCCESS"
             reason = "it did not take them"

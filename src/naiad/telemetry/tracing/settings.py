@@ -1,4 +1,4 @@
-"""What is traced: the settings that hold for all models or for one, and reading the changes that requests bring.
+"""Trace settings, of all models or of one, and the changes that API requests make.
 
 Source: the protocol's extension "trace".
 """
@@ -19,7 +19,7 @@ FILE_IS_FIXED: Final = "trace file location can not be updated through network p
 
 Value = int | tuple[str, ...]
 Changes = Mapping[str, Value | None]
-"""New values by name; None for one that goes back to what holds without it."""
+"""New values by name; None restores the value that a setting has without the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class TraceSettings:
     """The settings of one scope, by their names in the protocol.
 
     Attributes:
-        trace_level: ``("OFF",)``, or what is traced.
-        trace_rate: one of so many requests is traced; 0 for none.
-        trace_count: how many are still traced; -1 for any number.
-        log_frequency: how many traces a numbered file holds; 0 for all in one file.
+        trace_level: ``("OFF",)``, or the parts of a request that are traced.
+        trace_rate: one of this many requests is traced; 0 for none.
+        trace_count: how many further requests are traced; -1 for no limit.
+        log_frequency: the number of traces per numbered file; 0 for all in one file.
     """
 
     trace_level: tuple[str, ...] = (OFF,)
@@ -50,10 +50,10 @@ class TraceSettings:
 
 
 def read_changes(given: Mapping[str, Sequence[str] | None]) -> dict[str, Value | None]:
-    """The changes that a request brings as texts; None clears a setting. Names that are not known are ignored.
+    """The changes of an API request, as texts; None clears a setting. Unknown names are ignored.
 
     Raises:
-        UnsupportedError: the file is to be changed.
+        UnsupportedError: ``trace_file`` is among the changes.
         InvalidArgumentError: a value is wrong.
     """
     if "trace_file" in given:

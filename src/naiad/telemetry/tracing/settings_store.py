@@ -1,4 +1,4 @@
-"""Which requests are traced: the settings of all models and of single ones, and who counts the requests by them."""
+"""The selection of traced requests: the settings of all models and of single models, and their samplers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Sampler:
 
     Attributes:
         remaining: how many are still chosen; -1 for any number.
-        takes_parents: requests that belong to a trace of their caller are traced too, and count for nothing.
-        timestamps, tensors: what a trace has.
+        takes_parents: requests of a caller that traces are traced too, and are not counted.
+        timestamps, tensors: the parts of a trace.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Sampler:
         self._spent = spent
 
     def passes_over(self) -> bool:
-        """Count a request that need not be traced; False, and not counted, when the next one is to be traced."""
+        """Count a request that need not be traced; False, without counting, when the next request has to be traced."""
         if self._left <= 1:
             return not self._rate
         self._left -= 1
@@ -94,11 +94,11 @@ class Tracing:
     """The trace settings of a server. Used on the event loop only.
 
     Args:
-        start: what holds at first, and again for a setting that is cleared.
-        sink: where traces go; None for nowhere, and then no level can be set.
+        start: the settings at the start, which are also those of a cleared setting.
+        sink: the destination of traces; without one no level can be set.
 
     Attributes:
-        when_changed: called when ``sampler`` may give another answer for any model.
+        when_changed: called when ``sampler`` may return another sampler for any model.
     """
 
     def __init__(self, start: TraceSettings | None = None, sink: TraceSink | None = None) -> None:
@@ -142,7 +142,7 @@ class Tracing:
         return shown
 
     def sampler(self, model: str) -> Sampler | None:
-        """Who chooses among the requests of a model; None when none is traced."""
+        """The sampler of a model's requests; None when none is traced."""
         found = self._samplers.get(model if model in self._own else _ALL)
         return found if found is not None and (found.remaining or found.takes_parents) else None
 

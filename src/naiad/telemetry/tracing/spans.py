@@ -23,7 +23,7 @@ class SpanMaker:
     """Makes the spans of traces.
 
     Args:
-        resource: what the spans say about the server.
+        resource: the attributes of the server in all spans.
     """
 
     def __init__(self, resource: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
-"""Tensors in traces: the beginning of each is copied when the request is answered, and made text in a thread.
+"""Tensors in traces: the beginning of each is copied when the request ends, and formatted in a thread.
 
-Source of the form: ``tracer.cc`` of the reference and its recorded files. Values stand in one text, divided by commas;
-those of BYTES stand in quotes, and truth values are 1 and 0.
+Source of the format: ``tracer.cc`` of the reference and its recorded files. Values are one text, separated by commas;
+BYTES are quoted, and booleans are 1 and 0.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ MAX_ELEMENTS: Final = 1024
 MAX_BYTES: Final = 65_536
 """Bytes of all tensors of a request that its trace has."""
 CUT: Final = "..."
-"""What the text of a shortened tensor ends with."""
+"""The end of the text of a truncated tensor."""
 
 Placeholder = RegionTensor | PlacedOutput
 
 
 class TracedTensor:
-    """The beginning of one tensor; of one that only stands for memory of a client, all but the data.
+    """The beginning of a tensor; for a tensor in shared memory of a client, its description without data.
 
     Attributes:
-        activity: which stage it belongs to.
+        activity: the stage of the request.
         dtype: its wire name, such as ``FP32``.
-        nbytes: what it holds in memory.
+        nbytes: its size in memory.
     """
 
     __slots__ = ("_elements", "_is_cut", "activity", "dtype", "name", "nbytes", "shape")
@@ -51,14 +51,14 @@ class TracedTensor:
         self._elements: Array | list[bytes] = []
         self.nbytes = 0
         if isinstance(array, (RegionTensor, PlacedOutput)):
-            # It lies in memory of a client, who may have something else there by now.
+            # The client may have overwritten its shared memory by now.
             self._is_cut = bool(math.prod(array.shape))
             return
         if dtype.is_bytes:
             self._elements, self.nbytes = _first_texts(array, room)
         else:
             count = min(MAX_ELEMENTS, room // max(1, array.itemsize))
-            # Not through reshape, which copies the whole of an array that does not lie in one piece.
+            # Not through reshape, which copies the whole of an array that is not contiguous.
             self._elements = array.flat[:count]
             self.nbytes = self._elements.nbytes
         self._is_cut = len(self._elements) < array.size

@@ -1,4 +1,4 @@
-"""A trace: what is known of one request when it is answered, and who takes traces."""
+"""A trace of one request, and the interface of its destinations."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from naiad.telemetry.tracing.w3c import TraceParent
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One request.
+    """The trace of one request.
 
     Attributes:
         id: from 1 on, unique in the process.
         timestamps: names and monotonic times in ns, in their order; empty when they are not traced.
-        tensors: those that are traced; empty when none is.
-        parent: the caller's own trace that this one belongs to.
-        error: why the request failed, "" when it did not.
-        parent_id: the trace that it is part of, 0 for none.
-        children: traces that are part of it: those of the steps of an ensemble.
+        tensors: the traced tensors; empty when none is traced.
+        parent: the caller's span that this trace continues; None without one.
+        error: the error of a failed request, else "".
+        parent_id: the id of the trace of the ensemble that it is part of, 0 for none.
+        children: the traces of the steps of an ensemble.
     """
 
     id: int
@@ -37,17 +37,17 @@ class Trace:
 
     @property
     def tensor_bytes(self) -> int:
-        """What its tensors hold, with those of its children."""
+        """The bytes of its tensors, those of its children included."""
         return sum(t.nbytes for t in self.tensors) + sum(child.tensor_bytes for child in self.children)
 
 
 def in_utf8(text: str) -> str:
-    """``text`` without what has no place in UTF-8, such as parts of a folder's name that are no text."""
+    """``text`` without characters that UTF-8 cannot encode, such as undecodable bytes of a folder's name."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class TraceOutput:
-    """What the traces of one scope have in common: ``per_file`` of them go into a numbered file, for 0 all into one.
+    """The file numbering of one scope's traces: ``per_file`` of them per numbered file, with 0 all in one file.
 
     The thread of the sink alone uses it.
     """
@@ -58,12 +58,12 @@ class TraceOutput:
 
 
 class TraceSink(Protocol):
-    """Takes traces on the loop and brings them to their place in a thread.
+    """A destination of traces: takes them on the loop and stores them in a thread.
 
     Attributes:
-        mode: its name in the settings.
-        takes_tensors: whether tensors have a place there.
-        takes_parents: whether callers may bring a trace of their own, which this one goes on with.
+        mode: the name of the destination in the settings.
+        takes_tensors: whether it stores tensors.
+        takes_parents: whether a trace may continue a span of the caller.
     """
 
     mode: str
@@ -80,4 +80,4 @@ class TraceSink(Protocol):
         """Take a trace; None when no more come for ``output``."""
 
     def close(self, timeout_s: float) -> None:
-        """Bring what waits to its place, for ``timeout_s`` seconds at most; the last call."""
+        """Store the queued traces, for ``timeout_s`` seconds at most. No other method may be called after it."""

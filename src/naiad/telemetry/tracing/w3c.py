@@ -25,7 +25,7 @@ class TraceParent:
     Attributes:
         trace_id, span_id: never 0.
         flags: 1 when the caller records its own part.
-        state: what further systems said about the trace, "" for nothing.
+        state: vendor data of other tracing systems, "" without any.
     """
 
     trace_id: int

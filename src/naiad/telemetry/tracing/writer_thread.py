@@ -1,4 +1,4 @@
-"""The thread that traces are handed to, and what waits for it: the loop never waits for a disk or a collector."""
+"""The thread that stores traces, and its queue: the loop never waits for a disk or a collector."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Item = TypeVar("Item")
 
 
 class TraceThread(Generic[Item]):
-    """Begins with the first trace and ends with :meth:`close`; what it has no room for is dropped and counted.
+    """Starts with the first trace and ends with :meth:`close`; traces beyond the capacity are dropped and counted.
 
     Attributes:
-        items: what waits, taken out by ``work`` in the thread; None is the last of it.
+        items: the queue, which ``work`` empties in the thread; None ends it.
     """
 
     def __init__(self, name: str, work: Callable[[], None], action: str) -> None:
-        """``action`` says in the log what the traces came too fast for: "written" or "sent"."""
+        """``action`` is the participle for the log of dropped traces: "written" or "sent"."""
         self.items: SimpleQueue[Item | None] = SimpleQueue()
         self._name = name
         self._work = work
@@ -39,7 +39,7 @@ class TraceThread(Generic[Item]):
         return False
 
     def close(self, timeout_s: float) -> bool:
-        """Have what waits worked off; the last call. Whether the thread ended within ``timeout_s`` seconds."""
+        """Finish the queue. Returns whether the thread ended within ``timeout_s`` seconds; the last call."""
         if self._thread is None:
             return True
         self.items.put(None)
@@ -47,7 +47,7 @@ class TraceThread(Generic[Item]):
         return not self._thread.is_alive()
 
     def _is_started(self) -> bool:
-        """The thread runs; False where the system has none to give, which costs traces and no answers."""
+        """Start the thread; False where the system has no more threads, which costs traces and no responses."""
         if self._thread is None:
             thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             try:
@@ -60,7 +60,7 @@ class TraceThread(Generic[Item]):
     # In the thread
 
     def tell_dropped(self) -> None:
-        """Say in the log how many traces have been dropped since it was said last."""
+        """Log how many traces have been dropped since the last time."""
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             logger.warning("%d traces were dropped: they came faster than they could be %s", dropped, self._action)

@@ -1,4 +1,4 @@
-"""The head of a gRPC call: what the header fields of the request say.
+"""The head of a gRPC call, read from the header fields of its request.
 
 Source: gRPC's "gRPC over HTTP/2", section Requests.
 """
@@ -22,14 +22,14 @@ _CONTENT_TYPE = re.compile(r"application/grpc(\Z|[+;])")
 
 @dataclass(frozen=True, slots=True)
 class CallHead:
-    """What a call's head asks for.
+    """The head of one call.
 
     Attributes:
         path: ``/service/method``.
         metadata: all header fields of the caller; the values of names in ``-bin`` in base64, as they came.
-        timeout_ns: how long the caller waits; ``NO_TIMEOUT`` when it does not say.
+        timeout_ns: how long the caller waits; ``NO_TIMEOUT`` without a timeout field.
         encoding: of request messages that are marked as compressed.
-        answer_encoding: what the caller takes for compressed answers.
+        answer_encoding: the encoding for compressed responses that the caller accepts.
         http_status: not 200 when this is no gRPC call at all.
         status, text: not OK when the head itself is wrong.
     """
@@ -45,7 +45,7 @@ class CallHead:
 
 
 def parse_call_head(head: Http2RequestHead) -> CallHead:
-    """Read the head of a call; what is wrong with it is part of the outcome."""
+    """Read the head of a call. Errors are part of the result: a status and its text."""
     headers = head.headers
     if head.method != "POST":
         return CallHead(head.path, headers, http_status=405)

@@ -18,7 +18,9 @@ LEVELS: Final = {"low": 1, "medium": 5, "high": 9}
 
 
 class DecompressionError(NaiadError):
-    """A message is not what its encoding says, or is cut off (INTERNAL, as in the other implementations of gRPC)."""
+    """A message is not in its declared encoding, or is truncated (INTERNAL, the status of other gRPC
+    implementations).
+    """
 
 
 class MessageTooLargeError(NaiadError):
@@ -46,6 +48,6 @@ def decompress(message: bytes | bytearray | memoryview, encoding: str, limit: in
 
 
 def best_encoding(accepted: str) -> str:
-    """The encoding for answers to a caller that sent ``grpc-accept-encoding: accepted``: gzip before deflate."""
+    """The encoding for responses to a caller that sent ``grpc-accept-encoding: accepted``: gzip before deflate."""
     names = {name.strip() for name in accepted.split(",")}
     return next((name for name in WINDOW_BITS if name in names), IDENTITY)

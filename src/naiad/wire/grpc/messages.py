@@ -21,23 +21,23 @@ prefix = struct.Struct(">BI")
 
 
 class BadPrefixError(InternalError):
-    """What should be the prefix of a message is none."""
+    """The data do not begin with the prefix of a message."""
 
 
 class MessageReader:
     """Cuts the data of one call into messages, one at a time.
 
     Args:
-        pool: where the memory of long messages comes from.
-        limit: bytes of a message.
-        check_room: asked before memory is taken for a message of so many bytes; what it raises goes to the caller.
+        pool: provides the memory of long messages.
+        limit: the largest message, in bytes.
+        check_room: called with the size of a message in bytes before memory is taken for it; its errors propagate.
 
-    A message that does not lie in one piece gets memory of its own, into which the rest may be received directly. Its
-    end is aligned there: in inference requests the last tensor lies at the end.
+    A message that arrives in several pieces gets memory of its own, into which the rest may be received directly. The
+    end of the message is aligned there, since the last tensor of an inference request ends with the message.
 
     Attributes:
-        compressed: the flag of the message that ``take`` gave last.
-        waiting_bytes: what has come of a message that is not whole.
+        compressed: the flag of the last message that ``take`` returned.
+        waiting_bytes: the bytes received so far of an incomplete message.
     """
 
     __slots__ = ("_body", "_check_room", "_limit", "_pool", "_prefix", "compressed", "waiting_bytes")
@@ -57,12 +57,13 @@ class MessageReader:
         return bool(self._prefix)
 
     def feed(self, data: memoryview) -> tuple[int, bytearray | memoryview | None]:
-        """Use ``data`` up to the end of one message; gives back how many bytes that was, and the message if whole.
+        """Consume ``data`` up to the end of one message. Returns the number of bytes used, and the message once
+        complete.
 
         Raises:
-            BadPrefixError: the data do not begin as a message does.
+            BadPrefixError: the data do not begin with the prefix of a message.
             MessageTooLargeError: the message is longer than the limit.
-            MemoryError: there is no room for it.
+            MemoryError: its memory cannot be allocated.
             NaiadError: ``check_room`` refuses it.
         """
         if self._body is not None:
@@ -90,7 +91,7 @@ class MessageReader:
         return used + len(rest), None
 
     def append(self, buffer: bytearray, start: int, end: int) -> bool:
-        """The short way for the middle of a long message: True when ``buffer[start:end]`` was taken."""
+        """Fast path for the middle of a long message: True when ``buffer[start:end]`` was consumed."""
         body = self._body
         size = end - start
         if body is None or len(body.target) <= size:
@@ -115,10 +116,10 @@ class MessageReader:
         return None if self._body is None else self._body.target
 
     def advance(self, size: int) -> memoryview | None:
-        """Note that ``size`` bytes were put into ``target``; gives back the message once it is whole.
+        """Count ``size`` bytes received into ``target``; returns the message once it is complete.
 
         Raises:
-            MemoryError: there is no room for the rest.
+            MemoryError: memory for the rest cannot be allocated.
         """
         body = self._body
         if body is None:

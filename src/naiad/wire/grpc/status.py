@@ -13,7 +13,7 @@ _UNSAFE = re.compile(rb"[^ -$&-~]|\A | \Z")
 MAX_TEXT_BYTES = 4096
 """Longer texts are cut: with the other trailers they must fit the header lists that clients take (8 KiB)."""
 STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
-"""What new calls are told, beside UNAVAILABLE, once the server stops. Source: the reference's text."""
+"""The text for new calls, with status UNAVAILABLE, once the server stops. Source: the reference's text."""
 INTERNAL_FAILURE = "internal error while the request was handled; the server's log has the details"
 NO_MESSAGE = "the request has no message"
 
@@ -43,7 +43,7 @@ class Status(IntEnum):
 def shorten_text(text: str) -> str:
     """A status text that UTF-8 can carry, cut so that ``encode_text`` of it has at most ``MAX_TEXT_BYTES`` bytes.
 
-    Its beginning and its end are kept: the end of a traceback says what was raised.
+    The middle is cut out: the end of a traceback names the exception.
     """
     text = text.encode("utf-8", "replace").decode()
     if len(_escape(text)) <= MAX_TEXT_BYTES:

@@ -16,15 +16,15 @@ class SizedBody:
     """Memory for ``length`` bytes that begins with ``data``, the part that came along with the head.
 
     The memory is not zeroed, and mapped only where bytes arrive: a declared length alone costs next to nothing. It is
-    placed so that the byte at ``aligned_at`` (where the tensors begin behind a JSON part) lies on a cache line: tensors
-    can then be handed to a model as they are.
+    aligned so that the byte at ``aligned_at``, where the tensors begin after a JSON part, starts a cache line. Tensors
+    can then be passed to a model without a copy.
 
     Attributes:
         have: bytes received so far.
-        target: where the next bytes go; never empty before the body is whole.
+        target: the memory for the next bytes; never empty before the body is complete.
 
     Raises:
-        MemoryError: there is no room, also by ``advance``.
+        MemoryError: memory cannot be allocated; ``advance`` raises it as well.
     """
 
     __slots__ = ("_aligned_at", "_length", "_pool", "have", "memory", "target")
@@ -36,7 +36,7 @@ class SizedBody:
         self._move(min(length, max(EARNED_BYTES, len(data))), data)
 
     def advance(self, nbytes: int) -> bool:
-        """Count ``nbytes`` written to ``target``; True once the body is whole, which then lies in ``memory``."""
+        """Count ``nbytes`` written to ``target``; True once the body is complete in ``memory``."""
         self.have += nbytes
         if self.have < len(self.memory):
             self.target = self.memory[self.have :]

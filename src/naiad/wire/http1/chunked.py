@@ -24,9 +24,9 @@ _LINE_LIMITS: Final = {_SIZE: MAX_SIZE_LINE_BYTES, _DATA_END: 0, _TRAILERS: MAX_
 
 
 class ChunkedDecoder:
-    """Takes the bytes of a chunked body as they arrive and keeps the data in ``body``.
+    """Decodes a chunked body as its bytes arrive and collects the data in ``body``.
 
-    Chunk extensions and trailers are checked for their form and left out. ``max_body_bytes`` bounds ``body``,
+    Chunk extensions and trailers are checked for their syntax and dropped. ``max_body_bytes`` bounds ``body``,
     and ``too_large_status`` is the status of a body beyond it; the number of chunks, the size lines and the trailers
     have fixed bounds.
     """
@@ -58,7 +58,7 @@ class ChunkedDecoder:
         return self._state == _DONE
 
     def feed(self, data: memoryview) -> int:
-        """Take bytes and say how many belonged to this body; fewer than given only when ``done``.
+        """Consume bytes and return how many belonged to this body; fewer than given only when ``done``.
 
         Raises:
             HttpError: 400 for a coding that is not well-formed or has too many chunks, ``too_large_status`` for a body
@@ -77,7 +77,7 @@ class ChunkedDecoder:
         return position
 
     def _take_whole_chunks(self, data: memoryview, position: int) -> int:
-        """The short way for chunks that lie whole in ``data``, their size lines included; says where others begin."""
+        """Fast path for chunks that lie completely in ``data``; returns the position of the first other one."""
         body, limit = self.body, len(data)
         while (line := _SHORT_SIZE_LINE.match(data, position)) is not None:
             begin = line.end()

@@ -1,7 +1,7 @@
-"""Content codings of HTTP: which one a body has, which one an answer may have, and a head that says so.
+"""Content codings of HTTP: that of a body, those that a response may have, and the head of an encoded response.
 
-Source: RFC 9110, sections 8.4 and 12.5.3. Of what a caller accepts the coding with the highest weight is taken, the
-first of equal ones; ``*`` counts for nothing, as in the reference.
+Source: RFC 9110, sections 8.4 and 12.5.3. The accepted coding with the highest weight is chosen, the first of equal
+ones. ``*`` is ignored, as the reference does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LENGTH: Final = b"content-length:"
 
 
 def best_coding(accepted: str) -> str:
-    """The coding for answers to a caller that sent ``Accept-Encoding: accepted``. What cannot be read is left out."""
+    """The coding for responses to a caller that sent ``Accept-Encoding: accepted``. Malformed items are skipped."""
     best, weight = IDENTITY, 0.0
     for member in accepted.split(","):
         found = _MEMBER.fullmatch(member)
@@ -29,7 +29,7 @@ def best_coding(accepted: str) -> str:
 
 
 def coded_head(head: bytes, coding: str, length: int) -> bytes:
-    """A response head, with its empty line, for the same answer in a coding, ``length`` bytes then."""
+    """A response head, with its empty line, changed for a body of ``length`` bytes in a content coding."""
     lines = [line for line in head[:-4].split(b"\r\n") if not line.lower().startswith(_LENGTH)]
     lines += (b"Content-Encoding: " + coding.encode(), b"Content-Length: %d" % length)
     return b"\r\n".join(lines) + b"\r\n\r\n"

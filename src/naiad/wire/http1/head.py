@@ -83,14 +83,14 @@ class RequestHead:
         expect_continue: the client waits for "100 Continue" before it sends the body.
         inference_header_length: Inference-Header-Content-Length up to its first character that is no digit, 0 without
             digits; None when absent.
-        handler: who answers; None until the connection has asked the application.
-        plain: a complete answer can be written as it was encoded (HTTP/1.1, keep-alive, not HEAD).
-        answered_with: header lines for every answer, each with its line break in front; see ``add_to_answers``.
-        refused: the answer does not depend on the body, and a body that would take memory is not waited for; set with
-            the handler.
+        handler: the application's handler of the request; None until the connection has looked it up.
+        plain: a complete response can be written as it was encoded (HTTP/1.1, keep-alive, not HEAD).
+        answered_with: header lines for every response, each with its line break in front; see ``add_to_answers``.
+        refused: the response does not depend on the body, so a body that would take memory is not awaited; set with the
+            handler.
         raw: the head's own bytes, with the empty line that ends it.
-        request_bytes: size of head and body when the request needs nothing but to be in the buffer as a whole, else
-            more than any buffer holds: one comparison then finds both the incomplete and the special requests.
+        request_bytes: size of head and body for a request that only has to be complete in the buffer, else more than
+            any buffer holds. A single comparison then detects both incomplete and special requests.
     """
 
     __slots__ = (
@@ -140,9 +140,9 @@ class RequestHead:
         self.request_bytes = len(raw) + (_NEVER_WHOLE if special else self.content_length or 0)
 
     def add_to_answers(self, fields: Sequence[tuple[str, str]]) -> None:
-        """Add header ``fields`` to the answer of every request with this head, whoever makes it.
+        """Add header ``fields`` to the response of every request with this head, whichever handler sends it.
 
-        To be called before the first of them is handled.
+        Call this before the first such request is handled.
 
         Raises:
             ValueError: a field carries a line break.
@@ -181,7 +181,7 @@ def parse_head(raw: bytes) -> RequestHead:
 
 
 def check_head_start(first: int) -> None:
-    """Refuse another protocol by its first byte, since its bytes may never come to the end of a head.
+    """Refuse another protocol by its first byte, since its data may never contain the end of a head.
 
     Raises:
         HttpError: 400, no request begins with the byte ``first``.
@@ -290,25 +290,25 @@ def _inference_header_length(headers: dict[str, str]) -> int | None:
     if number is None:
         return 0
     digits = number[0]
-    # Reading a number costs the square of its digits; with more than these it is too large whatever they say.
+    # Parsing a number takes time quadratic in its digits; one with more digits than this is too large in any case.
     if len(digits) > _MAX_LENGTH_DIGITS:
         return -_NEVER_WHOLE if digits[0] == "-" else _NEVER_WHOLE
     return int(digits)
 
 
 def _shown(raw: bytes) -> str:
-    """Bytes of a client as they may stand in a message: short and printable."""
+    """Bytes of a client for an error text: short and printable."""
     text = ascii(raw[:64].decode("latin-1"))
     return text if len(raw) <= 64 else f"{text}..."
 
 
 class HeadMemo:
-    """Parsed heads by their exact bytes, because clients repeat them.
+    """A cache of parsed heads by their exact bytes, because clients repeat them.
 
-    A head is kept from its second appearance on: heads with a header that differs every time (a trace id) pass through
-    without pushing the others out. At most ``entries`` heads of at most ``max_bytes`` bytes each are kept.
+    A head is cached when it comes for the second time: heads with a header that differs every time, such as a trace id,
+    do not evict the others. The cache has at most ``entries`` heads of at most ``max_bytes`` bytes each.
 
-    ``check`` raises an ``HttpError`` for heads that are not taken, which are not kept.
+    ``check`` raises an ``HttpError`` for a head to refuse, which is not cached.
     """
 
     def __init__(
@@ -321,10 +321,10 @@ class HeadMemo:
         self._max_bytes = max_bytes
 
     def get(self, raw: bytes) -> RequestHead:
-        """The parsed head of ``raw``, which is never changed by the caller but for filling in ``handler`` once.
+        """The parsed head of ``raw``. Callers share it: they set ``handler`` once and change nothing else.
 
         Raises:
-            HttpError: as ``parse_head``, or it is not taken.
+            HttpError: as ``parse_head``, or ``check`` refuses the head.
         """
         head = self.known.get(raw)
         if head is None:
@@ -336,7 +336,7 @@ class HeadMemo:
         return head
 
     def clear(self) -> None:
-        """Let go of every head, and with it of who answers it."""
+        """Drop every head, and with it the handlers."""
         self.known.clear()
 
     def _remember(self, raw: bytes, head: RequestHead) -> None:

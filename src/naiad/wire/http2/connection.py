@@ -1,7 +1,7 @@
 """The server's side of one HTTP/2 connection, without a socket: received bytes become streams and their data.
 
-The way of a small request is ``received`` -> ``_parse`` -> ``Stream.data``: two frames, one look-up of the header
-block. Everything unusual takes the slower methods below. Source: RFC 9113; section numbers stand beside the rules.
+A small request passes ``received`` -> ``_parse`` -> ``Stream.data``: two frames, one look-up of the header block.
+Everything unusual takes the slower methods below. Source: RFC 9113; section numbers stand beside the rules.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MAX_FRAME_BYTES: Final = 1 << 22
 STREAM_WINDOW: Final = 1 << 23
 CONNECTION_WINDOW: Final = 1 << 26
 MAX_WAITING_BYTES: Final = 1 << 28
-"""A peer that leaves more of its answers waiting is granted no more data, and its new calls are refused while it takes
-nothing: requests would turn into answers without end."""
+"""The most response data that may wait for a peer. Beyond it the peer is granted no more data, and its new calls are
+refused while it reads nothing: requests would turn into an endless backlog of responses."""
 _OVERLOADED: Final = -1
 MAX_CONTINUATIONS: Final = 32
 _DIRECT_BYTES: Final = 1 << 15
@@ -50,9 +50,9 @@ OpenStream = Callable[["Http2Connection", int, Http2RequestHead], Stream]
 
 
 class _Partial:
-    """A DATA frame of which a part is missing: ``left`` bytes of data, then ``skip`` bytes of padding.
+    """An incomplete DATA frame: ``left`` bytes of data are missing, then ``skip`` bytes of padding.
 
-    Frames of unknown types are skipped as ones with no data.
+    Frames of unknown types are skipped as frames without data.
     """
 
     __slots__ = ("ended", "left", "skip", "stream")
@@ -65,7 +65,7 @@ class _Partial:
 
 
 class _Block:
-    """A header block that goes on in CONTINUATION frames."""
+    """A header block that continues in CONTINUATION frames."""
 
     __slots__ = ("ended", "frames", "raw", "stream_id")
 
@@ -77,11 +77,11 @@ class _Block:
 
 
 class Http2Connection(ConnectionControl):
-    """Give it bytes by ``target`` and ``received``; take what it writes from ``out``.
+    """Pass bytes in by ``target`` and ``received``; write ``out`` to the socket.
 
     Attributes:
-        unread: bytes that could not be used yet.
-        refused: the peer spoke HTTP/1; it was told so by ``http1_answer``.
+        unread: received bytes that are not processed yet.
+        refused: the peer spoke HTTP/1 and got ``http1_answer``.
     """
 
     __slots__ = (
@@ -116,6 +116,7 @@ class Http2Connection(ConnectionControl):
         self._view = memoryview(buffer)
         self._open = open_stream
         self._reader = HeaderReader(find_route)
+        # ``_room``: the most open streams; 0 once closed to new ones, ``_OVERLOADED`` while new ones are refused.
         self._max_streams = self._room = max_streams
         self._started = self._greeted = False
         self._block: _Block | None = None
@@ -137,7 +138,7 @@ class Http2Connection(ConnectionControl):
 
     @property
     def is_within_large_frame(self) -> bool:
-        """What comes next is data that may go straight into a message."""
+        """Whether the next bytes are data that may be received straight into a message."""
         partial = self._partial
         return partial is not None and partial.left >= _DIRECT_BYTES
 
@@ -168,12 +169,13 @@ class Http2Connection(ConnectionControl):
                 self._go_on_reading(size)
         except Http2ConnectionError as error:
             self.fail(error.code, str(error))
+        # Half a window at a time: small requests then cause no window updates of the connection.
         if self._unacknowledged >= CONNECTION_WINDOW >> 1:
             self._open_window()
         self.inside = False
 
     def _open_window(self) -> None:
-        """Let the peer send more on this connection, unless it leaves too much of its answers waiting."""
+        """Let the peer send more on this connection, unless too much of its responses waits."""
         if self.waiting_bytes <= MAX_WAITING_BYTES:
             self.out.append(encode_window_update(0, self._unacknowledged))
             self._unacknowledged = 0
@@ -194,7 +196,7 @@ class Http2Connection(ConnectionControl):
         return sent
 
     def _go_on_reading(self, size: int) -> None:
-        """Take bytes in that continue what came before them."""
+        """Append bytes to those that are not processed yet."""
         partial = self._partial
         if partial is None:
             unread = self.unread + self._view[:size]
@@ -212,7 +214,7 @@ class Http2Connection(ConnectionControl):
                 self.unread = self._buffer[used:size]
 
     def _parse(self, buffer: bytearray, position: int, size: int) -> int:
-        """Take every frame out of ``buffer[position:size]``; gives back how far it came."""
+        """Process every complete frame of ``buffer[position:size]``; returns the position after the last one."""
         if not self._started:
             position = self._read_preface(buffer, size)
             if not self._started:
@@ -231,6 +233,7 @@ class Http2Connection(ConnectionControl):
                 self._check_order(kind, stream_id)
             if kind == DATA:
                 self._unacknowledged += end - start
+                # With the reserved bit set the look-up misses, and the slow path below clears the bit.
                 stream = streams.get(stream_id)
                 if stream is None or stream.flags & (REMOTE_CLOSED | LOCAL_CLOSED) or flags & PADDED or end == start:
                     self._unusual_data(buffer, start, end, flags, stream_id)
@@ -241,6 +244,7 @@ class Http2Connection(ConnectionControl):
                     stream.data(buffer, start, end, False)
             elif kind == HEADERS and flags & (END_HEADERS | PADDED | HAS_PRIORITY) == END_HEADERS:
                 block = bytes(buffer[start:end])
+                # A cached block in a plain frame opens its stream here; everything else takes the slow path.
                 head = known.get(block)
                 if (
                     head is None
@@ -260,26 +264,28 @@ class Http2Connection(ConnectionControl):
         return position
 
     def takes_nothing(self) -> None:
-        """The peer has taken none of its answers for a while: refuse its new calls if too much of them waits.
+        """The peer has read none of its responses for a while: refuse its new calls if too much of them waits.
 
-        A peer that takes them may well have more than that under way: its calls are not failed for it.
+        A peer that does read may have more than that in flight: its calls do not fail for it.
         """
         if self.waiting_bytes > MAX_WAITING_BYTES and self._room > 0:
             self._room = _OVERLOADED
 
     def _is_full(self) -> bool:
-        """No further call is taken now. Refused ones are, once half of what may wait has left or was given up."""
+        """Whether new calls are refused. They are accepted again once half of the allowed backlog was sent or
+        dropped.
+        """
         if self._room < 0 and self.waiting_bytes <= MAX_WAITING_BYTES >> 1:
             self._room = self._max_streams
         return len(self.streams) >= self._room
 
     @property
     def closed_to_new(self) -> bool:
-        """The peer was told that this side takes no further streams."""
+        """Whether a GOAWAY has announced that this side accepts no further streams."""
         return not self._room
 
     def close_to_new(self) -> None:
-        """Take no further streams; the peer is told elsewhere."""
+        """Accept no further streams; the caller sends the GOAWAY."""
         self._room = 0
 
     def _read_preface(self, buffer: bytearray, size: int) -> int:
@@ -299,7 +305,7 @@ class Http2Connection(ConnectionControl):
         return len(PREFACE)
 
     def greet(self) -> None:
-        """Say what a server says first (3.4), once; what says more before the peer's preface has come calls this."""
+        """Send the server's preface (3.4), once; call it before sending anything ahead of the client's preface."""
         if not self._greeted:
             self._greeted = True
             self.out.append(_greeting(self._max_streams))
@@ -314,7 +320,7 @@ class Http2Connection(ConnectionControl):
     # Frames that have not arrived whole
 
     def _begin_frame(self, buffer: bytearray, position: int, size: int) -> int:
-        """Look at a frame of which a part is missing. DATA is used as it comes, other frames are kept for later."""
+        """Look at an incomplete frame. DATA is processed as it comes, other frames wait until they are complete."""
         word, flags, stream_id = frame_head.unpack_from(buffer, position)
         length, kind, start = word >> 8, word & 0xFF, position + 9
         if length > MAX_FRAME_BYTES:
@@ -323,6 +329,7 @@ class Http2Connection(ConnectionControl):
             self._check_order(kind, stream_id)
         if kind == DATA:
             if flags & PADDED and start == size:
+                # The length of the padding has not arrived.
                 return position
             partial = self._partial = self._begin_data(buffer, start, length, flags, stream_id & MAX_STREAM_ID)
             if not partial.left and partial.stream is not None:
@@ -349,12 +356,12 @@ class Http2Connection(ConnectionControl):
                 raise _too_much_padding(padding, length)
             length -= 1
             if stream is not None:
-                # The padding counts too; what is data counts when it comes.
+                # Padding counts against the window too; data count when they come.
                 self._count(stream, padding + 1, useful=0)
         return _Partial(stream, length - padding, padding, bool(flags & END_STREAM))
 
     def _feed(self, partial: _Partial, buffer: bytearray, start: int, size: int) -> int:
-        """Pass on the next part of an incomplete frame, then skip its padding; gives back how far that went."""
+        """Pass on the next part of an incomplete frame, then skip its padding; returns the new position."""
         have = min(partial.left, size - start)
         if have:
             stream = partial.stream
@@ -385,7 +392,7 @@ class Http2Connection(ConnectionControl):
     # Data
 
     def _count(self, stream: Stream, size: int, useful: int = 1) -> bool:
-        """Count data of a request that goes on, and let the peer send more of it; False when it sent too much.
+        """Count data of an unfinished request and let the peer send more of it; False when it exceeded its window.
 
         ``useful``: 0 for padding alone, and for nothing at all.
         """
@@ -516,6 +523,7 @@ class Http2Connection(ConnectionControl):
         try:
             head = self._reader.known.get(block) or self._reader.read(block)
         except Http2StreamError as error:
+            # The id is used up, although no stream was opened.
             self.last_stream_id = stream_id
             self.spend()
             self.reset(stream_id, error.code)
@@ -524,6 +532,7 @@ class Http2Connection(ConnectionControl):
             self.spend()
             self.reset(stream_id, Http2ErrorCode.REFUSED_STREAM)
             if self.closed_to_new:
+                # Not processed, as the last stream of the GOAWAY says: the peer may send it to another server.
                 self.refused_id = stream_id
             else:
                 self.last_stream_id = stream_id
@@ -539,6 +548,7 @@ class Http2Connection(ConnectionControl):
         if stream is None and stream_id not in self.reset_here:
             raise Http2ConnectionError(Http2ErrorCode.STREAM_CLOSED, f"HEADERS on closed stream {stream_id}")
         try:
+            # Also for a stream that was reset: the block may change the header table.
             self._reader.read_trailers(block)
         except Http2StreamError as error:
             self.reset(stream_id, error.code)
@@ -554,7 +564,7 @@ class Http2Connection(ConnectionControl):
 
 
 def _greeting(max_streams: int) -> bytes:
-    """What the server says first."""
+    """The server's preface."""
     settings = {
         Setting.MAX_CONCURRENT_STREAMS: max_streams,
         Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,

@@ -1,4 +1,4 @@
-"""The frames of an HTTP/2 connection that carry no request: settings, windows, pings, resets; and what is too many.
+"""The frames of an HTTP/2 connection that carry no request: settings, windows, pings, resets; and their limits.
 
 Source: RFC 9113, sections 6.3 to 6.9 and 10.5.
 """
@@ -50,13 +50,13 @@ class ConnectionControl(OutboundQueue):
 
     Attributes:
         last_stream_id: the newest stream that the peer opened.
-        failed: the connection has ended by an error, ``failure``; what is in ``out`` is the last.
-        settled: the peer's first settings have come.
-        reset_here: the streams that this side closed lately, for which frames may still be under way.
-        data_frames: how many DATA frames came that did not end their stream, as a sign of life.
+        failed: the connection has ended with the error ``failure``; nothing follows the bytes in ``out``.
+        settled: the peer's first settings have been received.
+        reset_here: the streams that this side closed lately, for which frames may still arrive.
+        data_frames: the number of DATA frames that did not end their stream, as a sign of life.
         refused_id: the newest stream that was refused because the connection ends.
-        on_ping: called when the peer sends a ping; true when that was one too many.
-        on_ping_ack: called with the eight bytes of the peer's answer to a ping.
+        on_ping: called when the peer sends a ping; returns true when that was one too many.
+        on_ping_ack: called with the eight bytes of a ping acknowledgement.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class ConnectionControl(OutboundQueue):
     # Endings
 
     def fail(self, code: Http2ErrorCode, reason: str) -> None:
-        """End the connection: say why, and give up every stream."""
+        """End the connection: send the reason, and abandon every stream."""
         if self.failed:
             return
         self.failed = True
@@ -103,7 +103,7 @@ class ConnectionControl(OutboundQueue):
             self.wake()
 
     def lose_streams(self, code: int) -> None:
-        """Tell every open stream that nobody reads its answer."""
+        """Notify every open stream that its response cannot be sent any more."""
         lost = list(self.streams.values())
         self.streams.clear()
         self.unfinished.clear()
@@ -155,7 +155,7 @@ class ConnectionControl(OutboundQueue):
             self._give_up(stream_id, int.from_bytes(payload, "big"))
         elif kind in (PUSH_PROMISE, CONTINUATION):
             raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} out of place")
-        # PRIORITY is ignored (5.3.2), and so are types that nobody knows (5.5). A peer that says GOAWAY still reads.
+        # PRIORITY is ignored (5.3.2), and so are unknown types (5.5). A peer that sends GOAWAY still reads.
         self.spend()
 
     def _check_form(self, kind: int, stream_id: int, size: int) -> None:
@@ -179,7 +179,9 @@ class ConnectionControl(OutboundQueue):
         return stream_id > max(self.last_stream_id, self.refused_id) or (stream_id & 1 == 0 and stream_id != 0)
 
     def window_update(self, stream_id: int, increment: int) -> None:
-        """The peer takes more on one stream, or for stream 0 on the connection. Some say both in each call."""
+        """The peer accepts more on one stream, or with stream 0 on the connection. Some peers send both for each
+        call.
+        """
         stream = self.streams.get(stream_id)
         if stream is not None:
             self.grow_stream_window(stream, increment & MAX_STREAM_ID)
@@ -219,12 +221,12 @@ class ConnectionControl(OutboundQueue):
     # Floods
 
     def spend(self, frames: int = 1) -> None:
-        """Count a frame that carries nothing, or one that costs as much as ``frames`` of them.
+        """Count a frame that carries nothing, or a frame that costs as much as ``frames`` of these.
 
-        A peer may send many, as long as it does something useful as well.
+        A peer may send many, as long as it also sends something useful.
 
         Raises:
-            Http2ConnectionError: it does not.
+            Http2ConnectionError: the peer sends too many.
         """
         self._cheap += frames
         if self._cheap <= MAX_CHEAP_FRAMES:

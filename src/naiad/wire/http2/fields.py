@@ -30,5 +30,5 @@ def checked(name: bytes, value: bytes) -> tuple[str, str]:
 
 
 def shown(name: str) -> str:
-    """A name as it may stand in a text: short and printable."""
+    """A name for an error text: short and printable."""
     return ascii(name[:60])

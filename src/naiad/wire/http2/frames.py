@@ -29,7 +29,7 @@ HAS_PRIORITY: Final = 0x20
 
 
 class Setting(IntEnum):
-    """What the two sides tell each other about themselves."""
+    """The settings that the two sides exchange."""
 
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
@@ -59,7 +59,7 @@ class Http2ErrorCode(IntEnum):
 
 
 class Http2ConnectionError(Exception):
-    """The peer broke the protocol in a way that ends its connection; ``code`` says how, the text what was found."""
+    """A violation of the protocol that ends the connection: ``code`` is the HTTP/2 error, the text is the finding."""
 
     def __init__(self, code: Http2ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class Http2ConnectionError(Exception):
 
 
 class Http2StreamError(Exception):
-    """The same for one stream; the connection goes on."""
+    """A violation of the protocol that ends one stream; the connection continues."""
 
     def __init__(self, code: Http2ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -127,7 +127,7 @@ def encode_reset(stream_id: int, code: int) -> bytes:
 
 
 def encode_goaway(last_stream_id: int, code: int, reason: str = "") -> bytes:
-    """A GOAWAY frame; ``reason`` is for people who debug the peer."""
+    """A GOAWAY frame; ``reason`` is debug data."""
     return encode_frame(GOAWAY, 0, 0, struct.pack(">II", last_stream_id, code) + reason.encode()[:256])
 
 

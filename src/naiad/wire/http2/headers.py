@@ -1,7 +1,7 @@
-"""Header blocks of requests: HPACK, the rules of RFC 9113 for what is inside, and a memo of blocks seen before.
+"""Header blocks of requests: HPACK, the rules of RFC 9113 for the fields, and a cache of whole blocks.
 
-Clients repeat themselves: once their header table is filled, the same call is the same few bytes. A block means the
-same as long as the table is the same, so what was read is kept until the table changes.
+Clients repeat themselves: once their header table is filled, the same call is the same few bytes. A block has the same
+meaning as long as the table is the same, so decoded blocks are cached until the table changes.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from naiad.wire.http2.frames import Http2ConnectionError, Http2ErrorCode, Http2S
 from naiad.wire.http2.known_fields import KnownFields
 
 MAX_HEADER_LIST_BYTES: Final = 16_384
-"""What a client is told to stay under (SETTINGS_MAX_HEADER_LIST_SIZE)."""
+"""The limit that clients are sent as SETTINGS_MAX_HEADER_LIST_SIZE."""
 MAX_BLOCK_BYTES: Final = 32_768
 """Largest header block taken, as it comes: beyond it the connection ends unread."""
-MAX_KEPT_HEADS: Final = 64
-MAX_KEPT_BLOCK: Final = 1024
+MAX_CACHED_HEADS: Final = 64
+MAX_CACHED_BLOCK_BYTES: Final = 1024
 
 _THREE_RESIZES = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]*[\x00-\x7f]){3}")
 _PSEUDO: Final = {":method", ":scheme", ":path", ":authority", ":protocol"}
 
 
 class Http2RequestHead:
-    """The head of one request, shared by all that come with the same block: never changed.
+    """The head of a request, shared by all requests with the same block: never change it.
 
     Attributes:
         headers: by lower-case name; repeated ones joined with commas, as Latin-1 text.
-        route: what the application makes of it, once.
+        route: the application's handler of such requests, looked up once.
     """
 
     __slots__ = ("headers", "method", "path", "route")
@@ -59,7 +59,7 @@ class HeaderReader:
         self._decoder = Decoder(MAX_HEADER_LIST_BYTES)
         self._find_route = find_route
         self._fields = KnownFields(self._decoder.header_table, MAX_HEADER_LIST_BYTES)
-        self.known: dict[bytes, Http2RequestHead] = BoundedDict(MAX_KEPT_HEADS)
+        self.known: dict[bytes, Http2RequestHead] = BoundedDict(MAX_CACHED_HEADS)
 
     def read(self, block: bytes) -> Http2RequestHead:
         """The head of a request whose block is not known.
@@ -69,29 +69,29 @@ class HeaderReader:
             Http2StreamError: it can, and is no proper request.
         """
         if (mostly_known := self._fields.read(block)) is not None:
-            return self._keep(block, _request_head(mostly_known))
+            return self._cache(block, _request_head(mostly_known))
         table = self._decoder.header_table.dynamic_entries
         before, newest = len(table), table[0] if table else None
         fields = self._decode(block)
-        # A change of the table's size can change what blocks mean without any entry coming or going.
+        # A change of the table's size can change the meaning of blocks although no entry is added or removed.
         changed = len(table) != before or (table and table[0] is not newest) or _resizes(block)
         if changed:
             self.known.clear()
             self._fields.forget()
         head = _request_head(checked(name, value) for name, value in fields)
         if not changed:
-            return self._keep(block, head)
+            return self._cache(block, head)
         head.route = self._find_route(head)
         return head
 
-    def _keep(self, block: bytes, head: Http2RequestHead) -> Http2RequestHead:
+    def _cache(self, block: bytes, head: Http2RequestHead) -> Http2RequestHead:
         head.route = self._find_route(head)
-        if len(block) <= MAX_KEPT_BLOCK:
+        if len(block) <= MAX_CACHED_BLOCK_BYTES:
             self.known[block] = head
         return head
 
     def read_trailers(self, block: bytes) -> None:
-        """Read the block behind a request's body, of which nothing is used.
+        """Check the trailers of a request, whose fields are ignored.
 
         Raises:
             Http2ConnectionError, Http2StreamError: as ``read``.

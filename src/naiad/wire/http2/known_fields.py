@@ -1,8 +1,8 @@
-"""Header blocks in which most fields were seen before: a field is looked up by its own bytes.
+"""A cache of single header fields by their bytes, for blocks in which only few fields are new.
 
-Callers send the same fields with every request, and one that is new each time: an id, or the trace that the request
-belongs to. Such a block costs a look-up for each field and the reading of one. Blocks that change the header table, and
-all that is unusual, are left to the full decoder.
+Callers repeat all fields of a request except one that is always new, such as a request id or a trace id. Such a block
+costs a look-up for each field and the decoding of one. Blocks that change the header table, and everything unusual, are
+left to the full decoder.
 
 Source: RFC 7541, section 6.
 """
@@ -19,9 +19,9 @@ from naiad.bounded_dict import BoundedDict
 from naiad.wire.http2.fields import checked
 from naiad.wire.http2.frames import Http2StreamError
 
-MAX_KEPT: Final = 64
-MAX_KEPT_BYTES: Final = 256
-"""Bytes of a field that is kept."""
+MAX_CACHED_FIELDS: Final = 64
+MAX_CACHED_FIELD_BYTES: Final = 256
+"""The longest field that is cached, in bytes."""
 
 _ENTRY_BYTES: Final = 32
 _INDEXED: Final = 0x80
@@ -35,10 +35,10 @@ Field = tuple[str, str]
 
 
 class KnownFields:
-    """Reads blocks that leave the header table as it is.
+    """Decodes blocks that do not change the header table.
 
     Args:
-        table: of the connection; ``forget`` is to be called when it changes.
+        table: that of the connection; call ``forget`` when it changes.
         max_list_bytes: largest header list.
     """
 
@@ -47,15 +47,15 @@ class KnownFields:
     def __init__(self, table: HeaderTable, max_list_bytes: int) -> None:
         self._table = table
         self._max_list_bytes = max_list_bytes
-        # With what each counts for the limit of a header list.
-        self._fields: dict[bytes, tuple[Field, int]] = BoundedDict(MAX_KEPT)
+        # Each with its size as it counts against the limit of a header list.
+        self._fields: dict[bytes, tuple[Field, int]] = BoundedDict(MAX_CACHED_FIELDS)
 
     def forget(self) -> None:
-        """The header table has changed, and with it what bytes mean."""
+        """Drop all fields: the header table has changed, and with it the meaning of bytes."""
         self._fields.clear()
 
     def read(self, block: bytes) -> list[Field] | None:
-        """The fields of a block, each ``checked``; None for one that the full decoder has to read."""
+        """The fields of a block, each ``checked``; None for a block that the full decoder has to read."""
         found: list[Field] = []
         known, position, left = self._fields, 0, self._max_list_bytes
         try:
@@ -70,10 +70,10 @@ class KnownFields:
                 if end > len(block):
                     return None
                 raw = block[position:end]
-                kept = known.get(raw) or self._read_field(raw)
-                if kept is None:
+                cached = known.get(raw) or self._read_field(raw)
+                if cached is None:
                     return None
-                field, size = kept
+                field, size = cached
                 left -= size
                 if left < 0:
                     return None
@@ -94,7 +94,7 @@ class KnownFields:
             start, name = self._name(raw)
             value = _text(raw, start)
         found = checked(bytes(name), bytes(value)), len(name) + len(value) + _ENTRY_BYTES
-        if len(raw) <= MAX_KEPT_BYTES:
+        if len(raw) <= MAX_CACHED_FIELD_BYTES:
             self._fields[raw] = found
         return found
 
@@ -112,7 +112,7 @@ def _literal_end(block: bytes, position: int) -> int:
     """Where a literal field ends.
 
     Raises:
-        IndexError: it goes on behind the block, or a number in it takes more bytes than usual.
+        IndexError: the field exceeds the block, or a number in it takes more bytes than usual.
     """
     index = block[position] & _LONG_NAME
     start = position + 1

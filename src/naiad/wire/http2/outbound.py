@@ -1,6 +1,6 @@
-"""The sending half of an HTTP/2 connection: windows, frames and the data that waits for room.
+"""The sending half of an HTTP/2 connection: windows, frames, and data that wait for a window.
 
-Nothing is copied to be cut into frames: a frame's payload is a view of what it was given.
+Data are not copied to be cut into frames: a frame's payload is a view.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _NOTHING = memoryview(b"")
 
 
 class OutboundQueue:
-    """What leaves one connection. The owner takes ``out`` and writes it, in its order.
+    """The outgoing data of one connection. The owner writes ``out`` to the socket, in order.
 
     Attributes:
         out: encoded pieces that are due; views among them must not change until they are written.
         streams: the open ones, by id.
-        window: bytes that the peer takes on this connection now.
-        initial_window: what a new stream begins with; a stream may send this plus its ``credit``.
-        frame_bytes: the largest frame that the peer takes.
-        unfinished: the streams that were answered before their request had arrived whole.
-        waiting: streams with data to send, in turn; those whose own window is used up come back when it grows.
-        waiting_bytes: the data of all streams that was not sent yet.
-        pumped: frames that left late, as a sign of life.
-        plain: header blocks may be sent as they are. If not, the peer has shrunk its header table, and the next block
-            must say that this side uses none of it (RFC 7541, section 4.2).
-        inside: the connection is reading; whoever makes it read looks at ``out`` afterwards.
-        wake: called when there is something in ``out`` or ``waiting`` and the connection is not reading.
+        window: the bytes that the peer accepts on this connection now.
+        initial_window: the window of a new stream; a stream may send this plus its ``credit``.
+        frame_bytes: the largest frame that the peer accepts.
+        unfinished: the streams whose response ended before their request was complete.
+        waiting: streams with data to send, round robin; a stream whose own window is used up returns when it grows.
+        waiting_bytes: the unsent bytes of all streams.
+        pumped: the number of frames that had to wait before they were sent, as a sign of life.
+        plain: header blocks may be sent unchanged. If not, the peer has shrunk its header table, and the next block
+            must declare that this side uses none of it (RFC 7541, section 4.2).
+        inside: the connection is processing received bytes; its caller looks at ``out`` afterwards.
+        wake: called when ``out`` or ``waiting`` has data and the connection is not processing received bytes.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class OutboundQueue:
             self.wake()
 
     def send_headers(self, stream: Stream, block: bytes) -> None:
-        """Begin the answer on a stream."""
+        """Begin the response on a stream."""
         stream.flags |= HEADERS_SENT
         self.write(self._headers_frame(stream, END_HEADERS, block))
 
@@ -111,7 +111,7 @@ class OutboundQueue:
             self.wake()
 
     def end(self, stream: Stream, trailers: bytes) -> None:
-        """End the answer on a stream with a last header block, behind its data."""
+        """End the response on a stream with a last header block, after its data."""
         stream.flags |= LOCAL_CLOSED
         if stream.queue:
             stream.trailers = trailers
@@ -136,10 +136,10 @@ class OutboundQueue:
         self.unfinished.clear()
 
     def closed_here(self, stream_id: int) -> None:
-        """A stream was closed by this side; the peer may not know yet."""
+        """This side closed a stream; the peer may not know yet."""
 
     def drop(self, stream: Stream) -> None:
-        """Forget what a stream has not sent."""
+        """Drop the unsent data of a stream."""
         if stream.queue:
             self.waiting_bytes -= stream.queued_bytes
             stream.queued_bytes = 0
@@ -149,7 +149,8 @@ class OutboundQueue:
 
     def pump(self, limit: int) -> bool:
         """Put up to about ``limit`` bytes of waiting data into ``out``, in fair shares; False when there was nothing
-        that may be sent."""
+        that may be sent.
+        """
         waiting = self.waiting
         sent = 0
         while waiting and sent < limit and self.window > 0:
@@ -215,7 +216,7 @@ class OutboundQueue:
             raise Http2ConnectionError(Http2ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is above 2^31-1")
 
     def set_initial_window(self, size: int) -> None:
-        """The peer changed what every stream begins with, those that are open included."""
+        """The peer changed the initial window of every stream, open streams included."""
         if size == self.initial_window:
             return
         if any(size + stream.credit > MAX_WINDOW for stream in self.streams.values()):

@@ -15,17 +15,17 @@ FIRST_FREE_FLAG: Final = 64
 
 
 class Stream:
-    """A request and its answer on one connection; subclasses give the events a meaning.
+    """A request and its response on one connection; subclasses handle the events.
 
     Attributes:
-        flags: what has happened: ``REMOTE_CLOSED`` (the request is whole), ``HEADERS_SENT``, ``LOCAL_CLOSED`` (the
-            answer is whole, though some of it may wait), ``STALLED`` (its window is used up and data waits), ``PAUSED``
+        flags: the state: ``REMOTE_CLOSED`` (the request is complete), ``HEADERS_SENT``, ``LOCAL_CLOSED`` (the response
+            is complete, though some of it may wait), ``STALLED`` (its window is used up and data waits), ``PAUSED``
             and ``BUSY`` (the peer is granted no more data); bits from ``FIRST_FREE_FLAG`` on belong to the subclass.
-        credit: what the peer's window updates have granted above the initial window, less what was sent.
-        granted: how many bytes of data the peer was allowed beyond the initial window.
-        received: how many bytes of data have come, where that was counted.
-        queue, queued_bytes: data that waits for room, and its size; None until there was any.
-        trailers: the header block that ends the answer, while it waits for the data before it.
+        credit: the bytes that the peer's window updates granted above the initial window, less those that were sent.
+        granted: the bytes of data that the peer may send beyond the initial window.
+        received: the bytes of data received, where these are counted.
+        queue, queued_bytes: data that wait for a window, and their size; None until there are any.
+        trailers: the header block that ends the response, while it waits for the data before it.
     """
 
     __slots__ = ("credit", "flags", "granted", "id", "queue", "queued_bytes", "received", "trailers")
@@ -41,7 +41,9 @@ class Stream:
         self.trailers: bytes | None = None
 
     def data(self, buffer: bytearray, start: int, end: int, ended: bool) -> None:
-        """Data of the request lie in ``buffer[start:end]``, which does not outlive the call; ``ended``: the last."""
+        """Data of the request are in ``buffer[start:end]``, which is valid during the call; ``ended`` marks the
+        last.
+        """
 
     def target(self) -> memoryview | None:
         """Memory to receive the next bytes of data into, for at least as many as the stream waits for; or None."""

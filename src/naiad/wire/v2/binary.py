@@ -1,4 +1,4 @@
-"""Plans of HTTP requests: one per distinct JSON part, with the heads of answers, binary and in JSON, kept."""
+"""Plans of HTTP requests: one per distinct JSON part, with cached heads of responses, binary and in JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from naiad.wire.v2.json import encode_numbers
 from naiad.wire.v2.plan import MAX_HEADS, InferPlan
 from naiad.wire.v2.response import answer_head, model_head, output_head
 
-MAX_KEPT_ID = 256
+MAX_CACHED_ID = 256
 _ID_OPENING = b'{"id":"'
 _NO_JSON = b"\0"
 _JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -23,7 +23,7 @@ _ONE_WRITE_BYTES = 65536
 
 
 class BinaryResponseHead:
-    """All of a plain answer before its tensors, but for the request id. ``is_small``: to be sent in one piece."""
+    """A plain response up to its tensors, without the request id. ``is_small``: it is sent in one piece."""
 
     __slots__ = ("_before_id", "_binary_size", "_rest", "is_small", "without_id")
 
@@ -42,7 +42,7 @@ class BinaryResponseHead:
         if before is None:
             length = len(_ID_OPENING) + size + len(self._rest)
             before = _HTTP_HEAD % (length, length + self._binary_size) + _ID_OPENING
-            if size <= MAX_KEPT_ID:
+            if size <= MAX_CACHED_ID:
                 self._before_id[size] = before
         return before + request_id + self._rest
 
@@ -50,7 +50,7 @@ class BinaryResponseHead:
 class BinaryPlan(InferPlan[BinaryResponseHead]):
     """A plan for requests with one JSON part.
 
-    ``in_json``: every output goes into the JSON of the answer, and is of numbers.
+    ``in_json``: every output is sent inside the JSON of the response, and has numbers.
     """
 
     __slots__ = ("_json_texts", "_placed_answers", "in_json")
@@ -66,9 +66,9 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
         )
         if self.in_json and len(self.outputs) == 1:
             self._single = self.outputs[0]
-        # By the shapes of the outputs: what stands before the data of each; none where they are large.
+        # By the shapes of the outputs: the text before the data of each; none where the outputs are large.
         self._json_texts: dict[object, list[bytes]] = BoundedDict(MAX_HEADS)
-        # By the shapes of the outputs: an answer without an id, and what comes behind an id.
+        # By the shapes of the outputs: a response without an id, and the text after an id.
         self._placed_answers: dict[object, tuple[bytes, bytes]] = BoundedDict(MAX_HEADS)
 
     def _begin_answers(self) -> None:
@@ -77,9 +77,9 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
         self._json_texts = BoundedDict(MAX_HEADS)
 
     def json_answer(self, request_id: str, outputs: Mapping[str, Array], large_bytes: int) -> bytes | list[Any] | None:
-        """A whole answer whose outputs are all ``in_json``; the id needs no escapes in JSON.
+        """A whole response whose outputs are all ``in_json``; ``request_id`` needs no escapes in JSON.
 
-        None where an output is missing or of another datatype than configured, or where they have ``large_bytes``.
+        None when an output is missing or has another datatype than configured, or when they have ``large_bytes``.
         """
         try:
             key, arrays = self.gather(outputs)
@@ -87,7 +87,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
             return None
         texts = self._json_texts.get(key)
         if texts is None:
-            texts = self._keep_texts(key, arrays, large_bytes)
+            texts = self._make_texts(key, arrays, large_bytes)
         if len(texts) < len(arrays):
             return None
         pieces = [b'{"id":"', request_id.encode(), b'",'] if request_id else [b"{"]
@@ -101,7 +101,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
         head = _JSON_HEAD % len(json)
         return head + json if len(json) < _ONE_WRITE_BYTES else [head, json]
 
-    def _keep_texts(self, key: object, arrays: Sequence[Array], large_bytes: int) -> list[bytes]:
+    def _make_texts(self, key: object, arrays: Sequence[Array], large_bytes: int) -> list[bytes]:
         texts: list[bytes] = []
         sizes = [a.size * self.dtypes[n].itemsize for n, a in zip(self.outputs, arrays, strict=True)]
         if sum(sizes) < large_bytes:
@@ -113,9 +113,9 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
         return texts
 
     def placed_answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | None:
-        """A whole answer whose outputs are all in regions; None where it has something else in it.
+        """A whole response whose outputs are all in shared memory; None when another output is among them.
 
-        ``outputs`` are of the configured datatypes.
+        ``outputs`` have the configured datatypes.
         """
         if len(self.placed) != len(self.outputs):
             return None
@@ -123,20 +123,20 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
             key = tuple([outputs[name].shape for name in self.outputs])
         except KeyError:
             return None
-        kept = self._placed_answers.get(key) or self._keep_placed(key)
+        cached = self._placed_answers.get(key) or self._make_placed(key)
         if not request_id:
-            return kept[0]
-        json = b"%s%s" % (answer_head(request_id), kept[1])
+            return cached[0]
+        json = b"%s%s" % (answer_head(request_id), cached[1])
         return _JSON_HEAD % len(json) + json
 
-    def _keep_placed(self, key: Sequence[tuple[int, ...]]) -> tuple[bytes, bytes]:
+    def _make_placed(self, key: Sequence[tuple[int, ...]]) -> tuple[bytes, bytes]:
         texts = [output_head(n, self.dtypes[n], shape) + b"}" for n, shape in zip(self.outputs, key, strict=True)]
         rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
-        kept = self._placed_answers[key] = (_JSON_HEAD % (len(rest) + 1) + b"{" + rest, rest)
-        return kept
+        cached = self._placed_answers[key] = (_JSON_HEAD % (len(rest) + 1) + b"{" + rest, rest)
+        return cached
 
     def answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | list[Any]:
-        """A whole ``plain`` answer: in one piece when it is small, else its head and its tensors as they lie.
+        """A whole ``plain`` response: in one piece when it is small, else its head and its tensors without a copy.
 
         Raises:
             BufferError, TypeError, ValueError: an array is not one row-major block of memory.
@@ -155,7 +155,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
             for n, a in zip(self.outputs, arrays, strict=True)
         ]
         rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
-        return self.keep_head(key, BinaryResponseHead(rest, sum(a.nbytes for a in arrays)))
+        return self.cache_head(key, BinaryResponseHead(rest, sum(a.nbytes for a in arrays)))
 
 
 def split_id(header: bytes) -> tuple[str, bytes]:

@@ -21,9 +21,9 @@ from naiad.wire.v2.parameters import parameters_of
 from naiad.wire.v2.response import datatype_of
 
 MAX_TEXTS: Final = 1 << 20
-"""How many class texts one answer may hold."""
+"""The most class texts in one response."""
 
-# What takes as long as one text: so many elements to look at, and a row the time of so many texts.
+# Work in units of one text: this many elements compared take as long, and a row takes as long as this many texts.
 _ELEMENTS_PER_TEXT: Final = 32
 _TEXTS_PER_ROW: Final = 16
 _HALF_BYTES: Final = 2
@@ -31,13 +31,13 @@ _PIECE: Final = 1 << 20
 
 
 class UnclassifiableError(InvalidArgumentError):
-    """Classes are asked for of an output that holds no numbers."""
+    """Classes are requested of an output that has no numbers."""
 
 
 class LargeClassesError(InvalidArgumentError):
-    """To classify these outputs takes longer than the event loop may stand still: ``classify`` does it in a thread.
+    """Classifying these outputs would block the event loop for too long: call ``classify`` in a thread.
 
-    ``held_bytes`` is what the outputs hold meanwhile.
+    ``held_bytes`` is the memory of the outputs in bytes.
     """
 
     def __init__(self, classify: Callable[[], Classified], held_bytes: int) -> None:
@@ -57,13 +57,13 @@ class Classified(Outputs):
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """How the outputs of requests with one description are classified.
+    """The classification that requests with one description ask for.
 
     Attributes:
-        counts: how many classes are wanted, for each output that is to be classified.
-        labels: the names of the classes, by output; fewer than there are classes, or none.
+        counts: the number of classes to return, for each output to classify.
+        labels: the names of the classes, by output; possibly fewer than classes, or none.
         batches: the first dimension is the batch.
-        at_once: how many class texts, or as much work, may be done on the event loop.
+        at_once: the most class texts, or equal work, that the event loop may do.
     """
 
     counts: Mapping[str, int]
@@ -87,7 +87,7 @@ class Classes:
         for name, rows in wanted.items():
             texts = [_best(row, self.counts[name], self.labels[name]) for row in rows]
             strings = _strings(texts, rows, self.counts[name], self.batches)
-            # Many texts are written down here, in the thread, and not where the answer is sent.
+            # Many texts are encoded here, in the thread, and not on the loop that sends the response.
             found[name] = strings if at_once else packed_if_large(strings, f"output '{name}'")
         return found
 

@@ -65,7 +65,7 @@ def find_contents(message: Any, given: InputHeader, model: str) -> TypedContents
 
 
 def check_kind(field: str, given: InputHeader, model: str) -> None:
-    """Whether the list ``field`` is for the datatype of the input; errors as ``find_contents``."""
+    """Check that the list ``field`` is that of the input's datatype; errors as ``find_contents``."""
     if field and given.dtype.wire not in KINDS[field].serves:
         raise InvalidArgumentError(
             f"unexpected explicit tensor data for input tensor '{given.name}' for model '{model}' of type "
@@ -74,10 +74,10 @@ def check_kind(field: str, given: InputHeader, model: str) -> None:
 
 
 def decode_contents(contents: TypedContents, given: InputHeader, place: str) -> Array:
-    """The elements as an array of the input's shape. May take all else out of the message.
+    """The elements as an array of the input's shape. May remove the other fields from the message.
 
     Args:
-        contents: what ``find_contents`` gave; for a datatype of fixed size, with as many elements as the shape has.
+        contents: the result of ``find_contents``; for a datatype of fixed size, with as many elements as the shape has.
         given: the input.
         place: named in errors, such as ``inference input 'A' for model 'm'``.
 

@@ -1,9 +1,9 @@
 """The generate extension: flat JSON to a request, and outputs to flat JSON.
 
-A member of the request that is named like an input is that input, any other one is a request parameter. The member
-``parameters`` is an object whose members are taken likewise. Shapes are not given but follow from the number of values.
+A member of the request with the name of an input is that input, any other member is a request parameter. The member
+``parameters`` is an object whose members are read by the same rule. Shapes follow from the number of values.
 
-Source: protocol section "Generate Extension", and recorded answers for the order of the members.
+Source: protocol section "Generate Extension", and recorded responses for the order of the members.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _members(raw: bytes, root: dict[str, Any], inputs: Mapping[str, TensorSpec])
 
 
 class _Repeating(dict[str, Any]):
-    """An object of which ``pairs`` are all members, repeated ones too."""
+    """An object with the members ``pairs``, repeated ones included."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -129,7 +129,7 @@ def _read_input(tensor: TensorSpec, value: Any) -> InputHeader:
 
 
 def _shape(tensor: TensorSpec, count: int) -> tuple[int, ...]:
-    """The shape for so many values: what the fixed dimensions leave goes to the innermost variable one."""
+    """The shape for ``count`` values: those that the fixed dimensions leave extend the innermost variable one."""
     fixed = prod(dim for dim in tensor.shape if dim >= 0)
     left, over = divmod(count, fixed) if fixed else (1, count)
     found = []
@@ -145,13 +145,14 @@ def _shape(tensor: TensorSpec, count: int) -> tuple[int, ...]:
 def encode_generated(
     model: str, version: int, request_id: str, outputs: Mapping[str, Array], wanted: Mapping[str, DataType]
 ) -> bytes:
-    """One response as a flat JSON object, members in the order of their names; an output with one value is that value.
+    """A response as a flat JSON object, members in the order of their names; an output with one value becomes that
+    value.
 
     Args:
-        model, version: who answers.
+        model, version: those that executed the request.
         request_id: "" for none.
         outputs: of the response, with its parameters.
-        wanted: the outputs to tell, with the datatypes they are configured with.
+        wanted: the outputs to send, with their configured datatypes.
 
     Raises:
         InvalidArgumentError: an output cannot travel in JSON (FP16, BF16, BYTES that are not UTF-8).

@@ -1,4 +1,4 @@
-"""A large request to generate on its way from the process that reads it: a description, then binary tensors."""
+"""A large generate request as the JSON worker sends it: a description, then binary tensors."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _ALIGNMENT: Final = 64
 
 
 class UnpackedRequest(NamedTuple):
-    """A request that was read: its header, whose inputs are all binary, and where each lies behind the description."""
+    """A parsed request: its header, whose inputs are all binary, and the offset of each after the description."""
 
     header: InferHeader
     offsets: Mapping[str, int]
 
 
 def pack_inputs(inputs: Mapping[str, TensorSpec]) -> bytes:
-    """What a reader has to know of a model."""
+    """The inputs of a model as the JSON worker has to know them."""
     return orjson.dumps([(t.name, t.dtype.wire, t.shape) for t in inputs.values()])
 
 
 def pack_generate(known: bytes, raw: memoryview) -> list[bytes | memoryview]:
-    """Read the request ``raw`` to a model that ``pack_inputs`` described; the description of it, then its tensors.
+    """Parse the request ``raw`` for a model that ``pack_inputs`` described; returns its description, then its tensors.
 
     Raises:
         InvalidArgumentError: as ``read_generate``, ``decode_data`` and ``check_description``.

@@ -1,7 +1,7 @@
-"""The JSON part of an inference request, read strictly: what was found, what was expected and where.
+"""The JSON part of an inference request, read strictly; errors say what was found, what was expected and where.
 
 Source: protocol sections "Inference Request JSON Object" and "Binary Tensor Data Extension". Nothing here knows a
-model; the result says what the caller wrote, not whether a model accepts it.
+model: the result is the caller's text, whether or not a model accepts it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_ENTRIES = 4096
 """How many inputs, outputs and parameters a request may have of each: far more than a model has."""
 
 MAX_DESCRIPTION_BYTES: Final = 1 << 24
-"""What a request may say beside the data of its tensors: its id, names and parameters. Reading so much takes 20 ms."""
+"""The most bytes of a request beside the data of its tensors: id, names and parameters. Parsing them takes 20 ms."""
 
 MAX_RANK = 64
 """How many dimensions an array can have."""
@@ -50,7 +50,7 @@ class InputHeader:
 
 @dataclass(slots=True)
 class OutputHeader:
-    """One entry of ``outputs``; ``classification`` 0 means the tensor itself, ``region`` says where it is wanted."""
+    """An entry of ``outputs``; ``classification`` 0 means the tensor itself, ``region`` is the shared memory for it."""
 
     name: str
     binary: bool
@@ -60,9 +60,9 @@ class OutputHeader:
 
 @dataclass(slots=True)
 class InferHeader:
-    """The whole JSON part. ``outputs`` None: the caller named none and gets all of them, as ``binary_default`` says.
+    """The whole JSON part. ``outputs`` None: the caller named none and gets all, binary or not by ``binary_default``.
 
-    ``empty_final``: the end of the answers is to be told even when no response comes with it.
+    ``empty_final``: the caller wants an empty final response when the final flag comes without a response.
     """
 
     id: str = ""
@@ -79,13 +79,14 @@ class InferHeader:
 
     @property
     def flags(self) -> int:
-        """``sequence_start`` and ``sequence_end`` as ``RequestTerms`` has them."""
+        """``sequence_start`` and ``sequence_end`` as ``RequestOptions`` has them."""
         return SEQUENCE_START * self.sequence_start | SEQUENCE_END * self.sequence_end
 
     def form(self, of_any_sequence: bool = False) -> tuple[object, ...] | None:
-        """All that decides whether and how the request fits a model, without its id and data; None with parameters.
+        """The parts of the request that decide whether and how it fits a model: all but id and data. None with
+        parameters.
 
-        Two requests of equal form have equal plans; ``of_any_sequence``: but for the sequence that they belong to.
+        Requests with equal forms have equal plans; with ``of_any_sequence``, plans that differ in the sequence alone.
         """
         if self.parameters:
             return None
@@ -107,7 +108,7 @@ def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:
 
 
 def header_of(root: Any) -> InferHeader:
-    """The JSON part of an inference request from its JSON value; errors as ``parse_infer_header``."""
+    """The JSON part of an inference request from its parsed JSON value; errors as ``parse_infer_header``."""
     if not isinstance(root, dict):
         raise MalformedRequestError(f"Unable to parse 'inputs': the request must be a JSON object, found {_kind(root)}")
     header = InferHeader()
@@ -229,7 +230,7 @@ def check_in_json(dtype: DataType, name: str) -> None:
     """Check that the data of the input ``name`` may come in JSON.
 
     Raises:
-        InvalidArgumentError: FP16 and BF16 may not.
+        InvalidArgumentError: the datatype is FP16 or BF16.
     """
     if not dtype.in_json:
         raise InvalidArgumentError(

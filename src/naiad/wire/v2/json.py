@@ -1,6 +1,6 @@
 """Tensors inside JSON: a ``data`` list to an array, and an array to a ``data`` list.
 
-Source: protocol section "Tensor Data" and what the reference accepts: nesting of any kind is flattened row-major.
+Source: protocol section "Tensor Data", and the reference's parser, which flattens any nesting in row-major order.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def encode_numbers(array: Array) -> bytes:
     """An array of numbers or booleans, none of them FP16 or BF16, as a flat JSON list, row-major."""
     flat = array.ravel()
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
-    # A null stands for what is not finite; true and false have no such letter.
+    # A null, which alone has the letter n, stands for a number that is not finite; true and false do not have it.
     return _with_bare_words(flat, text) if b"n" in text else text
 
 

@@ -1,11 +1,11 @@
-"""The fast way of a request that carries all its data in JSON: only the data are parsed.
+"""The fast path of a request with all its data in JSON: only the data are parsed.
 
-Callers repeat the text around their data. A request that was read and checked in full leaves a template: that text and
-its plan. For the next request with the same text only the lists are parsed and turned into arrays. A request that fits
-no template, or has a wrong value in its lists, is read in full, and that reader raises the errors.
+Callers repeat the text around their data. A request that was parsed and checked in full leaves a template: that text
+and its plan. For the next request with the same text only the lists are parsed and converted to arrays. A request that
+fits no template, or has a wrong value in its lists, is parsed in full, and that parser raises the errors.
 
-This gives the same result as parsing the whole: equal text brings a JSON parser to equal places, and any one complete
-value there leaves it at the same place behind the value.
+The result is that of parsing the whole: equal text brings a JSON parser to the same state, and any complete value
+leaves it in the same state after the value.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from naiad.wire.v2.header import InferHeader, InputHeader
 from naiad.wire.v2.json import decode_data
 from naiad.wire.v2.plan import MAX_PLAN_KEY, MAX_PLANS
 
-MAX_ALIKE: Final = 16
-"""How many templates with the same text before the data are kept. With the shape behind the data each shape has one."""
+MAX_SAME_OPENING: Final = 16
+"""The most cached templates with the same text before the data. Where shapes come after the data, each shape has
+one."""
 
 # The space of JSON is less than that of regular expressions.
 _ID: Final = re.compile(rb'\{[ \t\r\n]*"id"[ \t\r\n]*:[ \t\r\n]*"([ !#-\[\]-~]{0,256})"[ \t\r\n]*,')
@@ -38,7 +39,7 @@ _ANOTHER_ID: Final = re.compile(rb'"id"[ \t\r\n]*:')
 _DATA: Final = b'"data"'
 _DATA_KEY: Final = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*')
 _LIST: Final = re.compile(rb'\[[^"{}]*\]|\[\s*+(?:"(?:[^"\\]|\\.)*+"[\s,]*+)*+\]', re.DOTALL)
-"""Numbers and booleans, nested in any way, or a flat list of strings."""
+"""Lists of numbers and booleans, nested in any way, or a flat list of strings."""
 
 # Floats are rounded, and refused where they overflow, just as numpy does it.
 _FORMATS: Final = {
@@ -50,7 +51,9 @@ Body = bytes | bytearray
 
 
 class Recalled(NamedTuple):
-    """A request that fits a template; ``held_bytes`` is what its body and its inputs hold, the larger of both."""
+    """A request that fits a template; ``held_bytes`` is the memory of its body or of its inputs, whichever is
+    larger.
+    """
 
     id: str
     plan: BinaryPlan
@@ -61,11 +64,11 @@ class Recalled(NamedTuple):
 class Templates:
     """The templates for one loaded model, bounded in number and in length."""
 
-    __slots__ = ("_alike", "_count", "_last")
+    __slots__ = ("_by_opening", "_count", "_last")
 
     def __init__(self) -> None:
         # By the text up to the first data, without the id.
-        self._alike: dict[bytes, list[_Template]] = {}
+        self._by_opening: dict[bytes, list[_Template]] = {}
         self._count = 0
         self._last: _Template | None = None
 
@@ -98,34 +101,34 @@ class Templates:
         # Without escapes each member "data" shows as such. There are as many as inputs, and each input has one.
         if any(b"\\" in piece or _ANOTHER_ID.search(piece) for piece in pieces):
             return
-        self._keep(_Template(start > 0, pieces, header.inputs, plan))
+        self._add(_Template(start > 0, pieces, header.inputs, plan))
 
     def _find(self, body: Body, start: int) -> tuple[_Template | None, list[slice] | None]:
         """A template that a request fits, and where its data are."""
         first = body.find(_DATA, start)
         if 0 <= first - start <= MAX_PLAN_KEY:
-            for template in self._alike.get(bytes(body[start:first]), ()):
+            for template in self._by_opening.get(bytes(body[start:first]), ()):
                 if (spans := template.locate(body, start)) is not None:
                     return template, spans
         return None, None
 
-    def _keep(self, template: _Template) -> None:
+    def _add(self, template: _Template) -> None:
         if self._count >= MAX_PLANS:
-            self._alike.clear()
+            self._by_opening.clear()
             self._count = 0
-        alike = self._alike.setdefault(template.opening[: template.opening.find(_DATA)], [])
-        if len(alike) >= MAX_ALIKE:
-            self._count -= len(alike)
-            alike.clear()
-        alike.append(template)
+        same = self._by_opening.setdefault(template.opening[: template.opening.find(_DATA)], [])
+        if len(same) >= MAX_SAME_OPENING:
+            self._count -= len(same)
+            same.clear()
+        same.append(template)
         self._count += 1
 
 
 class _Template:
-    """The text around the data of a request, from behind its id on, and what is known of such requests.
+    """The text around the data of a request, from after its id on, and the plan of such requests.
 
-    ``opening`` is the text before the first data. ``tensor_bytes`` are those of the inputs; None where they differ from
-    request to request.
+    ``opening`` is the text before the first data. ``tensor_bytes`` is the size of the inputs; None where it differs
+    from request to request.
     """
 
     __slots__ = ("_between", "_closing", "_has_id", "_readers", "opening", "plan", "tensor_bytes")
@@ -172,7 +175,7 @@ _Reader = Callable[[Body], Array | None]
 
 
 def _reader_of(given: InputHeader) -> _Reader:
-    """What makes the data of one input from their text, giving None for what is not as usual."""
+    """The converter of one input's data from their text; it returns None for anything unusual."""
     letter = _FORMATS.get(given.dtype.wire)
     return _others(given) if letter is None else _numbers(given.dtype, given.shape, f"<{given.elements}{letter}")
 

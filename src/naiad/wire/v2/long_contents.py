@@ -1,8 +1,8 @@
 """Very long typed contents of a ``ModelInferRequest``, and raw tensors in unusual places, read from its bytes.
 
-Protobuf makes an object of each string, holds the interpreter all the while, and its lists give out numbers one by one.
-Here a thread reads them in steps, and nobody waits for it: strings become a serialised tensor, numbers an array. What
-is left of the message is small.
+Protobuf makes an object of each string without releasing the interpreter, and its lists return numbers one by one. Here
+a thread reads them in steps, so the loop is never blocked: strings become a serialised tensor, numbers an array. The
+rest of the message is small.
 
 Source: protobuf's "Encoding" page, and the fields of ``InferTensorContents``.
 """
@@ -25,8 +25,8 @@ from naiad.wire.v2.header import InputHeader
 LONG_STRINGS_BYTES: Final = 1 << 14
 LONG_NUMBERS_BYTES: Final = 1 << 16
 LONG_BYTES: Final = 1 << 22
-"""From so many bytes on, together, contents are long: strings, numbers of variable size, and those that are as they lie
-in memory, which are quickly read."""
+"""Contents with at least this many bytes together are long: strings, numbers of variable size, and numbers of fixed
+size, which are read quickly."""
 MANY_STRINGS: Final = 1 << 10
 _MAX_LOOKS: Final = 1 << 12
 
@@ -63,7 +63,7 @@ class TypedValues(NamedTuple):
     data: Any
 
     def array(self, given: InputHeader, place: str) -> Array:
-        """The tensor; arguments and errors as ``decode_contents``."""
+        """The input as an array; arguments and errors as ``decode_contents``."""
         if not given.dtype.is_bytes:
             return narrowed(self.data if self.size else np.empty(0, given.dtype.numpy), given).reshape(given.shape)
         check_count(self.size, given.elements, place)
@@ -71,11 +71,11 @@ class TypedValues(NamedTuple):
 
 
 class ReadContents(NamedTuple):
-    """A message without the contents of its inputs and without raw tensors, which are empty there.
+    """A message whose contents of inputs and raw tensors were taken out, so that these fields are empty in it.
 
     Attributes:
-        inputs: of each what it held, None for an input that had no contents.
-        raws: the raw tensors, where they lie.
+        inputs: the contents of each input, None for an input without contents.
+        raws: the raw tensors as views of the message.
     """
 
     message: bytes
@@ -97,13 +97,13 @@ def has_long_contents(message: Body) -> bool:
                     if inner == _CONTENTS and first < last and looks.are_long(flat, first, last):
                         return True
     except (IndexError, ValueError):
-        # Protobuf says what is wrong with it; of what is before that, little was found to be long.
+        # Protobuf raises the error for the rest; little of the part before it is long.
         return len(flat) >= LONG_NUMBERS_BYTES
     return False
 
 
 class _Looks:
-    """How much was looked at, and what was found so far."""
+    """The position in the message and the contents found so far."""
 
     def __init__(self) -> None:
         self._left = _MAX_LOOKS
@@ -237,13 +237,13 @@ class _Contents:
         self._numbers: dict[str, bytearray] = {}
 
     def read(self, flat: memoryview, at: int, end: int) -> None:
-        """Add what is between two places."""
-        at = self._read_alike(flat, at, end)
+        """Add the bytes between two positions."""
+        at = self._read_runs(flat, at, end)
         while at < end:
             if flat[at] == _STRING_TAG:
                 at = self._read_strings(flat, at, end)
                 continue
-            # All that are alike are read in one go; these are few.
+            # Runs of strings are read in one step above; other fields are few.
             tag, _, first, after = next(_fields(flat, at, end))
             self._add(tag, flat[first:after])
             at = after
@@ -260,7 +260,7 @@ class _Contents:
         if wire_type in (_DELIMITED, _FIXED.get(name, _VARINT)):
             self._numbers.setdefault(name, bytearray()).extend(content)
 
-    def _read_alike(self, flat: memoryview, at: int, end: int) -> int:
+    def _read_runs(self, flat: memoryview, at: int, end: int) -> int:
         """Add short strings of the same length, as far as there are such at the beginning; where others begin."""
         if at + 2 > end or flat[at] != _STRING_TAG or flat[at + 1] > 127:
             return at
@@ -297,7 +297,7 @@ class _Contents:
         return at
 
     def _read_block(self, block: bytes) -> int:
-        """Add the whole strings that a block begins with, and say where they end."""
+        """Add the complete strings at the beginning of a block; returns their end."""
         limit, at = len(block), 0
         parts: list[bytes] = []
         add = parts.append
@@ -316,7 +316,7 @@ class _Contents:
                 add(block[begin:after])
                 at = after
         except IndexError:
-            # What follows lies in the next block.
+            # The rest is in the next block.
             pass
         self._strings += b"".join(parts)
         self._count += len(parts) // 2

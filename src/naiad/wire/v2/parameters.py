@@ -1,4 +1,4 @@
-"""What a model says about a response besides its outputs: parameters, as JSON and as protobuf.
+"""The parameters of a model's response, as JSON and as protobuf.
 
 Source: protocol sections "Inference Response JSON Object" and ``InferParameter``; places as recorded.
 """
@@ -17,7 +17,7 @@ from naiad.request import NO_PARAMETERS, Array, Outputs, Parameters, ParameterVa
 from naiad.wire.proto_fields import field, field_head, varint
 
 FINAL: Final = "triton_final_response"
-"""The parameter by which a stream tells that no further response follows. It is the server's: a model cannot set it."""
+"""The parameter that marks the last response in a stream. It belongs to the server: a model cannot set it."""
 
 _PARAMETERS: Final = 4
 _UINT64 = range(2**64)
@@ -31,10 +31,10 @@ def parameters_of(outputs: Mapping[str, Array]) -> Parameters:
 
 
 def parameters_json(parameters: Parameters) -> bytes:
-    """The member ``parameters`` of an answer with the comma behind it; nothing when there are none.
+    """The member ``parameters`` of a response with the comma after it; empty without parameters.
 
     Raises:
-        BackendError: a value that JSON clients cannot read.
+        BackendError: JSON has no such value.
     """
     if not parameters:
         return b""

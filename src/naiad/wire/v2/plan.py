@@ -1,21 +1,20 @@
-"""Plans: all that is known about requests with one head, noted once and used for every request alike.
+"""Plans: the checked description of a request, compiled once and used for every request that repeats it.
 
-Clients repeat themselves: a caller sends the same description with other tensors behind it. What was read and checked
-once is kept as an ``InferPlan`` under the exact bytes of the description, the request id left out, and serves until the
-model goes.
+Clients repeat themselves: a caller sends the same description with other tensors after it. Once parsed and checked, a
+description is cached as an ``InferPlan`` by its exact bytes without the request id, until the model is unloaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from naiad.bounded_dict import BoundedDict
 from naiad.request import Array, Parameters, RequestOptions
-from naiad.shared_memory.spec import RegionOptions
 from naiad.tensor.dtypes import DataType
 from naiad.wire.v2.classification import Classes
 
@@ -24,11 +23,11 @@ MAX_PLAN_KEY = 4096
 MAX_HEADS = 64
 _ndarray = np.ndarray
 _Head = TypeVar("_Head")
-_Kept = TypeVar("_Kept")
+_Cached = TypeVar("_Cached")
 
 
 class BinaryInput(NamedTuple):
-    """Where one input lies behind the description: at ``offset`` bytes."""
+    """The place of one input: ``offset`` bytes after the description."""
 
     name: str
     dtype: np.dtype[np.generic]
@@ -36,19 +35,35 @@ class BinaryInput(NamedTuple):
     shape: tuple[int, ...]
 
 
-class InferPlan(RequestOptions, Generic[_Head]):
-    """All that is known about requests with one description; each protocol adds how they are answered, with heads of
-    its own kind that are kept by the shapes of the outputs.
+@dataclass(frozen=True, slots=True)
+class OutputFormats:
+    """The formats of the requested outputs, by name.
 
     Attributes:
-        inputs: the binary inputs; ``data_bytes`` is their bytes together, and ``size`` the same for requests that take
-            the fast way, -1 for those with regions.
-        dtypes, binary: of each requested output, its datatype and whether it is wanted as binary data.
-        empty_final: the end of the answers is to be told even when no response comes with it (streams of gRPC).
-        classes: which outputs are classified; None for none.
-        is_special: some inputs may have to be read, or looked at, before the request can go to its model.
-        placed: outputs that are wanted in regions.
-        plain: every output is binary and of a type whose memory is its wire form: answers take the fast way.
+        dtypes: the configured datatype of each output.
+        binary: whether the caller wants an output as binary data.
+        classes: the outputs that are classified; None without any.
+    """
+
+    dtypes: Mapping[str, DataType]
+    binary: Mapping[str, bool]
+    classes: Classes | None = None
+
+
+class InferPlan(RequestOptions, Generic[_Head]):
+    """A compiled description: the options of its requests, the layout of their inputs and the formats of their outputs.
+    Each protocol adds the encoding of responses, whose heads are cached by the shapes of the outputs.
+
+    Attributes:
+        inputs: the binary inputs; ``data_bytes`` is the sum of their bytes, and ``size`` the same for requests that
+            take the fast path, -1 for requests with shared memory.
+        dtypes, binary: by requested output, its datatype and whether the caller wants it as binary data.
+        empty_final: the caller wants an empty final response when the final flag comes without a response (streams of
+            gRPC).
+        classes: the outputs that are classified; None without any.
+        is_special: some inputs may have to be decoded, or looked up, before the request can be submitted to its model.
+        placed: the outputs that are written to shared memory.
+        plain: every output is binary, and its datatype is sent as it is in memory: responses take the fast path.
     """
 
     __slots__ = (
@@ -80,25 +95,19 @@ class InferPlan(RequestOptions, Generic[_Head]):
         self,
         model: str,
         version: int,
-        inputs: Sequence[BinaryInput],
-        size: int,
-        outputs: tuple[str, ...],
-        dtypes: Mapping[str, DataType],
-        binary: Mapping[str, bool],
-        rows: int,
-        shape_key: object,
-        parameters: Parameters,
-        priority: int,
-        timeout_us: int,
-        flags: int = 0,
-        correlation_id: int | str = 0,
+        options: RequestOptions,
+        formats: OutputFormats,
+        inputs: Sequence[BinaryInput] = (),
+        size: int = 0,
         empty_final: bool = False,
-        classes: Classes | None = None,
-        regions: RegionOptions | None = None,
     ) -> None:
-        super().__init__(outputs, rows, shape_key, parameters, priority, timeout_us, flags, correlation_id, regions)
+        # A plan is the options of its requests, so that a request needs no other object; they are copied in here.
+        for name in RequestOptions.__slots__:
+            setattr(self, name, getattr(options, name))
+        outputs, regions = options.outputs, options.regions
+        dtypes, binary = formats.dtypes, formats.binary
         self.empty_final = empty_final
-        self.classes = classes
+        self.classes = formats.classes
         self.model = model
         self.version = version
         self.inputs = tuple(inputs)
@@ -109,7 +118,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         self.is_special = regions is not None
         self.placed: frozenset[str] = frozenset(name for name, _ in regions.outputs) if regions else frozenset()
         self.plain = (
-            classes is None
+            formats.classes is None
             and not self.placed
             and all(binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs)
         )
@@ -119,7 +128,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         self._of_versions: dict[int, Self] | None = None
 
     def of_version(self, version: int) -> Self:
-        """The same plan for another version of the model, which takes and gives the same; kept."""
+        """The same plan for another version of the model with the same inputs and outputs; cached."""
         if version == self.version:
             return self
         if self._of_versions is None:
@@ -128,23 +137,23 @@ class InferPlan(RequestOptions, Generic[_Head]):
         if found is None:
             found = self._of_versions[version] = copy(self)
             found.version = version
-            # The copies are all kept here, and lead nowhere.
+            # All copies are cached in the first plan; a copy has none, which would be a reference cycle.
             found._begin_answers()
             found._of_versions = None
         return found
 
     def _begin_answers(self) -> None:
-        """Keep answers of its own: they say the version."""
+        """Begin an own cache of heads, which contain the version."""
         self._heads = BoundedDict(MAX_HEADS)
 
     def with_parameters(self, parameters: Parameters) -> Self:
-        """The same plan for a request that has these parameters beside its own; heads of answers are shared."""
+        """The same plan for a request with these parameters in addition; heads of responses are shared."""
         found = self._copied()
         found.parameters = {**self.parameters, **parameters}
         return found
 
     def in_sequence(self, correlation_id: int | str) -> Self:
-        """The same plan for a request of another sequence; heads of answers are shared."""
+        """The same plan for a request of another sequence; heads of responses are shared."""
         found = self._copied()
         found.correlation_id = correlation_id
         return found
@@ -154,7 +163,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         found = object.__new__(type(self))
         for name in type(self)._all_slots:
             setattr(found, name, getattr(self, name))
-        # Those have the parameters and the sequence of this one.
+        # The cached plans of versions have the parameters and the sequence of this one.
         found._of_versions = None
         return found
 
@@ -166,7 +175,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         return {name: _ndarray(shape, dtype, body, start + offset) for name, dtype, offset, shape in self.inputs}
 
     def gather(self, outputs: Mapping[str, Array]) -> tuple[object, list[Array]]:
-        """What the head of a ``plain`` answer depends on (the shapes), and the requested outputs in order.
+        """The cache key for the head of a ``plain`` response (the shapes), and the requested outputs in order.
 
         Raises:
             KeyError: an output is missing.
@@ -177,34 +186,34 @@ class InferPlan(RequestOptions, Generic[_Head]):
         arrays = [outputs[name] for name in self.outputs]
         return tuple([array.shape for array in arrays]), arrays
 
-    def keep_head(self, key: object, head: _Head) -> _Head:
-        """Keep the head of answers whose ``gather`` gave ``key``; there are few at a time."""
+    def cache_head(self, key: object, head: _Head) -> _Head:
+        """Cache the head of responses for which ``gather`` returned ``key``."""
         self._heads[key] = head
         return head
 
 
 def _slots_of(kind: type[object]) -> tuple[str, ...]:
-    """All attributes of a plan, also those that a protocol adds."""
+    """The names of all attributes of a plan, those of the protocol's subclass included."""
     return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 
-class PlanMemo(Generic[_Kept]):
-    """Plans by the exact bytes of a description without its id; bounded in number and in key length."""
+class PlanMemo(Generic[_Cached]):
+    """A cache of plans by the exact bytes of a description without its id; bounded in number and in key length."""
 
     __slots__ = ("_plans", "get")
 
     def __init__(self) -> None:
-        self._plans: dict[bytes, _Kept] = BoundedDict(MAX_PLANS)
+        self._plans: dict[bytes, _Cached] = BoundedDict(MAX_PLANS)
         self.get = self._plans.get
 
-    def keep(self, key: bytes, plan: _Kept) -> None:
-        """Keep a plan, unless its key is long; all others are forgotten when there are too many."""
+    def keep(self, key: bytes, plan: _Cached) -> None:
+        """Cache a plan, unless its key is long. A full cache is emptied first."""
         if len(key) > MAX_PLAN_KEY:
             return
         self._plans[key] = plan
 
-    def forget(self, unwanted: Callable[[_Kept], bool]) -> None:
-        """Forget those plans that ``unwanted`` says."""
+    def forget(self, unwanted: Callable[[_Cached], bool]) -> None:
+        """Drop the plans for which ``unwanted`` is true."""
         for key in [key for key, plan in self._plans.items() if unwanted(plan)]:
             del self._plans[key]
 

@@ -1,8 +1,8 @@
-"""``ModelInferRequest`` and ``ModelInferResponse`` as bytes: the fast way of requests whose inputs are all raw.
+"""``ModelInferRequest`` and ``ModelInferResponse`` as bytes: the fast path of requests whose inputs are all raw.
 
-Clients write the fields of a request in the order of their numbers: the model's name and version, the id, then all
-that describes the request, then the tensors. A request in that form is cut into those parts without reading them. What
-describes it is the key under which a ``ProtoPlan`` is kept.
+Clients write the fields of a request in the order of their numbers: the model's name and version, the id, the
+description of the request, then the tensors. Such a request is cut into these parts without parsing them. The
+description is the key of a cached ``ProtoPlan``.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _FINAL: Final = {final: parameter_field(FINAL, final) for final in (False, True)
 
 
 class Layout(NamedTuple):
-    """Where the parts of a request lie, in the order of its bytes.
+    """The positions of the parts of a request, in the order of its bytes.
 
     Attributes:
-        id_at: where the field of the id begins; what is before is the model's name and version.
+        id_at: where the field of the id begins, after the model's name and version.
         key_at: where the description begins.
         raw_at: where the description ends and the field of the first raw tensor begins.
         raws: begin and end of the content of each raw tensor.
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
 
 
 def scan(message: bytes | bytearray | memoryview) -> Layout | None:
-    """The parts of a request; None when its fields come in another order or another form, or are very many."""
+    """The parts of a request; None when its fields come in another order or encoding, or are too many."""
     ends = [0, 0, 0, 0, 0]
     raws: list[tuple[int, int]] = []
     at = rank = 0
@@ -94,7 +94,7 @@ def scan(message: bytes | bytearray | memoryview) -> Layout | None:
 
 
 def _long_length(message: bytes | bytearray | memoryview, low: int, at: int) -> tuple[int, int]:
-    """A length of two to five bytes, the first of which is ``low``, and where it ends."""
+    """A length of two to five bytes that begins with ``low``, and the position after it."""
     length = low & 127
     for shift in (7, 14, 21, 28):
         byte = message[at]
@@ -108,7 +108,7 @@ def _long_length(message: bytes | bytearray | memoryview, low: int, at: int) -> 
 
 
 def raw_offsets(sizes: Iterable[int]) -> list[int]:
-    """Where raw tensors of these sizes lie behind the description, each with its field's head before it."""
+    """The offsets of raw tensors of these sizes after the description, each preceded by its field's head."""
     offsets: list[int] = []
     at = 0
     for size in sizes:
@@ -119,16 +119,16 @@ def raw_offsets(sizes: Iterable[int]) -> list[int]:
 
 
 class ProtoResponseHead:
-    """What surrounds the id and the tensors of one kind of answer.
+    """The bytes around the id and the tensors of one kind of response.
 
     Attributes:
-        before, after: the fields before the id and those after it, up to the content of the first tensor.
+        before, after: the fields before the id, and the fields after it up to the content of the first tensor.
         between: for each further tensor, the head of its field.
-        whole: ``before`` and ``after``, for an answer without an id.
+        whole: ``before`` and ``after``, for a response without an id.
 
     Raises:
-        InvalidArgumentError: such an answer is too large to be sent.
-        size: bytes of the whole answer without an id.
+        InvalidArgumentError: such a response is too large to be sent.
+        size: the bytes of a whole response without an id.
     """
 
     __slots__ = ("after", "before", "between", "size", "whole")
@@ -142,7 +142,7 @@ class ProtoResponseHead:
         self.size = _checked(len(before) + len(outputs) + sum(map(len, heads)) + sum(sizes))
 
     def parts(self, head: bytes, tensors: Sequence[Any]) -> Sequence[Any]:
-        """An answer in parts: ``head`` is all of it before the content of the first tensor."""
+        """A response in parts: ``head`` is everything before the content of the first tensor."""
         if not self.between:
             return (head, *tensors)
         parts = [head, tensors[0]]
@@ -152,16 +152,16 @@ class ProtoResponseHead:
 
 
 Answer = tuple[Sequence[Any], int]
-"""One message: its parts, and how many bytes they are together."""
+"""A message: its parts, and the sum of their bytes."""
 
 
 class ProtoPlan(InferPlan[ProtoResponseHead]):
-    """A plan for requests that come as ``ModelInferRequest``."""
+    """A plan for requests of the message ``ModelInferRequest``."""
 
     __slots__ = ()
 
     def answer(self, request_id: str, outputs: Mapping[str, Array]) -> Answer:
-        """A ``ModelInferResponse``; tensors are left where they lie. Outputs that are missing are left out.
+        """A ``ModelInferResponse``, without a copy of the tensors. Missing outputs are left out.
 
         Raises:
             LargeClassesError: its classes would take too long.
@@ -170,11 +170,11 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
         """
         single = self._single
         if single is not None and not request_id and type(outputs) is not Outputs:
-            # One tensor and no id is what most answers are.
+            # Most responses have one tensor and no id.
             array = outputs.get(single)
-            kept = self._heads.get(array.shape) if array is not None and array.flags.c_contiguous else None
-            if kept is not None:
-                return (kept.whole, array), kept.size
+            cached = self._heads.get(array.shape) if array is not None and array.flags.c_contiguous else None
+            if cached is not None:
+                return (cached.whole, array), cached.size
         head, tensors = self._head(outputs)
         if not request_id:
             return head.parts(head.whole, tensors), head.size
@@ -183,7 +183,7 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
         return head.parts(text, tensors), _checked(head.size + len(id_field))
 
     def streamed(self, request_id: str, outputs: Mapping[str, Array], final: bool = True) -> Answer:
-        """A ``ModelStreamInferResponse`` with the same in it; ``final``: no further answer follows for the request.
+        """A ``ModelStreamInferResponse`` with the same content; ``final``: no further response follows for the request.
 
         Raises:
             LargeClassesError: its classes would take too long.
@@ -211,7 +211,7 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
         head = self._heads.get(key)
         if head is None:
             if not all(array.size for array in arrays):
-                # Nothing lies where such an array points to.
+                # An empty array may point to no memory at all.
                 return self._any_head(outputs)
             head = self._make_head(key, arrays)
         return head, arrays
@@ -219,10 +219,10 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
     def _make_head(self, key: object, arrays: Sequence[Array]) -> ProtoResponseHead:
         described = [output_field(n, self.dtypes[n], a.shape) for n, a in zip(self.outputs, arrays, strict=True)]
         head = ProtoResponseHead(self._opening(), b"".join(described), [a.nbytes for a in arrays])
-        return self.keep_head(key, head)
+        return self.cache_head(key, head)
 
     def _placed_head(self, outputs: Mapping[str, Array]) -> tuple[ProtoResponseHead, Sequence[Any]] | None:
-        """``_head`` for outputs that are all in regions, of which shapes alone are said; None where more is."""
+        """``_head`` for outputs that are all in shared memory, of which only shapes are sent; None for others."""
         if len(self.placed) != len(self.outputs) or self.classes is not None or type(outputs) is not dict:
             return None
         try:
@@ -231,9 +231,9 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
             return None
         head = self._heads.get(key)
         if head is None:
-            # Such a plan is not plain, and keeps no other heads.
+            # Such a plan is not plain and caches no other heads.
             described = [output_field(n, self.dtypes[n], shape) for n, shape in zip(self.outputs, key, strict=True)]
-            head = self.keep_head(key, ProtoResponseHead(self._opening(), b"".join(described), [0] * len(key)))
+            head = self.cache_head(key, ProtoResponseHead(self._opening(), b"".join(described), [0] * len(key)))
         return head, [b""] * len(key)
 
     def _any_head(self, outputs: Mapping[str, Array]) -> tuple[ProtoResponseHead, Sequence[Any]]:
@@ -241,14 +241,14 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
             outputs = self.classes.apply(outputs)
         said = parameter_fields(parameters_of(outputs))
         found = [(n, outputs[n], datatype_of(outputs[n], self.dtypes[n])) for n in self.outputs if n in outputs]
-        # What is placed in a region is described, and its bytes are none.
+        # An output in shared memory is described, and has no bytes in the message.
         placed = self.placed
         tensors = [b"" if name in placed else tensor_bytes(array, dtype) for name, array, dtype in found]
         described = [output_field(name, dtype, array.shape) for name, array, dtype in found]
         return ProtoResponseHead(self._opening(), said + b"".join(described), [len(t) for t in tensors]), tensors
 
     def ended(self, request_id: str) -> Answer:
-        """A ``ModelStreamInferResponse`` without a response in it: nothing follows for the request any more."""
+        """A ``ModelStreamInferResponse`` without a response: the end of the responses to the request."""
         own = field(1, self.model.encode()) + _FINAL[True]
         message = field(_STREAMED_ANSWER, (own if not request_id else own + _id_field(request_id)))
         return (message,), len(message)
@@ -258,7 +258,7 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
 
 
 def output_field(name: str, dtype: DataType, shape: Sequence[int]) -> bytes:
-    """The description of one output of an answer: name, datatype and shape."""
+    """The description of an output: name, datatype and shape."""
     dims = b"".join(map(varint, shape))
     return field(5, field(1, name.encode()) + field(2, dtype.wire.encode()) + field(3, dims))
 

@@ -134,7 +134,7 @@ def _describe(found: Any) -> InputHeader:
     name = found.name
     check_rank(len(found.shape), name)
     shape = tuple(found.shape)
-    # Negative sizes fit no model: the check against the model says so.
+    # Negative sizes fit no model: the check against the model raises the error.
     elements = 0 if min(shape, default=0) < 0 else count_elements(shape, name)
     return InputHeader(name, BY_WIRE.get(found.datatype, INVALID), shape, elements, None, None)
 

@@ -1,4 +1,4 @@
-"""The answer to an inference request as bytes: a JSON part and, after it, the binary tensors.
+"""The response to an inference request as bytes: a JSON part and, after it, the binary tensors.
 
 Source: protocol sections "Inference Response JSON Object" and "Binary Tensor Data Extension". Compact JSON, keys in the
 reference's order: id, model_name, model_version, parameters, outputs.
@@ -36,7 +36,7 @@ class OutputPart(NamedTuple):
 
 
 class EncodedAnswer(NamedTuple):
-    """``json`` first, then ``tensors`` (binary outputs in order); ``binary`` tells whether any output is binary."""
+    """``json`` first, then ``tensors`` (binary outputs in order); ``binary`` is true when any output is binary."""
 
     json: bytes
     tensors: list[Raw]
@@ -46,7 +46,7 @@ class EncodedAnswer(NamedTuple):
 def encode_answer(
     model: str, version: int, request_id: str, outputs: Sequence[OutputPart], parameters: Parameters = NO_PARAMETERS
 ) -> EncodedAnswer:
-    """Encode one answer.
+    """Encode one response.
 
     Raises:
         InvalidArgumentError: an output cannot travel in JSON (FP16, BF16, BYTES that are not UTF-8).
@@ -69,12 +69,12 @@ def encode_answer(
 
 
 def answer_head(request_id: str) -> bytes:
-    """The opening of an answer, with the caller's id when there is one."""
+    """The opening of a response, with the caller's id when there is one."""
     return b'{"id":%s,' % orjson.dumps(request_id) if request_id else b"{"
 
 
 def model_head(model: str, version: int, parameters: Parameters = NO_PARAMETERS) -> bytes:
-    """The part of an answer between the id and the first output; errors as ``parameters_json``."""
+    """The part of a response between the id and the first output; errors as ``parameters_json``."""
     said = parameters_json(parameters)
     return b'"model_name":%s,"model_version":"%d",%s"outputs":[' % (orjson.dumps(model), version, said)
 
@@ -86,7 +86,7 @@ def output_head(name: str, dtype: DataType, shape: tuple[int, ...]) -> bytes:
 
 
 def datatype_of(array: Array, configured: DataType) -> DataType:
-    """The datatype that an output really has; the configured one for arrays that say none of the protocol's."""
+    """The actual datatype of an output; the configured one for arrays of a type that the protocol lacks."""
     return BY_NUMPY.get(array.dtype, configured)
 
 

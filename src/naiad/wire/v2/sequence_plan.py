@@ -1,8 +1,8 @@
-"""Plans of requests that differ in the number of their sequence alone.
+"""Plans of requests that differ only in the number of their sequence.
 
 Each sequence has another number, so the descriptions of its requests are new with every sequence. Here the number is
-cut out of a description, and what is left is the key under which a plan is kept. A sequence whose id is a text, or a
-number written in an unusual way, is left to the parser.
+cut out of a description, and the rest is the key of a cached plan. A sequence whose id is a string, or a number written
+in an unusual way, is left to the parser.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PROTO_KEY: Final = b"\n\x0bsequence_id\x12"
 _ENTRY_BYTES: Final = 15
 _TAG_BYTES: Final = 1
 _INT64_TAG: Final = 0x10
-_Kept = TypeVar("_Kept")
+_Cached = TypeVar("_Cached")
 
 Cut = tuple[int, bytes]
 """The number of a sequence, and the description without its digits."""
@@ -61,31 +61,33 @@ def cut_proto(description: bytes) -> Cut | None:
     return number, description[:begin] + description[end:]
 
 
-class SequencePlans(Generic[_Kept]):
-    """Plans by their descriptions without the number of the sequence, which ``cut`` finds; bounded as ``PlanMemo``."""
+class SequencePlans(Generic[_Cached]):
+    """A cache of plans by their descriptions without the number of the sequence, which ``cut`` finds; bounded as
+    ``PlanMemo``.
+    """
 
     __slots__ = ("_cut", "_memo", "forget")
 
     def __init__(self, cut: Callable[[bytes], Cut | None]) -> None:
         self._cut = cut
-        self._memo = PlanMemo[_Kept]()
+        self._memo = PlanMemo[_Cached]()
         self.forget = self._memo.forget
 
-    def find(self, description: bytes) -> tuple[_Kept, int] | None:
-        """What is kept of a request that differs in the number of its sequence alone, and that number."""
+    def find(self, description: bytes) -> tuple[_Cached, int] | None:
+        """The cached plan of a request that differs only in the number of its sequence, and that number."""
         cut = self._cut(description)
         if cut is None:
             return None
-        kept = self._memo.get(cut[1])
-        return None if kept is None else (kept, cut[0])
+        cached = self._memo.get(cut[1])
+        return None if cached is None else (cached, cut[0])
 
-    def keep(self, description: bytes, kept: _Kept, correlation_id: int | str) -> bool:
-        """Keep what is known of a request to which ``correlation_id`` was found to belong; False when it is not kept.
+    def keep(self, description: bytes, cached: _Cached, correlation_id: int | str) -> bool:
+        """Cache the plan of a request of the sequence ``correlation_id``; False when it is not cached.
 
-        What was cut out has to be just that: the name of the parameter is there once, and the numbers are the same.
+        The part cut out must be that number: the parameter's name occurs once, and the numbers are equal.
         """
         cut = self._cut(description) if correlation_id and description.count(_KEY) == 1 else None
         if cut is None or cut[0] != correlation_id:
             return False
-        self._memo.keep(cut[1], kept)
+        self._memo.keep(cut[1], cached)
         return True

@@ -1,4 +1,5 @@
-"""The backend ``iterative_sequence``: a Python model that has each request run as often as its input says. For tests.
+"""The backend ``iterative_sequence``: a Python model that reschedules each request as often as its input requests. For
+tests.
 
 Source: the test backend of this name of the reference server.
 """

@@ -38,7 +38,7 @@ class TritonPythonModel:
             if key in self.left:
                 self._step(request, key, np.full(given.shape, self.left[key] - 1, np.int32))
             else:
-                # An empty slot beside others, whose answer nobody gets, or a model without iterative sequences.
+                # An empty slot of a batch, whose response is dropped, or a model without iterative sequences.
                 error = pb_utils.TritonError(self.refusal)
                 request.get_response_sender().send(
                     pb_utils.InferenceResponse(error=error), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL

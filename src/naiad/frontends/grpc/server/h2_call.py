@@ -15,10 +15,10 @@ from naiad.frontends.grpc.rpc.call import Body, CallOwner, Receiver, Streaming, 
 from naiad.frontends.grpc.server.message_assembly import MessageAssembly, OffLoopRunner
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES
 from naiad.wire.compression import compress
-from naiad.wire.grpc.answers import closing, only, opening, plain_http, whole_answer
 from naiad.wire.grpc.call_head import NO_TIMEOUT, CallHead
 from naiad.wire.grpc.compression import IDENTITY, LEVELS
 from naiad.wire.grpc.messages import PREFIX_BYTES, prefix
+from naiad.wire.grpc.responses import closing, only, opening, plain_http, whole_response
 from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status
 from naiad.wire.http2.stream import BUSY, FIRST_FREE_FLAG, HEADERS_SENT, LOCAL_CLOSED, PAUSED, REMOTE_CLOSED, Stream
 
@@ -354,7 +354,7 @@ class H2Call(Stream):
             self.flags = _UNARY_ANSWERED
             self.owner = None
             del core.streams[self.id]
-            core.out.append(whole_answer(self.id, parts, size))
+            core.out.append(whole_response(self.id, parts, size))
             if not core.inside:
                 core.wake()
             return

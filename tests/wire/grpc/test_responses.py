@@ -12,7 +12,7 @@ from hyperframe.frame import Frame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naiad.wire.grpc.answers import OPENING, closing, literal, only, opening, plain_http, whole_answer
+from naiad.wire.grpc.responses import OPENING, closing, literal, only, opening, plain_http, whole_response
 from naiad.wire.grpc.status import Status
 
 
@@ -76,7 +76,7 @@ PARTS = st.lists(
 @given(st.integers(1, 2**31 - 1), PARTS)
 def test_an_answer_in_one_piece(stream_id: int, parts: list[bytes]) -> None:
     message = b"".join(bytes(memoryview(part).tobytes()) for part in parts)
-    raw = memoryview(whole_answer(stream_id, parts, len(message)))
+    raw = memoryview(whole_response(stream_id, parts, len(message)))
     frames = []
     while raw:
         found, size = Frame.parse_frame_header(raw[:9])

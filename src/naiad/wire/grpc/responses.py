@@ -1,4 +1,4 @@
-"""The header blocks of gRPC answers, and the frames of the usual answer in one piece.
+"""The header blocks of gRPC responses, and the frames of the usual response in one piece.
 
 Nothing here uses the peer's header table, so the same bytes serve every connection. Source: gRPC's "gRPC over HTTP/2",
 section Responses; RFC 7541 for the literals.
@@ -39,7 +39,7 @@ def _integer(value: int) -> bytes:
 _CONTENT_TYPE: Final = literal(b"content-type", b"application/grpc")
 _OK: Final = literal(b"grpc-status", b"0")
 OPENING: Final = _STATUS_200 + _CONTENT_TYPE
-"""The block before the first message of an answer that is not compressed."""
+"""The block before the first message of an uncompressed response."""
 
 
 def opening(encoding: str) -> bytes:
@@ -61,12 +61,12 @@ def closing(code: int, text: str) -> bytes:
 
 
 def only(code: int, text: str) -> bytes:
-    """The one block of an answer without messages."""
+    """The only block of a response without messages."""
     return OPENING + closing(code, text)
 
 
 def plain_http(status: int) -> bytes:
-    """The one block of an answer to a request that is no gRPC call."""
+    """The only block of a response to a request that is no gRPC call."""
     return literal(b":status", b"%d" % status) + literal(b"content-length", b"0")
 
 
@@ -82,8 +82,8 @@ _OPENING_HEAD: Final = _head(OPENING, END_HEADERS)
 _CLOSING_HEAD: Final = _head(_OK, END_HEADERS | END_STREAM)
 
 
-def whole_answer(stream_id: int, parts: Sequence[Any], size: int) -> bytes:
-    """All frames of an answer with one message of ``size`` bytes that fits one frame, and status OK."""
+def whole_response(stream_id: int, parts: Sequence[Any], size: int) -> bytes:
+    """All frames of a response with status OK and one message of ``size`` bytes, which fits one frame."""
     return b"".join(
         (
             _pack_before(_OPENING_HEAD, stream_id, OPENING, size + PREFIX_BYTES << 8, 0, stream_id, 0, size),
