@@ -1,4 +1,4 @@
-"""The response cache in the server's own memory, shared by all models; beyond its bytes the least recently used leave."""
+"""The response cache in the memory of the server. All models share it; it evicts the least recently used responses."""
 
 from __future__ import annotations
 
