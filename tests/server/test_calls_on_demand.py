@@ -147,5 +147,30 @@ def test_of_two_callers_that_have_each_others_room_one_is_refused_at_once(tmp_pa
         refused, answered = sorted((one.result(30) for one in asked), key=lambda answer: -answer.status)
         assert (refused.status, answered.status) == (500, 200), (refused.error, answered.error)
         assert "What would have to go waits for this load, or for one behind it: " in refused.error
-        # The one that was answered has made room for its model of the other one.
-        assert ready(server) in ({"left", "one"}, {"right", "two"})
+        # The caller that was answered has taken the room of the other one. A caller that had to go before it called
+        # is gone itself once it is answered.
+        until(lambda: ready(server) in ({"left", "one"}, {"right", "two"}, {"one"}, {"two"}), 10, "one pair is left")
+
+
+def test_a_caller_that_is_evicted_before_it_calls_does_not_wait_for_its_own_room(tmp_path: Path) -> None:
+    models, came, go = tmp_path / "models", tmp_path / "came", tmp_path / "go"
+    wait = f"open({str(came)!r}, 'w').close()\n        while not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    calling(models, "left", "one", taking(40))
+    waiting = CALLS.replace("answers = []", f"{wait}\n        answers = []", 1)
+    calling(models, "right", "two", taking(40), source=waiting)
+    write_python(models, "one", 1, more=taking(50))
+    write_python(models, "two", 1, more=taking(50))
+    options = ("--model-memory-budget", 100 << 30, "--load-on-demand-secs", 300)
+    with (
+        server_of(tmp_path, EXPLICIT, *options, "--load-model=left", "--load-model=right") as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        right = pool.submit(server.infer, "right", PYTHON)
+        until(came.exists, 10, "it runs")
+        left = pool.submit(server.infer, "left", PYTHON)
+        server.wait_for("unloading 'right'")
+        go.touch()
+        refused = left.result(30)
+        assert refused.status == 500
+        assert "waits for this load, or for one behind it: 'left', 'right'" in refused.error
+        assert right.result(30).status == 200

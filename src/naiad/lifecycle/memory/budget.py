@@ -121,9 +121,20 @@ class ModelMemory:
         """What loads under way will still take. A version that is there counts as loaded, and not here as well."""
         return sum(max(0, target - entry_bytes(entry)) for entry, target in self._targets.values())
 
-    def _leaving_bytes(self) -> int:
-        names = {(model.namespace, model.name) for model in self._retiring}
-        return sum(held_bytes(m for m in self._retiring if (m.namespace, m.name) == name) for name in names)
+    def _leaving_bytes(self, load: Operation | None = None) -> int:
+        """The bytes of models that drain; without those whose last requests wait for ``load``."""
+        return sum(
+            held_bytes(models)
+            for name, models in self._leaving().items()
+            if load is None or not self._waits_for(name, load)
+        )
+
+    def _leaving(self) -> dict[str, list[LoadedVersion]]:
+        found: dict[str, list[LoadedVersion]] = {}
+        for model in self._retiring:
+            key = f"{model.namespace}/{model.name}" if model.namespace else model.name
+            found.setdefault(key, []).append(model)
+        return found
 
     def _residents(self) -> list[Resident]:
         needed = self._needed()
@@ -238,7 +249,7 @@ class ModelMemory:
             if need <= free:
                 return entry_bytes(entry) + need
             others = [resident for resident in self._residents() if resident.name != entry.name]
-            victims = to_make_room(others, need - free - self._leaving_bytes()) if evicts else None
+            victims = to_make_room(others, need - free - self._leaving_bytes(operation)) if evicts else None
             if victims:
                 for victim in victims:
                     self._evict(victim.name, "memory", f"to make room for '{entry.name}'")
@@ -279,7 +290,8 @@ class ModelMemory:
 
     def _no_room(self, entry: ModelEntry, need: int, free: int, operation: Operation | None) -> NaiadError:
         pinned = sum(entry_bytes(other) for other in self._entries.values() if is_pinned(other))
-        waiting = [f"'{name}'" for name in self._held_beside(entry) if operation and self._waits_for(name, operation)]
+        others = (*self._held_beside(entry), *self._leaving())
+        waiting = [f"'{name}'" for name in others if operation and self._waits_for(name, operation)]
         circle = f". What would have to go waits for this load, or for one behind it: {', '.join(waiting[:MAX_NAMED])}"
         return UnavailableError(
             f"there is no room for model '{entry.name}': it takes {need} bytes, {max(0, free)} of the "
