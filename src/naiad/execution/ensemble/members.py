@@ -76,7 +76,7 @@ class Members:
         self._found = tuple((*name, target) for name, target in found.items())
         self.graph: Graph = build(spec, [target.spec for target in self.targets])
         for target in found.values():
-            target.tell_batches()
+            target.note_batches()
         self.runs = 0
         self._held: list[ServingModel] = []
         self._ways: dict[tuple[object, ...], CachedPlan] = {}

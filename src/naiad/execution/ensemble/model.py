@@ -226,7 +226,7 @@ class EnsembleModel:
         """None: those of its members are theirs."""
         return []
 
-    def tell_batches(self) -> None:
+    def note_batches(self) -> None:
         """Nothing: an ensemble inside another one tells what its own steps took."""
 
     # The way of a request
@@ -250,7 +250,7 @@ class EnsembleModel:
         plan, lane = members.way(request)
         cache = None if self._cache is None else self._cache_for(request)
         if cache is not None and (outputs := cache.look_up(request)) is not None:
-            self._answers.respond_kept(request, outputs)
+            self._answers.respond_cached(request, outputs)
             return
         try:
             self._answers.admit(request)
@@ -292,7 +292,7 @@ class EnsembleModel:
         self._answers.in_flight -= 1
         self._expected -= 1
         self._let_go(self._members)
-        self._answers.tell_when_drained()
+        self._answers.notify_drained()
 
     def check_room(self, size: int) -> None:
         """As ``LoadedModel.check_room``."""
@@ -344,7 +344,7 @@ class EnsembleModel:
         if run.trace is not None:
             run.trace.end(request, outputs, None)
         self._answers.respond(request, outputs, None)
-        self._answers.tell_when_drained()
+        self._answers.notify_drained()
 
     def send_part(self, run: EnsembleRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
         """A request that may get any number of responses gets one, or its end."""
@@ -355,7 +355,7 @@ class EnsembleModel:
                 run.trace.end(run.request, outputs, None)
         send_part(run.request, outputs, None, is_last)
         if is_last:
-            self._answers.tell_when_drained()
+            self._answers.notify_drained()
 
     def failed(self, run: EnsembleRun, error: NaiadError) -> None:
         """A request failed, or was given up."""
@@ -370,7 +370,7 @@ class EnsembleModel:
         if run.trace is not None:
             run.trace.end(request, None, error)
         self._answers.respond(request, {}, error)
-        self._answers.tell_when_drained()
+        self._answers.notify_drained()
 
     def _end(self, run: EnsembleRun | FastRun) -> None:
         del self._runs[run.request]

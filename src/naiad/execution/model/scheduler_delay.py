@@ -1,4 +1,4 @@
-"""Schedulers that wait for a number of requests before they run the first one, for tests that need full queues.
+"""Delayed schedulers, which wait for a number of requests before they run the first one, for tests of full queues.
 
 Source: the environment variables of the reference server's own tests. Read when a model is loaded.
 """
@@ -35,19 +35,18 @@ def limited_batcher_kind() -> type[LimitedBatcher]:
     return DelayedLimitedBatcher if _count(DELAY) else LimitedBatcher
 
 
-def held_back(batcher: SequenceBatcher) -> SequenceBatcher:
-    """``batcher``, held back if the environment says so."""
+def delayed(batcher: SequenceBatcher) -> SequenceBatcher:
+    """``batcher``, delayed if the environment says so."""
     requests, backlog = _count(DELAY), _count(BACKLOG_DELAY)
     return DelayedSequenceBatcher(batcher, requests, backlog) if requests or backlog else batcher
 
 
 class DelayedDynamicBatcher(DynamicBatcher):
-    """Runs nothing until its queue has had so many requests."""
+    """Runs nothing until its queue has reached the configured length."""
 
     _is_open = False
 
     def due(self, now_ns: int) -> tuple[int, int]:
-        """As ``DynamicBatcher.due``."""
         if not self._is_open:
             if len(self) < _count(DELAY):
                 return 0, 0
@@ -56,11 +55,11 @@ class DelayedDynamicBatcher(DynamicBatcher):
 
 
 class DelayedLimitedBatcher(DelayedDynamicBatcher, LimitedBatcher):
-    """The same for a batcher with limits."""
+    """A delayed batcher whose batches have further limits."""
 
 
 class DelayedSequenceBatcher:
-    """Lets the instances run nothing until so many requests with a slot, and so many without one, have waited."""
+    """Lets the instances run nothing until enough requests with a slot, and enough without one, have waited."""
 
     def __init__(self, batcher: SequenceBatcher, requests: int, backlog: int) -> None:
         self.sequences = batcher.sequences
@@ -70,15 +69,12 @@ class DelayedSequenceBatcher:
         self._is_open = False
 
     def placed(self, sequence: Sequence) -> None:
-        """As ``SequenceBatcher.placed``."""
         self._batcher.placed(sequence)
 
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
-        """As ``SequenceBatcher.take``."""
         return self._batcher.take(instance, now_ns) if self._opens() else NOTHING
 
     def due(self, instance: int, now_ns: int) -> tuple[int, int]:
-        """As ``SequenceBatcher.due``."""
         return self._batcher.due(instance, now_ns) if self._opens() else (0, 0)
 
     def _opens(self) -> bool:
@@ -88,13 +84,10 @@ class DelayedSequenceBatcher:
         return self._is_open
 
     def waits_for_more(self, instance: int, answered: int) -> bool:
-        """As ``SequenceBatcher.waits_for_more``."""
         return self._batcher.waits_for_more(instance, answered)
 
     def drain(self) -> list[InferRequest]:
-        """As ``SequenceBatcher.drain``."""
         return self._batcher.drain()
 
     def discard(self, sequence: Sequence) -> None:
-        """As ``SequenceBatcher.discard``."""
         self._batcher.discard(sequence)

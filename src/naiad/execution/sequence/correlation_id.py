@@ -1,4 +1,4 @@
-"""Which ids the sequences of a model may have: numbers or texts, as its CORRID control takes them.
+"""The type of the correlation ids of a model: numbers or texts, as its CORRID control takes them.
 
 Source: the check of the reference server (``ValidateCorrelationId``).
 """
@@ -11,13 +11,13 @@ from naiad.request import InferRequest, request_label
 
 
 def correlation_is_text(sequence: SequenceSpec) -> bool | None:
-    """Whether ids are texts (True) or numbers (False); None where the model is not told them, and takes both."""
+    """Whether ids are texts (True) or numbers (False); None for a model without that control."""
     control = _correlation(sequence)
     return None if control is None else control.tensor.dtype.is_bytes
 
 
 def misfit(model: str, sequence: SequenceSpec, request: InferRequest) -> InvalidArgumentError:
-    """What is wrong with a request whose id is of the kind that the model's control does not take."""
+    """The error for a request whose id has the type that the model's control does not take."""
     control = _correlation(sequence)
     name, expected = ("", "") if control is None else (control.tensor.name, control.tensor.dtype.wire)
     found = "BYTES" if isinstance(request.options.correlation_id, str) else "UINT64"

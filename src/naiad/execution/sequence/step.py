@@ -1,4 +1,4 @@
-"""The requests of sequences as a model sees them: each with the controls, its sequence's state, and its place.
+"""The requests of sequences as a model sees them: with controls and the states of their sequences.
 
 Source: ``control_input`` and ``state`` of ``sequence_batching`` in the model configuration.
 """
@@ -20,17 +20,17 @@ from naiad.scheduling.sequence.slots import Sequence, SequenceState
 from naiad.tensor.dtypes import DataType
 
 _FLAGS: Final = SEQUENCE_START | SEQUENCE_END
-_MAX_EMPTY_TERMS: Final = 64
+_MAX_EMPTY_OPTIONS: Final = 64
 
 
 class SequenceMemory(SequenceState):
-    """What is kept with a sequence.
+    """The state of the server for one sequence.
 
     Attributes:
         correlation: the value of its CORRID control.
-        states: what its next request gets, by the names of the inputs.
-        terms, facts: of its last step, made of ``given``, the terms of the request, and the ``shapes`` of its states;
-            most steps have the same.
+        states: of its next request, by the names of the inputs.
+        options, facts: of its last step, made of ``given``, the options of the request, and the ``shapes`` of its
+            states; most steps have the same.
     """
 
     __slots__ = ("correlation", "facts", "given", "options", "shapes", "states")
@@ -45,16 +45,16 @@ class SequenceMemory(SequenceState):
 
 
 class SequenceRequest(SequenceRow):
-    """One request of a sequence on its way through the model; what the model answers goes to ``original``.
+    """One request of a sequence with its controls and states; its responses go to ``original``.
 
     Attributes:
         original: the request as it came.
-        correlation_id: as the model is told.
-        sequence: the one that it belongs to, once it is queued.
+        correlation_id: as the model gets it.
+        sequence: its sequence, once it is queued.
         sequence_memory: that of the sequence, once it ``is_made``.
         is_made: it has its controls and states.
-        is_again: the model gave it back to be run once more.
-        failure: why there are no outputs, though the model gave some.
+        is_again: the model released it to be run once more.
+        failure: the error that replaces the outputs of the model.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class SequenceRequest(SequenceRow):
     sequence: Sequence
 
     def __init__(self, original: InferRequest, options: RequestOptions, correlation_id: int | str) -> None:
-        # Not the one of the base class: what it would count has been counted.
+        # Not super().__init__(): the bytes of the original have been counted.
         self.original = original
         self.options = options
         self.inputs = original.inputs
@@ -96,25 +96,25 @@ class SequenceRequest(SequenceRow):
         self.original.joined(batch)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """Answer the original."""
+        """Respond to the original."""
         if self.failure is not None:
             outputs, error = {}, self.failure
         self.original.respond(self._public(outputs) if self.is_stateful else outputs, error)
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
-        """Pass one response on."""
+        """Pass one response of a decoupled model on."""
         if self.is_stateful and outputs is not None:
             outputs = self._public(outputs)
         self.original.respond_part(outputs, error, final)
 
     def _public(self, outputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The outputs without states that nobody asked for."""
+        """The outputs that the caller wants, without further states."""
         found = {name: outputs[name] for name in self.original.options.outputs if name in outputs}
         return Outputs(found, outputs.parameters) if isinstance(outputs, Outputs) else found
 
 
 class EmptyRow(SequenceRow):
-    """Stands in a slot that has nothing to run now. Nobody is answered, and it is counted nowhere."""
+    """Stands in a slot that has nothing to run now. It has no caller, and is not counted."""
 
     __slots__ = ()
 
@@ -129,14 +129,14 @@ class EmptyRow(SequenceRow):
         self.held_bytes = 0
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """Nothing."""
+        return
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
-        """Nothing."""
+        return
 
 
 class SequenceRequestFactory:
-    """Makes steps of the requests to one model. Used on the event loop only."""
+    """Makes steps of the requests to one model. Belongs to the event loop."""
 
     def __init__(self, spec: ModelSpec, sequence: SequenceSpec) -> None:
         lead = (1, 1) if spec.max_batch_size else (1,)
@@ -172,7 +172,7 @@ class SequenceRequestFactory:
         """Give the next step of a sequence its controls and states."""
         sequence, request = step.sequence, step.original
         memory = sequence.memory
-        # Nobody else puts anything there: otherwise it is None, as this is the first step.
+        # Only this puts anything there: it is None at the first step.
         if not isinstance(memory, SequenceMemory):
             memory = sequence.memory = SequenceMemory()
             if self._correlation is not None:
@@ -217,12 +217,12 @@ class SequenceRequestFactory:
         return options
 
     def empty(self, like: SequenceRequest, now_ns: int) -> EmptyRow:
-        """What stands in an empty slot beside ``like``."""
+        """The row of an empty slot beside ``like``."""
         options = like.options
         key = options.outputs, options.shape_key
         found = self._empty_options.get(key)
         if found is None:
-            if len(self._empty_options) >= _MAX_EMPTY_TERMS:
+            if len(self._empty_options) >= _MAX_EMPTY_OPTIONS:
                 self._empty_options.clear()
             own = RequestOptions(options.outputs, 1, options.shape_key)
             found = self._empty_options[key] = own, self._facts.find(own, self._empty_controls)
