@@ -13,7 +13,7 @@ import numpy as np
 
 from naiad.config.read import read_config
 from naiad.execution.batching.batch import Batch
-from naiad.execution.worker.codec.writer import Response
+from naiad.execution.batching.response import Response
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
 from naiad.repository.local.discover import discover
