@@ -8,8 +8,8 @@ from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.loaded_model import MAX_ID, LoadedModel
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.responder import stopping_error
-from naiad.execution.sequence.correlation_id import correlation_is_text, misfit
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
+from naiad.execution.sequence.step import correlation_is_text, misfit
 from naiad.request import SEQUENCE_START, InferRequest
 
 

@@ -11,11 +11,20 @@ from typing import Final
 import numpy as np
 
 from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
-from naiad.errors import NaiadError
+from naiad.errors import InvalidArgumentError, NaiadError
 from naiad.execution.batching.step_row import SequenceRow, StepFacts
 from naiad.execution.sequence.implicit_state import ImplicitStates
 from naiad.execution.sequence.step_schema import FactMaker
-from naiad.request import SEQUENCE_END, SEQUENCE_START, Array, BatchTimes, InferRequest, Outputs, RequestOptions
+from naiad.request import (
+    SEQUENCE_END,
+    SEQUENCE_START,
+    Array,
+    BatchTimes,
+    InferRequest,
+    Outputs,
+    RequestOptions,
+    request_label,
+)
 from naiad.scheduling.sequence.slots import Sequence, SequenceState
 from naiad.tensor.dtypes import DataType
 
@@ -144,7 +153,7 @@ class SequenceRequestFactory:
         self._iterative = sequence.iterative
         self._last_id = 0
         self._controls = [_controls(sequence, flags, True, lead) for flags in range(_FLAGS + 1)]
-        self._correlation = next((c for c in sequence.controls if c.kind == "CORRID"), None)
+        self._correlation = _correlation(sequence)
         self._lead = lead
         self._empty_controls = _controls(sequence, 0, False, lead)
         if self._correlation is not None:
@@ -245,3 +254,27 @@ def _control(control: ControlSpec, says: bool, lead: tuple[int, ...]) -> Array:
     made = np.full(lead, control.values[says], control.tensor.dtype.numpy)
     made.flags.writeable = False
     return made
+
+
+# The type of correlation ids. Source: the check of the reference server (``ValidateCorrelationId``).
+
+
+def correlation_is_text(sequence: SequenceSpec) -> bool | None:
+    """Whether ids are texts (True) or numbers (False); None for a model without that control."""
+    control = _correlation(sequence)
+    return None if control is None else control.tensor.dtype.is_bytes
+
+
+def misfit(model: str, sequence: SequenceSpec, request: InferRequest) -> InvalidArgumentError:
+    """The error for a request whose id has the type that the model's control does not take."""
+    control = _correlation(sequence)
+    name, expected = ("", "") if control is None else (control.tensor.name, control.tensor.dtype.wire)
+    found = "BYTES" if isinstance(request.options.correlation_id, str) else "UINT64"
+    return InvalidArgumentError(
+        f"{request_label(request.id)}sequence batching control '{name}' data-type is '{found}', but model '{model}' "
+        f"expects '{expected}'"
+    )
+
+
+def _correlation(sequence: SequenceSpec) -> ControlSpec | None:
+    return next((control for control in sequence.controls if control.kind == "CORRID"), None)
