@@ -204,7 +204,7 @@ class InferRequest:
         return {}
 
     def joined(self, batch: BatchTimes) -> None:
-        """Note the batch that the request runs in, where its times are wanted (``ServingModel.tell_batches``)."""
+        """Note the batch that the request runs in, where its times are wanted (``ServingModel.note_batches``)."""
         return
 
     def aim(self, recipient: Recipient) -> None:

@@ -109,7 +109,7 @@ def test_prepare_gathers_what_is_small_and_run_says_what_is_known_at_once(
             callers = [Caller(0.0), Caller(0.0)]
             for caller in callers:
                 model.budget.take(caller.held_bytes)
-                model._answers.in_flight += 1
+                model._responder.in_flight += 1
             batch = Batch(list(callers))
             if instance.prepare is not None:
                 instance.prepare(batch, monotonic_ns())
@@ -118,7 +118,7 @@ def test_prepare_gathers_what_is_small_and_run_says_what_is_known_at_once(
             known = instance.run(batch)
             assert (known is not None) == (kind == "inline")
             if known is not None:
-                model._answers.settle(known)
+                model._responder.settle(known)
             for caller in callers:
                 assert list(await caller.outputs()) == ["y"]
             assert model.is_drained

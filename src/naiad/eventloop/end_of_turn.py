@@ -1,8 +1,7 @@
-"""What is due when all that came at one time has been taken in: batches of what was queued, the writing of answers.
+"""The end-of-turn queue of an event loop: callbacks that run once all input that came together has been read.
 
-It is otherwise left to the next turn of the loop, which costs a look at everything that the loop watches, before the
-next process gets its batch or an answer leaves. What a process says is taken in as a whole, so nothing has to wait for
-more of it.
+Batches of queued requests and the writing of responses wait for that. The loop's own ``call_soon`` would leave them to
+its next turn, and each step of an ensemble would wait for another poll of all descriptors.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ Callback = Callable[[], object]
 
 
 class EndOfTurnQueue:
-    """Takes calls that are due behind what is being taken in. Used on one event loop only."""
+    """Runs callbacks behind the input that is being read. Belongs to one event loop."""
 
     __slots__ = ("_due",)
 
@@ -24,14 +23,14 @@ class EndOfTurnQueue:
         self._due: list[Callback] | None = None
 
     def call(self, loop: asyncio.AbstractEventLoop, callback: Callback) -> None:
-        """Call back when all is taken in that came together; in the next turn of the loop when nothing is now."""
+        """Call back when the current input has been read; in the next turn of the loop when none is being read."""
         if self._due is None:
             loop.call_soon(callback)
         else:
             self._due.append(callback)
 
     def begin(self) -> list[Callback] | None:
-        """Something is about to be taken in; what ``end`` is to be given."""
+        """Begin to read input; returns the argument of ``end``."""
         if self._due is not None:
             return None
         due: list[Callback] = []
@@ -39,17 +38,19 @@ class EndOfTurnQueue:
         return due
 
     def end(self, loop: asyncio.AbstractEventLoop, due: list[Callback] | None) -> None:
-        """All is taken in: do what is due. What that asks for waits for the next turn, so that no chain of steps keeps
-        the loop from everything else."""
+        """All input has been read: run the callbacks.
+
+        What they request in turn waits for the loop's next turn, so that no chain of callbacks starves everything else.
+        """
         if due is None:
-            # Within something else that is being taken in.
+            # Within other input that is being read.
             return
         self._due = None
         for callback in due:
             try:
                 callback()
             except Exception as error:
-                # As the loop does with what it calls itself.
+                # As the loop does with its own callbacks.
                 loop.call_exception_handler({"message": f"Exception in callback {callback}", "exception": error})
 
 
@@ -57,5 +58,5 @@ _ENDS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, EndOfTurnQueue]] = Wea
 
 
 def end_of_turn_queue(loop: asyncio.AbstractEventLoop) -> EndOfTurnQueue:
-    """The one of a loop; may be called in any thread."""
+    """The queue of a loop; may be called in any thread."""
     return _ENDS.setdefault(loop, EndOfTurnQueue())

@@ -1,7 +1,7 @@
 """A timer on the event loop that is exact to some ten microseconds.
 
 libuv rounds its timers to whole milliseconds, yet queue delays are often 100 us. Linux's timerfd has the resolution and
-is watched by the loop like a socket; elsewhere the loop's own timer has to do.
+is watched by the loop like a socket; elsewhere the loop's own timer is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A batch on its way: what the loop hands to an instance and gets back, in one object."""
+"""A batch: requests that an instance runs together, and their results."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from naiad.request import Array, InferRequest
 
 
 class Batch:
-    """Requests that run together. The loop fills the first part, the instance the second.
+    """Requests that run together. The event loop sets the first part, the instance the second.
 
     Attributes:
         requests: in the order of their rows, with the empty rows of sequences.
-        callers: those that are answered and counted when the batch is done.
+        callers: the requests that get responses and are counted when the batch is done.
         rows: their rows together.
-        outputs: names of the outputs that any of them wants.
-        inputs: the gathered inputs; None while they are still to be gathered, which the instance then does.
+        outputs: the names of the outputs that any request wants.
+        inputs: the gathered inputs; None where the instance gathers them.
         results: the model's output arrays, valid when ``error`` is None.
-        parts: what each request gets of them, where that is not its rows; else empty.
+        parts: the outputs of each request, where these are not its rows of the results; else empty.
         gather_ns: how long gathering took when the loop did it, else 0.
         splits: whether its requests are run in parts when it fails; not those of sequences, as the model may have
             taken some in before it failed.
-        start_ns, input_ns, infer_ns, end_ns: monotonic times, in the instance, of the start, of the inputs being
-            gathered, of the model being done and of the hand-back.
+        start_ns, input_ns, infer_ns, end_ns: monotonic times in the instance: the start, the inputs gathered, the model
+            done, the results ready.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class Batch:
     )
 
     def __init__(self, requests: list[InferRequest], callers: list[InferRequest] | None = None) -> None:
-        """``callers``: of requests of sequences, those that are no empty rows; None without sequences."""
+        """``callers``: the requests of sequences without empty rows; None without sequences."""
         self.requests = requests
         self.callers = requests if callers is None else callers
         self.splits = callers is None
@@ -65,13 +65,13 @@ class Batch:
         self.gather_ns = self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
 
     def take_requests(self) -> list[InferRequest]:
-        """Its requests, which are answered elsewhere: it is left without any."""
+        """Remove its requests, which another batch runs."""
         requests = self.requests
         self.requests = self.callers = []
         return requests
 
     def fail(self, error: NaiadError) -> None:
-        """Note the error that ended it."""
+        """Set the error that ended it."""
         # Where it was raised leads back to this batch, which would stay until the garbage collector comes, and with it
         # its tensors and the regions of clients.
         error.__traceback__ = error.__cause__ = error.__context__ = None

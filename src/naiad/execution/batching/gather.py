@@ -1,4 +1,4 @@
-"""Requests to one batch and back: inputs gathered into one buffer per tensor, outputs scattered as views of it."""
+"""Gathers the inputs of requests into one buffer per tensor, and checks the outputs of the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from naiad.request import Array
 from naiad.tensor.dtypes import BY_NUMPY
 
 SMALL_BYTES: Final = 1 << 16
-"""Up to so many bytes a batch is gathered on the event loop."""
+"""The most bytes of a batch that is gathered on the event loop."""
 
 
 def is_small(batch: Batch) -> bool:
@@ -58,7 +58,7 @@ def _joined(arrays: list[Array]) -> Array:
         # For many small tensors a third of the cost of concatenate.
         memory = bytearray().join(arrays)  # type: ignore[arg-type]
     except TypeError:
-        # One does not lie in the order of its elements, as a model before this one may have made it.
+        # One is not contiguous, as a model before this one may have made it.
         return np.concatenate(arrays)
     row_bytes = first.nbytes // first.shape[0]
     return np.ndarray((len(memory) // row_bytes, *first.shape[1:]), first.dtype, memory)
@@ -77,7 +77,7 @@ def aligned(array: Array) -> Array:
 def check_results(
     batch: Batch, results: Mapping[str, Array], spec: ModelSpec, names: Sequence[str] | None = None
 ) -> dict[str, Array]:
-    """What a model returned, made sure of: every wanted output, of the configured datatype, with a row per item.
+    """The checked outputs of a model: every wanted one, of the configured datatype, with a row per item.
 
     ``names``: only these.
 
@@ -89,7 +89,7 @@ def check_results(
         tensor = spec.outputs[name]
         array = results.get(name)
         if array is None and spec.has_optional_inputs:
-            # Made of inputs that were not given: it is left out of the answer.
+            # It depends on inputs that were not given: the response is without it.
             continue
         if array is None:
             raise BackendError(f"model '{spec.name}' returned no output '{name}', only {sorted(results)}")

@@ -1,5 +1,5 @@
-"""Batches of unequal requests: ragged and padded inputs put together, what the server makes of their shapes, and
-outputs given back to each request in its own size. Pure: arrays in, arrays out.
+"""Batches of unequal requests: ragged and padded inputs, inputs that the server makes of their shapes, and
+outputs split for each request in its own size. Pure: arrays in, arrays out.
 
 Source: ``BatchInput.Kind`` and ``BatchOutput.Kind`` of the model configuration, and the collector of the reference's
 backends. An element count is that of a whole request, with all its rows.
@@ -92,7 +92,7 @@ def accumulated_counts(shapes: Shapes) -> Array:
 
 
 def accumulated_counts_with_zero(shapes: Shapes) -> Array:
-    """As ``accumulated_counts`` behind a zero: [requests + 1]."""
+    """A zero, then the ``accumulated_counts``: [requests + 1]."""
     return np.concatenate([np.zeros(1, np.int64), accumulated_counts(shapes)])
 
 
@@ -129,7 +129,7 @@ def take_apart(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> N
     """Give a batch its results: what each of its requests gets, in ``parts`` where they are several.
 
     Raises:
-        BackendError: an output is missing, or has another type or size than the inputs ask for.
+        BackendError: an output is missing, or has another type or size than its inputs imply.
     """
     found = spec.assembly
     if found is None:

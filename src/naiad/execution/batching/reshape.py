@@ -15,7 +15,7 @@ def as_model_sees(shape: Shape, tensor: TensorSpec, spec: ModelSpec) -> Shape:
 
 
 def as_clients_get(shape: Shape, tensor: TensorSpec, spec: ModelSpec) -> Shape:
-    """The shape of an output for clients; -1 where the model's shape does not tell."""
+    """The shape of an output for clients; -1 where the model's shape leaves it open."""
     if tensor.reshape is None:
         return shape
     return _filled(tensor.dims, tensor.reshape, shape, spec)

@@ -22,12 +22,12 @@ class SmallBatchGatherer:
         self._is_small = is_small if spec.assembly is None else partial(is_small_assembly, spec=spec)
 
     def gather(self, batch: Batch, now_ns: int) -> None:
-        """Gather the inputs of a batch if it is small; never raises. ``now_ns``: since when that is under way."""
+        """Gather the inputs of a batch if it is small; never raises. ``now_ns``: when its batch was taken."""
         if self._is_small(batch):
-            # Done here without a fight for the interpreter, which would cost the instance's thread far more.
+            # In the instance's thread waiting for the interpreter lock would cost far more than the gathering.
             try:
                 batch.inputs = self._gather(batch, self._spec)
             except Exception:
-                # The instance meets it again, and there it fails this batch alone.
+                # The instance raises it again, where it fails this batch alone.
                 batch.inputs = None
             batch.gather_ns = monotonic_ns() - now_ns

@@ -12,7 +12,7 @@ class StepFacts:
     """What a worker process gets for one step beside its inputs and its id.
 
     Attributes:
-        kind: what the step asks for apart from its sequence and its flags; the same object for all steps of one kind.
+        kind: its options apart from its sequence and its flags; the same object for all steps of one kind.
         said: its sequence and its flags, as ``STEP`` of ``worker/ipc/frames.py`` packs them.
         controls: the elements of its control tensors one after the other, each padded to ``ALIGNMENT``.
     """
@@ -26,7 +26,7 @@ class SequenceRow(InferRequest):
     """One row of a batch of sequences.
 
     Attributes:
-        facts: what a uniform frame says of it; None for a row that has to be described by itself.
+        facts: its part of a uniform frame; None for a row that has to be described by itself.
     """
 
     __slots__ = ("facts",)

@@ -91,7 +91,7 @@ class Members:
         self._found = tuple((*name, target) for name, target in found.items())
         self.graph: Graph = build(spec, [target.spec for target in self.targets])
         for target in found.values():
-            target.tell_batches()
+            target.note_batches()
         self.runs = 0
         self._reserved: list[ServingModel] = []
         self._plans: dict[tuple[object, ...], CachedPlan] = BoundedDict(MAX_CACHED)

@@ -242,7 +242,7 @@ class EnsembleModel:
         """Empty: the processes belong to the members."""
         return []
 
-    def tell_batches(self) -> None:
+    def note_batches(self) -> None:
         """Do nothing: an ensemble sets ``MemberRequest.took`` to the time that its own steps took."""
 
     # Requests
@@ -266,7 +266,7 @@ class EnsembleModel:
         plan, compiled = members.plan_for(request)
         cache = None if self._cache is None else self._cache_for(request)
         if cache is not None and (outputs := cache.look_up(request)) is not None:
-            self._answers.respond_kept(request, outputs)
+            self._answers.respond_cached(request, outputs)
             return
         try:
             self._answers.admit(request)
@@ -313,7 +313,7 @@ class EnsembleModel:
         self._answers.in_flight -= 1
         self._expected -= 1
         self._leave(self._members)
-        self._answers.tell_when_drained()
+        self._answers.notify_drained()
 
     def check_room(self, size: int) -> None:
         """Check that a request of ``size`` bytes would be accepted; errors as ``submit``."""
@@ -360,7 +360,7 @@ class EnsembleModel:
         if run.trace is not None:
             run.trace.end(request, outputs, None)
         self._answers.respond(request, outputs, None)
-        self._answers.tell_when_drained()
+        self._answers.notify_drained()
 
     def send_part(self, run: ActiveRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
         """Send one of any number of responses to a request, or with None only their end."""
@@ -371,7 +371,7 @@ class EnsembleModel:
                 run.trace.end(run.request, outputs, None)
         send_part(run.request, outputs, None, is_last)
         if is_last:
-            self._answers.tell_when_drained()
+            self._answers.notify_drained()
 
     def failed(self, run: ActiveRun, error: NaiadError) -> None:
         """Send an error as the response to a request."""
@@ -386,7 +386,7 @@ class EnsembleModel:
         if run.trace is not None:
             run.trace.end(request, None, error)
         self._answers.respond(request, {}, error)
-        self._answers.tell_when_drained()
+        self._answers.notify_drained()
 
     def _end(self, run: ActiveRun) -> None:
         del self._runs[run.request]

@@ -1,7 +1,7 @@
-"""An instance on the event loop whose requests are answered any number of times, step by step.
+"""A decoupled instance on the event loop: its requests get any number of responses, step by step.
 
-A step is asked for when the caller takes the response. A request whose caller does not is passed over until it does,
-and costs nothing meanwhile; all others go on.
+The next step is taken when the caller takes the response. A request whose caller does not is paused, and costs nothing
+meanwhile; all others continue.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_OWN
 logger = logging.getLogger("naiad")
 
 MAX_STEPS: Final = 64
-"""So many steps of one request, then it is the turn of everything else."""
+"""How many steps of one request are taken before everything else on the loop has its turn."""
 MAX_WARM_STEPS: Final = 10_000
-"""Of a request of a warm-up."""
+"""How many steps of a request of a warm-up are taken."""
 
 
-class StepAnswers(Protocol):
-    """Takes what comes of the steps."""
+class StepEventSink(Protocol):
+    """Takes the results of steps."""
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
-        """One response, final or not, to a request of the batch."""
+        """Take one response, final or not, to a request of the batch."""
 
     def step_finished(self, instance: SteppedDecoupledInstance, batch: Batch) -> None:
-        """The instance can take the next batch; requests of this one may be open."""
+        """Note that the instance can take the next batch; requests of this one may be open."""
 
 
 class _OpenRequest:
-    """A request on its way. It is what the instance sees of who asked."""
+    """A request whose steps are being taken, as the instance sees its caller."""
 
-    __slots__ = ("batch", "begun_ns", "cut", "handle", "is_cancelled", "is_held", "is_running", "request", "steps")
+    __slots__ = ("batch", "begun_ns", "cut", "handle", "is_cancelled", "is_paused", "is_running", "request", "steps")
 
     def __init__(self, request: InferRequest, batch: Batch) -> None:
         self.request = request
         self.batch = batch
         self.steps: Iterator[Step] = iter(())
         self.handle: asyncio.Handle | None = None
-        # Whether its wait ends when the caller gives up.
+        # Whether its wait ends when the caller has gone.
         self.cut = False
         self.is_cancelled = False
-        self.is_held = False
+        self.is_paused = False
         self.is_running = False
         # When the outputs of the next response were begun, 0 when they are not.
         self.begun_ns = 0
@@ -68,7 +68,7 @@ class SteppedDecoupledInstance(ModelInstance):
         spec: of the model.
         create: makes the instance.
         warm: called with the new instance, before it serves.
-        answers: takes the responses.
+        events: takes the responses.
         loop: the event loop.
     """
 
@@ -78,19 +78,19 @@ class SteppedDecoupledInstance(ModelInstance):
         spec: ModelSpec,
         create: Callable[[], DecoupledInstance],
         warm: Callable[[DecoupledInstance], None],
-        answers: StepAnswers,
+        events: StepEventSink,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.name = name
         self._spec = spec
-        # The first response is the answer.
-        self._answers_once = not spec.decoupled
+        # The first response is the only one.
+        self._responds_once = not spec.decoupled
         self._create = create
         self._warm = warm
-        self._answers = answers
+        self._events = events
         self._loop = loop
         self._instance: DecoupledInstance | None = None
-        self._courses: dict[InferRequest, _OpenRequest] = {}
+        self._open: dict[InferRequest, _OpenRequest] = {}
         self._batch: Batch | None = None
         self._busy: asyncio.Handle | None = None
 
@@ -118,142 +118,140 @@ class SteppedDecoupledInstance(ModelInstance):
                 logger.exception("instance '%s' failed to close", self.name)
 
     def join(self, timeout: float | None = None) -> bool:
-        """True: there is nothing to wait for."""
+        """True: nothing runs in another thread."""
         return True
 
     def detach(self) -> None:
-        """Forget what has not ended; the last call on the loop."""
+        """Drop open requests; the last call on the loop."""
         if self._busy is not None:
             self._busy.cancel()
-        for course in self._courses.values():
-            if course.handle is not None:
-                course.handle.cancel()
-        self._courses.clear()
+        for one in self._open.values():
+            if one.handle is not None:
+                one.handle.cancel()
+        self._open.clear()
 
     @property
     def is_idle(self) -> bool:
-        """No request is open."""
-        return not self._courses and self._batch is None
+        """Whether no request is open."""
+        return not self._open and self._batch is None
 
     # Requests
 
     def run(self, batch: Batch) -> None:
         """Begin with the requests of a batch.
 
-        ``StepAnswers.step_finished`` is called when the next batch may begin, never before this returns.
+        ``StepEventSink.step_finished`` is called when the next batch may begin, never before this returns.
         """
         instance = self._instance
         batch.start_ns = batch.input_ns = monotonic_ns()
         self._batch = batch
-        courses = [_OpenRequest(request, batch) for request in batch.requests]
+        opened = [_OpenRequest(request, batch) for request in batch.requests]
         busy_s = 0.0
-        for course in courses:
-            request = course.request
-            self._courses[request] = course
+        for one in opened:
+            request = one.request
+            self._open[request] = one
             try:
                 if instance is None:
                     raise InternalError(f"instance '{self.name}' is not started")
-                course.steps = instance.steps(request.inputs, request.options.outputs, course)
+                one.steps = instance.steps(request.inputs, request.options.outputs, one)
                 busy_s = max(busy_s, instance.busy_s(request.inputs))
             except Exception as error:
-                course.steps = _Failing(error)
+                one.steps = _Failing(error)
         if busy_s:
             self._busy = self._loop.call_later(busy_s, self._free)
         else:
             self._busy = self._loop.call_soon(self._free)
-        for course in courses:
-            self._go_on(course)
+        for one in opened:
+            self._advance(one)
 
     def cancel(self, request: InferRequest) -> None:
-        """The caller of a request gave up: its steps are asked for to their end, and sent to nobody."""
-        course = self._courses.get(request)
-        if course is None:
+        """Take the steps of a request whose caller has gone to their end, and send them to nobody."""
+        one = self._open.get(request)
+        if one is None:
             return
-        course.is_cancelled = True
-        course.is_held = False
-        if course.cut and course.handle is not None:
-            course.handle.cancel()
-            course.handle = None
-        if course.handle is None and not course.is_running:
-            self._soon(course)
-        if self._busy is not None and course.batch is self._batch and len(course.batch.requests) == 1:
-            # Nobody is there who could have asked for the wait.
+        one.is_cancelled = True
+        one.is_paused = False
+        if one.cut and one.handle is not None:
+            one.handle.cancel()
+            one.handle = None
+        if one.handle is None and not one.is_running:
+            self._soon(one)
+        if self._busy is not None and one.batch is self._batch and len(one.batch.requests) == 1:
+            # The wait was for this caller alone.
             self._busy.cancel()
             self._busy = self._loop.call_soon(self._free)
 
     def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """The caller of a request does not take its responses for now."""
-        course = self._courses.get(request)
-        if course is not None and not course.is_cancelled:
-            course.is_held = True
+        one = self._open.get(request)
+        if one is not None and not one.is_cancelled:
+            one.is_paused = True
 
     def resume(self, request: InferRequest) -> None:
-        """The caller of a request takes its responses again."""
-        course = self._courses.get(request)
-        if course is None or not course.is_held:
+        one = self._open.get(request)
+        if one is None or not one.is_paused:
             return
-        course.is_held = False
-        if course.handle is None and not course.is_running:
-            self._soon(course)
+        one.is_paused = False
+        if one.handle is None and not one.is_running:
+            self._soon(one)
 
     def _free(self) -> None:
         batch, self._batch = self._batch, None
         self._busy = None
         if batch is not None:
             batch.infer_ns = batch.end_ns = monotonic_ns()
-            self._answers.step_finished(self, batch)
+            self._events.step_finished(self, batch)
 
     # Steps
 
-    def _soon(self, course: _OpenRequest) -> None:
-        course.cut = False
-        course.handle = self._loop.call_soon(self._go_on, course)
+    def _soon(self, one: _OpenRequest) -> None:
+        one.cut = False
+        one.handle = self._loop.call_soon(self._advance, one)
 
-    def _go_on(self, course: _OpenRequest) -> None:
+    def _advance(self, one: _OpenRequest) -> None:
         """Take the next steps of a request, as many as it may."""
-        course.handle = None
-        course.is_running = True
+        one.handle = None
+        one.is_running = True
         try:
-            if self._take_steps(course):
-                self._soon(course)
+            if self._take_steps(one):
+                self._soon(one)
         finally:
-            course.is_running = False
+            one.is_running = False
 
-    def _take_steps(self, course: _OpenRequest) -> bool:
-        """Whether there are further ones to be taken soon."""
+    def _take_steps(self, one: _OpenRequest) -> bool:
+        """Whether further steps are to be taken soon."""
         for _ in range(MAX_STEPS):
-            if course.is_held:
+            if one.is_paused:
                 return False
             try:
-                step = next(course.steps)
+                step = next(one.steps)
             except StopIteration:
-                self._end(course, None)
+                self._end(one, None)
                 return False
             except NaiadError as error:
-                self._end(course, error)
+                self._end(one, error)
                 return False
             except BaseException as error:
                 failed = BackendError(f"model '{self._spec.name}' failed: {type(error).__name__}: {error}")
-                self._end(course, failed)
+                self._end(one, failed)
                 return False
             if type(step) is Delay:
                 if step.writes:
-                    course.begun_ns = monotonic_ns()
+                    one.begun_ns = monotonic_ns()
                 if step.seconds > 0:
-                    course.cut = step.can_be_cut
-                    course.handle = self._loop.call_later(step.seconds, self._go_on, course)
+                    one.cut = step.can_be_cut
+                    one.handle = self._loop.call_later(step.seconds, self._advance, one)
                     return False
-            elif not self._answers_once:
-                self._respond(course, step)
+            elif not self._responds_once:
+                self._respond(one, step)
             elif step is not None:
-                # What would follow reaches nobody.
-                self._courses.pop(course.request, None)
-                self._respond(course, step, FLAG_FINAL)
+                # Further responses would reach nobody.
+                self._open.pop(one.request, None)
+                self._respond(one, step, FLAG_FINAL)
                 return False
         return True
 
-    def _respond(self, course: _OpenRequest, step: Arrays | NaiadError | Delay | None, final: int = 0) -> None:
-        begun_ns, course.begun_ns = course.begun_ns, 0
+    def _respond(self, one: _OpenRequest, step: Arrays | NaiadError | Delay | None, final: int = 0) -> None:
+        begun_ns, one.begun_ns = one.begun_ns, 0
         if step is None:
             response = Response(0, None, None, FLAG_EMPTY)
         elif isinstance(step, NaiadError):
@@ -262,23 +260,23 @@ class SteppedDecoupledInstance(ModelInstance):
             raise InternalError("a wait is no response")
         else:
             response = Response(0, step, None, final, begun_ns or monotonic_ns())
-        self._answers.worker_responded(course.request, response, course.batch)
+        self._events.worker_responded(one.request, response, one.batch)
 
-    def _end(self, course: _OpenRequest, error: NaiadError | None) -> None:
-        self._courses.pop(course.request, None)
-        if error is None and course.is_cancelled and self._answers_once:
-            error = CancelledError(f"{request_label(course.request.id)}the request was cancelled by its caller")
+    def _end(self, one: _OpenRequest, error: NaiadError | None) -> None:
+        self._open.pop(one.request, None)
+        if error is None and one.is_cancelled and self._responds_once:
+            error = CancelledError(f"{request_label(one.request.id)}the request was cancelled by its caller")
         flags = FLAG_FINAL | FLAG_EMPTY if error is None else FLAG_FINAL | FLAG_ERROR
-        self._answers.worker_responded(course.request, Response(0, None, error, flags), course.batch)
+        self._events.worker_responded(one.request, Response(0, None, error, flags), one.batch)
 
 
 def run_steps(instance: DecoupledInstance, batch: Batch) -> list[str]:
-    """Take all steps of the requests of a warm-up without their waits; the texts of what failed."""
+    """Take all steps of the requests of a warm-up without their waits; the texts of their errors."""
     failed = []
     for request in batch.requests:
-        course = _OpenRequest(request, batch)
+        one = _OpenRequest(request, batch)
         try:
-            for number, step in enumerate(instance.steps(request.inputs, request.options.outputs, course)):
+            for number, step in enumerate(instance.steps(request.inputs, request.options.outputs, one)):
                 if isinstance(step, NaiadError):
                     failed.append(str(step))
                 if number >= MAX_WARM_STEPS:

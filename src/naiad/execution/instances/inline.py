@@ -45,9 +45,9 @@ class InlineInstance(ModelInstance):
         return self._instance.execute
 
     def run(self, batch: Batch) -> list[Batch]:
-        """Run a batch and give back what became of it, as ``run_batch`` does.
+        """Run a batch and return its parts, as ``run_batch`` does.
 
-        A large batch is run request by request: putting it together would hold the loop up.
+        A large batch is run request by request, as gathering it would block the loop.
         """
         if self._instance is None:
             raise InternalError(f"instance '{self.name}' is not started")
@@ -63,5 +63,5 @@ class InlineInstance(ModelInstance):
             self._instance = None
 
     def join(self, timeout: float | None = None) -> bool:
-        """True: there is nothing to wait for."""
+        """True: nothing runs in another thread."""
         return True

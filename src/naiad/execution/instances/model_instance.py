@@ -1,7 +1,7 @@
 """The contract of an instance: one executable copy of a model, as the queue and the set of its version use it.
 
 Each kind (``InlineInstance``, ``ThreadInstance``, ``SteppedDecoupledInstance``, ``ProcessInstance`` and
-``FrameworkInstance``) overrides what applies to it. Nothing outside asks which kind it is.
+``FrameworkInstance``) overrides what applies to it. No code outside depends on the kind.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ModelInstance(ABC):
 
     @property
     def is_idle(self) -> bool:
-        """Whether ``stop`` would lose no request: none is open, or those that are come to their end first."""
+        """Whether ``stop`` would lose no request: none is open, or open ones are finished first."""
         return True
 
     @property
@@ -98,7 +98,8 @@ class ModelInstance(ABC):
         """Run a batch.
 
         Returns:
-            What became of it when that is known at once; otherwise None, and the instance reports it later.
+            The batch, or its parts, with results or errors, where these are known at once; otherwise None, and the
+            instance reports them later.
         """
 
     # Requests of batches that were handed over. Each does nothing for a request that is not open here.

@@ -1,5 +1,5 @@
-"""An instance, whichever thread it is in: one execution of a batch (gather, run, check, note when and what), and what
-it raises at its start and its end.
+"""The runner of instances in this process, in any thread: executes a batch (gather, run, check, take times), and turns
+what an instance raises at its start and its end into errors of the server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def failed_to_start(name: str, error: BaseException) -> ModelLoadError:
 
 
 def close_instance(instance: Instance, name: str) -> None:
-    """Close an instance; what it raises is logged, because nobody could act on it."""
+    """Close an instance; an error is logged, as no caller could act on it."""
     try:
         instance.close()
     except BaseException:
@@ -35,12 +35,15 @@ def close_instance(instance: Instance, name: str) -> None:
 
 
 def run_batch(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = False) -> list[Batch]:
-    """Run a batch; never raises. ``places``: outputs are written here that requests want in regions.
+    """Run a batch; never raises. A batch of several requests that fails is run again in halves, and failed halves in
+    halves of theirs, so that one bad input costs only its own request: n requests mean 2n - 1 runs at most.
 
-    Gives back the batch with its results or its error. A batch of several requests that fails is run again in halves,
-    and those that fail in halves of theirs, so that one poisoned input costs only itself: n requests mean 2n - 1 runs
-    at most. Then the parts are given back behind it, and it is left without requests, as a run that failed and answers
-    nobody.
+    Args:
+        places: whether to write outputs into regions where requests want them there.
+
+    Returns:
+        The batch with its results or its error, and behind it the parts that ran again; then the batch itself is left
+        without requests, and counts as a run that failed.
     """
     done: list[Batch] = []
     waiting = [batch]
@@ -59,7 +62,7 @@ def may_split(batch: Batch, spec: ModelSpec) -> bool:
 
 
 def halves(batch: Batch) -> list[Batch]:
-    """Two batches for the requests of one that failed, which is left without any."""
+    """Two batches for the requests of a failed batch, which is left without any."""
     requests = batch.take_requests()
     middle = len(requests) // 2
     return [Batch(requests[:middle]), Batch(requests[middle:])]

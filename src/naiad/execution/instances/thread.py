@@ -28,7 +28,7 @@ class ThreadInstance(ModelInstance):
             (several batches when one was split); it must only pass them on to the loop.
     """
 
-    # What is small travels at less cost than its place does.
+    # Small tensors cost less to copy than to refer to.
     regions_from = SMALL_BYTES + 1
 
     def __init__(
@@ -61,7 +61,7 @@ class ThreadInstance(ModelInstance):
             raise self._failure
 
     def stop(self) -> None:
-        """Ask the thread to finish what it was given, to close the instance and to end."""
+        """Let the thread finish its batches, close the instance and end."""
         self._queue.put(None)
 
     def join(self, timeout: float | None = None) -> bool:

@@ -1,7 +1,7 @@
 """Warming instances up: each runs the samples of its version before it gets requests, and nothing of that is counted.
 
 An instance in this process runs them where it was created, in the thread that will use it; see
-``execution/worker/warmup.py`` for those that are processes.
+``execution/worker/warmup.py`` for workers.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from naiad.request import Array, InferRequest, RequestOptions
 logger = logging.getLogger("naiad")
 
 PROGRESS_S: Final = 10.0
-"""How often a long warm-up says in the log how far it is."""
+"""How often the progress of a long warm-up is logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Requests alike that run together, ``count`` times.
+    """Equal requests that run together, ``count`` times.
 
     Attributes:
+        count: how often they run.
         requests: how many run together.
-        terms, inputs: those of each.
+        options, inputs: of each request.
         is_needed: the version is not loaded when it fails; otherwise a warning is all.
     """
 
@@ -48,11 +49,11 @@ class Sample:
 
 
 RunSample = Callable[[Batch], Sequence[str]]
-"""Runs a batch, waits for its end and gives the texts of what failed."""
+"""Runs a batch, waits for its end and returns the texts of its errors."""
 
 
 class Warmup:
-    """What the instances of one version run before they get requests.
+    """The warm-up of the instances of one version, before they get requests.
 
     Args:
         samples: run one after another, by each instance.
@@ -112,7 +113,7 @@ class Warmup:
                     break
 
     def forget(self) -> None:
-        """Let go of the samples, which may be large: instances remember how they were created."""
+        """Drop the samples, which may be large, as instances keep the function that created them."""
         self.samples = ()
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""What a finished batch adds to the statistics of its model: once for all its requests, or for one of them."""
+"""Accounting: adds a finished batch to the statistics of its model, once for all its requests or for one of them."""
 
 from __future__ import annotations
 
@@ -52,9 +52,13 @@ def count_batch(
 def count_one(
     statistics: ModelStatistics, request: InferRequest, batch: Batch, wall_ms: int, output_ns: int = 0
 ) -> int:
-    """Count one request of a batch, which succeeded; gives back the time that was counted to.
+    """Count one request of a batch, which succeeded.
 
-    ``output_ns`` is how long making its outputs took.
+    Args:
+        output_ns: how long its outputs took to make.
+
+    Returns:
+        The monotonic time that was counted to, in nanoseconds.
     """
     now_ns = monotonic_ns()
     input_ns = batch.input_ns - batch.start_ns
@@ -72,7 +76,7 @@ def count_one(
 
 
 def count_failed_execution(statistics: ModelStatistics, batch: Batch) -> None:
-    """A run that failed is an execution all the same; the times it did not reach count as nothing."""
+    """Count a run that failed as an execution; stages that it did not reach took no time."""
     done_ns = batch.infer_ns or batch.end_ns
     statistics.count_execution(
         batch.rows,

@@ -1,4 +1,4 @@
-"""The response cache of one loaded model: its requests are looked up before they are queued, answers are kept."""
+"""The response cache of one loaded model: looks requests up before they are queued, and stores their responses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LOADED: Final = count(1)
 
 
 class ModelCache:
-    """Looks requests up and keeps their answers; counts both.
+    """Looks requests up and stores their responses; counts both.
 
-    Each loaded model has keys of its own: a version that is loaded again may answer in another way.
+    Each loaded model has keys of its own: a version that is loaded again may respond otherwise.
     """
 
     __slots__ = ("_keys", "_statistics", "_store", "_waiting")
@@ -32,7 +32,7 @@ class ModelCache:
         self._waiting: dict[InferRequest, tuple[bytes, int]] = {}
 
     def look_up(self, request: InferRequest) -> Mapping[str, Array] | None:
-        """The kept answer to ``request``. For None the request goes its way, and its answer to ``keep``."""
+        """The cached outputs of ``request``; None when there are none, and its response is to go to ``keep``."""
         begun_ns = monotonic_ns()
         key = self._keys.key(request)
         if key is None:
@@ -48,14 +48,14 @@ class ModelCache:
         return found
 
     def give_up(self, request: InferRequest) -> bool:
-        """Let a request go whose look-up is under way; False when there is none."""
+        """Drop the look-up of a request; False when none is under way."""
         return False
 
     def close(self) -> None:
-        """Nobody is looked up any more."""
+        """End all look-ups."""
 
     def keep(self, request: InferRequest, outputs: Mapping[str, Array] | None) -> None:
-        """Take the answer to ``request``, None when it was an error; nothing happens for one that was not looked up."""
+        """Store the outputs of a request that was looked up, unless it failed and they are None."""
         key, lookup_ns = self._waiting.pop(request, (None, 0))
         if key is None or outputs is None:
             return

@@ -1,8 +1,8 @@
 """Custom batching: a class of the model's own that says which requests may join a batch.
 
 Source: the custom batching hooks of the reference, which are functions of a C library there. The object is called on
-the event loop, so all that it raises is caught here, and a slow one is told of. One that never returns stops the
-server.
+the event loop, so all that it raises is caught here, and a slow call is logged. A call that never returns stops
+the server.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from naiad.tensor.packed_bytes import PackedStrings
 logger = logging.getLogger("naiad")
 
 SLOW_S: Final = 0.01
-"""So long for one batch is told in the log: nothing else happens on the event loop meanwhile."""
+"""A batch that takes longer is logged: nothing else runs on the event loop meanwhile."""
 PAUSE_S: Final = 10.0
-"""How often the log has the same complaint."""
+"""How often the same problem is logged."""
 
 
 class QueuedInput:
@@ -37,7 +37,7 @@ class QueuedInput:
 
 
 class QueuedRequest:
-    """What a strategy sees of a request: all but the elements of its tensors."""
+    """A request as a strategy sees it, without the elements of its tensors."""
 
     __slots__ = ("_request", "_spec")
 
@@ -89,30 +89,30 @@ class QueuedRequest:
 
 
 class CustomBatching:
-    """A model's strategy as a limit of its batches. What it raises or forgets to return counts as a yes.
+    """A model's strategy as a limit of its batches. An error, or no result, counts as yes.
 
     Args:
         strategy: an object of the model's class, initialised.
     """
 
-    __slots__ = ("_begun_s", "_failures", "_spec", "_state", "_strategy", "_told_s")
+    __slots__ = ("_begun_s", "_failures", "_logged_s", "_spec", "_state", "_strategy")
 
     def __init__(self, strategy: Any, spec: ModelSpec) -> None:
         self._strategy = strategy
         self._spec = spec
         self._state: Any = None
         self._failures = 0
-        self._told_s: dict[str, float] = {}
+        self._logged_s: dict[str, float] = {}
         self._begun_s = 0.0
 
     def begin(self, first: InferRequest) -> None:
-        """As ``BatchLimit``: a new state, and the first request."""
+        """Begin a batch with a new state and its first request."""
         self._begun_s = monotonic()
         self._state = self._call("batch_initialize")
         self._call("include_request", QueuedRequest(first, self._spec), self._state)
 
     def takes(self, request: InferRequest) -> bool:
-        """As ``BatchLimit``: whatever is not false is a yes."""
+        """Whether a request may join the batch: anything that is not false counts as yes."""
         answer = self._call("include_request", QueuedRequest(request, self._spec), self._state)
         try:
             return answer is None or bool(answer)
@@ -121,11 +121,10 @@ class CustomBatching:
             return True
 
     def end(self) -> None:
-        """As ``BatchLimit``."""
         state, self._state = self._state, None
         self._call("batch_finalize", state)
         passed_s = monotonic() - self._begun_s
-        if passed_s > SLOW_S and self._may_tell("slow"):
+        if passed_s > SLOW_S and self._may_log("slow"):
             logger.warning(
                 "the batch strategy of model '%s' took %.0f ms for one batch, and the whole server waited for it",
                 self._spec.name,
@@ -150,7 +149,7 @@ class CustomBatching:
 
     def _failed(self, name: str) -> None:
         self._failures += 1
-        if self._may_tell(name):
+        if self._may_log(name):
             logger.exception(
                 "%s() of the batch strategy of model '%s' failed (%d failure(s) so far); the batch is made without it",
                 name,
@@ -158,9 +157,9 @@ class CustomBatching:
                 self._failures,
             )
 
-    def _may_tell(self, what: str) -> bool:
+    def _may_log(self, what: str) -> bool:
         now_s = monotonic()
-        if now_s - self._told_s.get(what, -PAUSE_S) < PAUSE_S:
+        if now_s - self._logged_s.get(what, -PAUSE_S) < PAUSE_S:
             return False
-        self._told_s[what] = now_s
+        self._logged_s[what] = now_s
         return True

@@ -1,6 +1,6 @@
-"""The queue of one model version, and the instances that wait for work: the one is handed to the other in batches.
+"""The dispatcher of one model version: queues requests and hands batches of them to idle instances.
 
-The event loop alone uses it, where it is not said otherwise.
+Belongs to the event loop, except where a method says otherwise.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ class Dispatcher:
 
     Attributes:
         batcher: the queue; ``policies`` is what it stands on where the model has queue policies.
-        batches: whether requests are worth waiting for each other.
-        idle: instances that can take a batch; the list stays the same one.
-        passive: those that get none, as in ``InstanceSet``.
+        batches: whether a request waits for others that may join its batch.
+        idle: instances that can take a batch; always the same list.
+        passive: instances that get no batches, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
         gate: says when an idle instance may run.
-        tells_batches: requests get to know the batch that they run in: some are steps of ensembles.
+        notes_batches: requests note the batch that they run in, as some are steps of ensembles.
     """
 
     def __init__(
         self,
         spec: ModelSpec,
         loop: asyncio.AbstractEventLoop,
-        answers: ModelResponder,
+        responder: ModelResponder,
         strategy: CustomBatching | None = None,
         limits: RateLimits | None = None,
     ) -> None:
         self._spec = spec
         self._loop = loop
         self._end_of_turn = end_of_turn_queue(loop)
-        self._answers = answers
+        self._responder = responder
         self.policies = PolicyQueue(spec.queue) if spec.queue is not None else None
         self._waiting_time: WaitingTime | None = None
         if self.policies is not None:
@@ -65,13 +65,13 @@ class Dispatcher:
         self.gate = OPEN_GATE if limits is None else RateLimitGate(limits, loop, self.run_next)
         self.turn_is_set = False
         self.outage: UnavailableError | None = None
-        self.tells_batches = False
+        self.notes_batches = False
         self._timer: LoopTimer | None = None
 
     # Instances that come and go
 
     def begin(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
-        """Take in the first instances, those that are to serve; called in a loading thread, before any starts.
+        """Register the first instances that serve; called in a loading thread, before any starts.
 
         Raises:
             NaiadError: one could never run.
@@ -81,11 +81,11 @@ class Dispatcher:
         self.idle[:] = places
 
     def join(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
-        """Further instances are about to come, to serve from ``serve_by`` on; errors as ``begin``."""
+        """Register further instances, which serve from ``serve_by`` on; errors as ``begin``."""
         self.gate.join(places)
 
     def leave(self, instances: Sequence[ModelInstance]) -> None:
-        """Instances have ended, or never began."""
+        """Forget instances that have ended, or never began."""
         self.gate.leave(instances)
 
     # Requests
@@ -95,14 +95,14 @@ class Dispatcher:
         try:
             self.batcher.push(request)
         except QueueFullError as error:
-            self._answers.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
-            raise self._answers.budget.refuse("queue", str(error)) from None
+            self._responder.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
+            raise self._responder.budget.refuse("queue", str(error)) from None
         if self._waiting_time is not None:
             self._waiting_time.watch()
 
-    def push_again(self, request: InferRequest) -> None:
-        """The model gave a request back: it waits for its turn again."""
-        self._answers.statistics.pending += 1
+    def requeue(self, request: InferRequest) -> None:
+        """Queue a request again that the model released for that (``FLAG_RESCHEDULE``)."""
+        self._responder.statistics.pending += 1
         if self.policies is None:
             self.batcher.push(request)
         else:
@@ -121,39 +121,39 @@ class Dispatcher:
             self.turn_is_set = True
             self._end_of_turn.call(self._loop, self.turn)
         else:
-            # Nothing that comes later in this turn could run with it, and its bytes are still in the cache.
+            # Nothing that comes later in this turn could run with it, and its bytes are still in the processor's cache.
             self.turn()
 
     def cancel(self, request: InferRequest) -> InferRequest | None:
         """Take a request whose caller has gone out of the queue, and respond to it.
 
         Returns:
-            None; or, for a request that waits no more, the one that instances run for it.
+            None; for a request that no longer waits, the request that instances run for it.
         """
         if not self.batcher.discard(request):
             return request
-        self._answers.statistics.pending -= 1
+        self._responder.statistics.pending -= 1
         if self.gate.is_limited:
-            # What is left may have to wait for others. Many may leave together, and one look is enough.
+            # The rest may have to wait for others. Many may leave together, and one look is enough.
             self.wake_later()
-        self._answers.fail_cancelled(request)
+        self._responder.fail_cancelled(request)
         return None
 
     def as_run(self, request: InferRequest) -> InferRequest:
-        """The request that instances run for one that was submitted."""
+        """The request that instances run for a submitted one: itself, or its step of a sequence."""
         return request
 
     def fail_all(self, error: NaiadError) -> None:
-        """Answer every request that waits with ``error``."""
+        """Respond to every request that waits with ``error``."""
         for request in self.batcher.drain():
-            self._answers.statistics.pending -= 1
-            self._answers.fail(request, error)
-        self._answers.tell_when_drained()
+            self._responder.statistics.pending -= 1
+            self._responder.fail(request, error)
+        self._responder.notify_drained()
 
     def _refuse_late(self, request: InferRequest) -> None:
-        self._answers.statistics.pending -= 1
-        self._answers.fail(request, RequestTimeoutError("Request timeout expired"))
-        self._answers.tell_when_drained()
+        self._responder.statistics.pending -= 1
+        self._responder.fail(request, RequestTimeoutError("Request timeout expired"))
+        self._responder.notify_drained()
 
     def _due(self) -> None:
         if self.idle and not self.turn_is_set:
@@ -178,11 +178,11 @@ class Dispatcher:
                 if wake_ns:
                     self._wake_at(wake_ns)
                 return
-            self._answers.statistics.pending -= len(requests)
+            self._responder.statistics.pending -= len(requests)
             instance = idle.pop()
             if finished := self._run(instance, Batch(requests), now_ns):
                 idle.append(instance)
-                self._answers.settle(finished)
+                self._responder.settle(finished)
             now_ns = monotonic_ns()
 
     def _request_turns(self, now_ns: int) -> None:
@@ -211,17 +211,17 @@ class Dispatcher:
             # Not ``due`` here: a batch strategy may say another thing each time it is called.
             self._withdraw_turns(wake_ns)
             return False
-        self._answers.statistics.pending -= len(requests)
+        self._responder.statistics.pending -= len(requests)
         self.idle.remove(instance)
         self._request_turns(now_ns)
         if finished := self._run(instance, Batch(requests), now_ns):
             self.freed(instance)
-            self._answers.settle(finished)
+            self._responder.settle(finished)
         return True
 
     def _run(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
-        """Hand a batch to an instance; gives what became of it when that is known at once."""
-        if self.tells_batches:
+        """Hand a batch to an instance; errors and results as ``ModelInstance.run``."""
+        if self.notes_batches:
             for request in batch.requests:
                 request.joined(batch)
         prepare = instance.prepare
@@ -234,15 +234,15 @@ class Dispatcher:
         try:
             self._loop.call_soon_threadsafe(self._finished, instance, batches)
         except RuntimeError:
-            # The loop is closed: the server was told to abort and nobody waits for these answers.
+            # The loop is closed: the server was aborted, and no caller waits for these responses.
             return
 
     def _finished(self, instance: ModelInstance, batches: list[Batch]) -> None:
         self.freed(instance)
-        self._answers.settle(batches)
+        self._responder.settle(batches)
 
     def freed(self, instance: ModelInstance) -> None:
-        """An instance can take a batch; one that is passive gets none."""
+        """Take a batch for an instance that can run one, unless it is passive."""
         if self.gate.is_limited:
             self._freed_limited(instance)
         elif instance not in self.passive:
@@ -264,12 +264,13 @@ class Dispatcher:
         self.gate.release(instance)
         self.gate.hand_out()
 
-    # Events of instances: what a queue has to know beyond who is idle
+    # Events of instances beyond becoming idle, for a dispatcher that knows more than a queue
 
     def has_run(self, instance: ModelInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> bool:
-        """A batch ran, and these are the outputs of each of its requests, which are about to be answered.
+        """Take the outputs of each request of a batch that ran, before their callers get them.
 
-        Whether the instance gets its next batch before that; otherwise ``freed_late`` follows.
+        Returns:
+            Whether the instance gets its next batch before that; otherwise ``freed_late`` follows.
         """
         return True
 
@@ -283,11 +284,11 @@ class Dispatcher:
             self.freed(instance)
 
     def take_response(self, request: InferRequest, response: Response) -> Response | None:
-        """One response to a request: the one to be passed on, None for none."""
+        """The response to be passed on for one that an instance sent; None for none."""
         return response
 
     def end_batches(self, batches: list[Batch]) -> None:
-        """Batches have run, with results or without; their requests are about to be answered."""
+        """Take batches that have run, with results or without, before their callers get responses."""
 
     def finished(self, instance: ModelInstance) -> None:
         """An instance can take a batch, while requests of the one before may be open."""
@@ -300,7 +301,7 @@ class Dispatcher:
         """An instance can run batches again, if it could not."""
 
     def serve_by(self, fresh: list[ModelInstance]) -> None:
-        """The instances have changed; ``fresh`` are those that can take a batch now."""
+        """Serve by changed instances; ``fresh`` are the new ones that can take a batch now."""
         for instance in self.idle:
             if instance in self.passive:
                 self.gate.withdraw(instance)
@@ -315,7 +316,7 @@ class Dispatcher:
         self._timer.arm(at_ns)
 
     def close(self) -> None:
-        """Give the loop's own resources back; the last call."""
+        """Release timers and instances; the last call."""
         if self._timer is not None:
             self._timer.close()
             self._timer = None

@@ -1,7 +1,7 @@
-"""The shortest way through a model: an inline instance runs one request at once, without a queue and without a batch.
+"""The fast path through a model: an inline instance runs one request at once, without a queue or a batch.
 
-What such a request costs is mostly counting, so the counts of requests alike are kept apart and added to the statistics
-when somebody looks at them.
+Such a request costs mostly its counting, so uniform requests are counted apart, and added to the statistics when these
+are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NS_PER_MS = 1_000_000
 
 
 def may_run_directly(spec: ModelSpec) -> bool:
-    """Whether nothing has to be done to the tensors of a model on their way in or out."""
+    """Whether the tensors of a model need no change on their way in or out."""
     if spec.assembly is not None:
         return False
     return not any(t.reshape for tensors in (spec.inputs, spec.outputs) for t in tensors.values())
@@ -52,16 +52,16 @@ class InlineRunner:
         self._rows = self._count = self._request_ns = self._queue_ns = self._infer_ns = self._last_ns = 0
 
     def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
-        """Run and answer one request; False when the run failed: then nothing has happened yet.
+        """Run one request and respond to it; False when the run failed: then nothing has happened yet.
 
-        ``failed`` is told of a request whose answer could not be given.
+        ``failed`` is called with a request whose response could not be sent.
         """
         begun_ns = monotonic_ns()
         options = request.options
         try:
             outputs = self._execute(request.inputs, options.outputs)
         except Exception:
-            # It runs again the long way, which tells the caller why.
+            # It runs again through the queue, where the caller gets the error.
             return False
         done_ns = monotonic_ns()
         if options.rows != self._rows:
@@ -79,7 +79,7 @@ class InlineRunner:
         return True
 
     def settle(self) -> None:
-        """Add what was counted to the statistics."""
+        """Add the requests counted so far to the statistics."""
         count = self._count
         if not count:
             return
@@ -90,7 +90,7 @@ class InlineRunner:
         self._count = self._request_ns = self._queue_ns = self._infer_ns = 0
 
     def sampled(self, sampler: Sampler | None) -> InlineRunner:
-        """The runner to go on with when ``sampler`` chooses requests to be traced, or None does."""
+        """The runner to continue with when ``sampler`` chooses requests to be traced; None chooses none."""
         self.settle()
         if sampler is None:
             return InlineRunner(self._execute, self.statistics, self._clock)
@@ -98,7 +98,7 @@ class InlineRunner:
 
 
 class SampledInlineRunner(InlineRunner):
-    """Leaves the requests that are to be traced to the long way, where they are."""
+    """Leaves the requests that are to be traced to the queue, where they are."""
 
     __slots__ = ("_sampler",)
 

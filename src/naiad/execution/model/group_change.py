@@ -19,7 +19,7 @@ class GroupChange(Generic[_I]):
 
     Attributes:
         coming: instances that are made beside the others, and serve when all of them are there.
-        leaving: those that nothing asks for any more.
+        leaving: instances that no group needs any more.
     """
 
     coming: Sequence[_I]
@@ -42,7 +42,7 @@ class InstancePosition:
 def regroup(
     present: Mapping[_I, InstancePosition], groups: Sequence[InstanceGroupSpec], taken: Iterable[str] = ()
 ) -> tuple[list[_I], list[InstancePosition]]:
-    """Which of the instances leave, and where new ones are to come, so that ``groups`` has what it asks for.
+    """The instances that leave, and the places of new ones, so that ``groups`` are complete.
 
     An instance stays where any group asks for one of its kind on its devices; those that came first stay first. No new
     one is called by a name of ``present`` or ``taken``.
@@ -53,11 +53,11 @@ def regroup(
     names = {*taken, *(place.name for place in present.values())}
     coming: list[InstancePosition] = []
     for group in groups:
-        alike = free[_kind(group)]
-        staying = min(group.count, len(alike))
-        del alike[:staying]
+        uniform = free[_kind(group)]
+        staying = min(group.count, len(uniform))
+        del uniform[:staying]
         coming += _places(group, group.count - staying, names)
-    return [instance for alike in free.values() for instance in alike], coming
+    return [instance for uniform in free.values() for instance in uniform], coming
 
 
 def _kind(group: InstanceGroupSpec) -> object:

@@ -12,7 +12,7 @@ from naiad.backend_api.decoupled import DecoupledBackend, DecoupledInstance
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.batch import Batch
-from naiad.execution.instances.decoupled import StepAnswers, SteppedDecoupledInstance, run_steps
+from naiad.execution.instances.decoupled import StepEventSink, SteppedDecoupledInstance, run_steps
 from naiad.execution.instances.inline import InlineInstance
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.thread import ThreadInstance
@@ -27,30 +27,31 @@ from naiad.execution.worker.warmup import RestartWarmup, WarmProcess
 from naiad.telemetry.metrics.custom import CustomMetrics
 
 
-class SetAnswers(WorkerEventSink[ProcessInstance], StepAnswers, Protocol):
-    """Takes what the instances of a model say."""
+class InstanceEventSink(WorkerEventSink[ProcessInstance], StepEventSink, Protocol):
+    """Takes the responses and events of the instances of a model."""
 
 
 class InstanceSet:
-    """All instances of one model version. Used on the event loop, where it is not said otherwise.
+    """All instances of one model version. Belongs to the event loop, except where a method says otherwise.
 
     Args:
-        backend: makes them.
+        backend: creates them.
         loop: the event loop.
-        answers: whom those that are processes, or answer step by step, answer to.
+        events: takes the responses and events of workers and of stepped instances.
         finished: called in an instance's thread with the batches that are done.
-        models: those that they can call; ``metrics`` is where what they count themselves is shown.
+        models: those that they can call.
+        metrics: shows the metrics that they make themselves.
 
     Attributes:
         all: in the order in which they were made.
-        passive: those that get no batches: of passive groups, still coming, or leaving.
+        passive: instances that get no batches: of passive groups, still coming, or leaving.
     """
 
     def __init__(
         self,
         backend: Backend,
         loop: asyncio.AbstractEventLoop,
-        answers: SetAnswers,
+        events: InstanceEventSink,
         finished: Callable[[ThreadInstance, list[Batch]], object],
         models: ModelDirectory | None,
         metrics: CustomMetrics,
@@ -59,11 +60,11 @@ class InstanceSet:
         self.passive: set[ModelInstance] = set()
         self._places: dict[ModelInstance, InstancePosition] = {}
         self._leaving: set[ModelInstance] = set()
-        # How those that are to be warm when they have started are started.
+        # Starts workers so that they are warm when they have started.
         self._warm: dict[ModelInstance, Startable] = {}
         self._backend = backend
         self._loop = loop
-        self._answers = answers
+        self._events = events
         self._finished = finished
         self._models = models
         self._metrics = metrics
@@ -71,7 +72,7 @@ class InstanceSet:
     # The first ones, in a loading thread
 
     def make_all(self, spec: ModelSpec, warmup: Warmup) -> None:
-        """Make what the groups of ``spec`` ask for; nothing is started yet."""
+        """Create the instances of the groups of ``spec``; none starts yet."""
         spec = run_spec(spec)
         for group in spec.instance_groups:
             made = [self._make(InstancePosition(group, index), spec, warmup) for index in range(group.count)]
@@ -98,9 +99,9 @@ class InstanceSet:
 
     def _new(self, place: InstancePosition, spec: ModelSpec, warmup: Warmup) -> ModelInstance:
         name, group = place.name, place.group
-        child = self._backend.child(group, place.index)
-        if child is not None:
-            return self._new_worker(child, place, spec, warmup)
+        worker = self._backend.child(group, place.index)
+        if worker is not None:
+            return self._new_worker(worker, place, spec, warmup)
         if isinstance(self._backend, DecoupledBackend):
             return self._new_stepped(self._backend, place, spec, warmup)
         create: Callable[[], Instance] = partial(self._backend.create_instance, group, place.index)
@@ -113,15 +114,15 @@ class InstanceSet:
     def _new_worker(
         self, worker: WorkerSpec, place: InstancePosition, spec: ModelSpec, warmup: Warmup
     ) -> ProcessInstance:
-        answers, loop = self._answers, self._loop
+        events, loop = self._events, self._loop
         made: ProcessInstance
         if isinstance(worker, FrameworkSpec):
-            made = FrameworkInstance(place.name, spec, worker, answers, loop)
+            made = FrameworkInstance(place.name, spec, worker, events, loop)
         else:
-            made = ProcessInstance(place.name, spec, worker, answers, loop, self._models, self._metrics)
+            made = ProcessInstance(place.name, spec, worker, events, loop, self._models, self._metrics)
         if warmup.samples and not place.group.passive:
-            self._warm[made] = WarmProcess(made, spec, warmup, answers, loop)
-            made.warm_again = RestartWarmup(spec, warmup.again, answers, loop)
+            self._warm[made] = WarmProcess(made, spec, warmup, events, loop)
+            made.warm_again = RestartWarmup(spec, warmup.again, events, loop)
         return made
 
     def _new_stepped(
@@ -132,20 +133,20 @@ class InstanceSet:
                 warmup.run_all(place.name, partial(run_steps, instance))
 
         create = partial(backend.create_decoupled, place.group, place.index)
-        return SteppedDecoupledInstance(place.name, spec, create, warm, self._answers, self._loop)
+        return SteppedDecoupledInstance(place.name, spec, create, warm, self._events, self._loop)
 
     def serving(self, instances: Sequence[ModelInstance]) -> dict[ModelInstance, InstancePosition]:
-        """Where those of ``instances`` belong that are not in passive groups."""
+        """The places of those ``instances`` that are not in passive groups."""
         places = {instance: self._places[instance] for instance in instances}
         return {instance: place for instance, place in places.items() if not place.group.passive}
 
     def clear(self) -> None:
-        """Give the loop's own resources back and forget all; the last call."""
+        """Release what belongs to the event loop and forget all instances; the last call."""
         for instance in self.all:
             instance.detach()
-        # They know the model, and so does this. A circle that was there when the collector was told to pass it over
-        # would stay for good.
-        del self._answers, self._finished
+        # They know the model, which knows this. A cycle that exists when the garbage collector is frozen would never be
+        # collected.
+        del self._events, self._finished
         self.all.clear()
         self.passive.clear()
         self._places.clear()
@@ -154,14 +155,14 @@ class InstanceSet:
 
     @property
     def problem(self) -> str:
-        """What keeps instances from working, "" when nothing does."""
+        """Why instances cannot work, "" when all can."""
         found = [f"{i.name}: {i.problem}" if i.problem else i.not_ready for i in self.all if i not in self._leaving]
         return "; ".join(filter(None, found))
 
     # Others in their place
 
     def regroup(self, spec: ModelSpec, warmup: Warmup) -> GroupChange[ModelInstance]:
-        """Make what the groups of ``spec`` ask for beyond what is there. Nothing is started, and nothing serves yet."""
+        """Create the instances that the groups of ``spec`` lack; none starts or serves yet."""
         staying = {instance: place for instance, place in self._places.items() if instance not in self._leaving}
         leaving, places = regroup(staying, spec.instance_groups, {place.name for place in self._places.values()})
         coming: list[ModelInstance] = []
@@ -171,7 +172,7 @@ class InstanceSet:
         except BaseException:
             self.let_go(coming)
             raise
-        # One that dies and comes back meanwhile must not be given a batch.
+        # An instance that dies and restarts meanwhile must not get a batch.
         self.passive.update(coming)
         return GroupChange(coming, leaving)
 
@@ -181,12 +182,16 @@ class InstanceSet:
         return len(self._leaving)
 
     def exchange(self, change: GroupChange[ModelInstance]) -> list[ModelInstance]:
-        """Let those serve that came, and those that leave no more; gives those that can take a batch at once."""
+        """Let new instances serve, and leaving ones no more.
+
+        Returns:
+            The new ones that can take a batch at once.
+        """
         self._leaving.update(change.leaving)
         self.passive.update(change.leaving)
         serving = [i for i in change.coming if not self._places[i].group.passive]
         self.passive.difference_update(serving)
-        # One that came back meanwhile, and warms up again, is told of when it is warm.
+        # An instance that restarted meanwhile, and warms up again, reports when it is warm.
         return [i for i in serving if i.is_up and not i.problem]
 
     def may_end(self, instance: ModelInstance) -> bool:

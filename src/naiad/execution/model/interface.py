@@ -1,4 +1,4 @@
-"""Who answers the requests of a model, as those see it who read and submit them."""
+"""A loaded model as front ends, ensembles, calling models and the code that loads it see it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from naiad.telemetry.tracing.settings_store import Sampler
 class ServingModel(Recipient, Protocol):
     """A loaded version, or one of several that share the requests of a model (``lifecycle/traffic/routed_model.py``).
 
-    Whoever remembers something of it knows it by identity, and is told when it goes.
+    What is remembered about it is keyed by its identity, and dropped when it is unloaded.
     """
 
     @property
@@ -27,15 +27,15 @@ class ServingModel(Recipient, Protocol):
 
     @property
     def problem(self) -> str:
-        """What keeps it from working, "" when nothing does."""
+        """Why it cannot work, "" when it can."""
 
     @property
     def budget(self) -> RequestBudget:
-        """How many requests there may be."""
+        """The bounds on unanswered requests."""
 
     @property
     def regions_from(self) -> int:
-        """Inputs of so many bytes and more may be a ``RegionTensor``, as in ``LoadedModel``."""
+        """Inputs of at least so many bytes may be ``RegionTensor``s, as in ``LoadedModel``."""
 
     @property
     def parts(self) -> tuple[ServingModel, ...]:
@@ -46,23 +46,30 @@ class ServingModel(Recipient, Protocol):
         """
 
     def check_room(self, size: int) -> None:
-        """As ``LoadedModel.check_room``."""
+        """Check that a request of at least ``size`` bytes would be admitted, before its body is read.
+
+        Raises:
+            QueueFullError: it would not; that counts as a failure.
+        """
 
     def expect(self) -> None:
-        """As ``LoadedModel.expect``."""
+        """Reserve a place for a request that is still being read.
+
+        The model stays loaded until ``submit_reserved`` or ``release``.
+        """
 
     def submit_reserved(self, request: InferRequest) -> None:
-        """As ``LoadedModel.submit_reserved``."""
+        """Submit a request with a reserved place; errors as ``submit``."""
 
     def release(self) -> None:
-        """As ``LoadedModel.release``."""
+        """Release a reserved place: its request does not come."""
 
-    def tell_batches(self) -> None:
-        """From now on tell requests that are steps of ensembles which batch they run in."""
+    def note_batches(self) -> None:
+        """From now on let requests note the batch that they run in (``InferRequest.joined``)."""
 
 
 class LoadedVersion(ServingModel, Protocol):
-    """A loaded version as those see it who look after it: one with instances, or an ensemble."""
+    """A loaded version as its owner sees it: a model with instances, or an ensemble."""
 
     namespace: str
     metrics: CustomMetrics
@@ -73,31 +80,31 @@ class LoadedVersion(ServingModel, Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests that were accepted, or are expected, and not answered for good."""
+        """Requests that were admitted or have a reserved place, and have no final response."""
 
     @property
     def is_busy(self) -> bool:
-        """As ``LoadedModel.is_busy``."""
+        """Whether a caller waits for a response, or continues a sequence."""
 
     @property
     def is_drained(self) -> bool:
-        """No accepted request is left."""
+        """Whether no request is in flight."""
 
     @property
     def process_ids(self) -> list[int]:
-        """The processes that it runs in beside the server's."""
+        """The numbers of its worker processes."""
 
     def trace_with(self, sampler: Sampler | None) -> None:
         """Trace the requests that ``sampler`` chooses from now on, or none."""
 
     def stop_accepting(self) -> None:
-        """Refuse new requests; those accepted go on."""
+        """Refuse new requests; admitted ones continue."""
 
     def when_drained(self, callback: Callable[[], object]) -> None:
-        """Call back as soon as no accepted request is left, at once when there is none."""
+        """Call back as soon as no request is in flight, at once when there is none."""
 
     def close(self, timeout: float | None = None) -> bool:
-        """End what it runs in, in a thread; False when that did not end in time."""
+        """End its instances, in a thread; False when one did not end in time."""
 
     def detach(self) -> None:
-        """Give the loop's own resources back; the last call on the loop."""
+        """Release what belongs to the event loop; the last call there."""

@@ -1,4 +1,4 @@
-"""A loaded model version: its queue, its instances and its counters. All of it is touched by the event loop alone."""
+"""A loaded model version: its queue, its instances and its counters, all of which belong to the event loop."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class LoadedModel:
     ``start`` and ``close`` are called in a loading thread; everything else on the loop.
 
     Attributes:
-        regions_from: inputs of so many bytes and more may be a ``RegionTensor`` instead of an array, and such outputs
-            as requests want in regions are written there before they come back; ``NO_REGIONS`` where that is not so.
+        regions_from: inputs of at least so many bytes may be ``RegionTensor``s instead of arrays, and such outputs that
+            requests want in regions are written there before the responses; ``NO_REGIONS`` where neither is so.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class LoadedModel:
         # The responses of decoupled models wait for no other request.
         in_order = spec.batching is not None and spec.batching.preserve_ordering and not spec.decoupled
         ordered = OrderedRelease() if in_order else None
-        self._answers = ModelResponder(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
+        self._responder = ModelResponder(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
         self._strategy = strategy
         self._queue = self._make_queue(limits)
-        self._events = WorkerEvents(spec, self._answers, self._queue)
+        self._events = WorkerEvents(spec, self._responder, self._queue)
         self._push = self._queue.batcher.push
         if isinstance(self._cache, RemoteModelCache):
-            self._cache.serve(self._answers, self.submit_reserved)
-        # Decided once, as this is asked for every request.
+            self._cache.serve(self._responder, self.submit_reserved)
+        # Decided once, as every request needs it.
         self._is_plain = cache is None and ordered is None and self._queue.policies is None
         self._set = InstanceSet(backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics)
         self._events.instances = self._instances = self._set.all
@@ -99,7 +99,7 @@ class LoadedModel:
         self.regions_from = NO_REGIONS
 
     def _make_queue(self, limits: RateLimits | None) -> Dispatcher:
-        return Dispatcher(self.spec, self._loop, self._answers, self._strategy, limits)
+        return Dispatcher(self.spec, self._loop, self._responder, self._strategy, limits)
 
     @property
     def parts(self) -> tuple[ServingModel, ...]:
@@ -108,8 +108,8 @@ class LoadedModel:
 
     @property
     def in_flight(self) -> int:
-        """Requests that were accepted, or are expected, and not answered for good."""
-        return self._answers.in_flight
+        """Requests that were admitted or have a reserved place, and have no final response."""
+        return self._responder.in_flight
 
     @property
     def statistics(self) -> ModelStatistics:
@@ -120,7 +120,7 @@ class LoadedModel:
 
     def trace_with(self, sampler: Sampler | None) -> None:
         """Trace the requests that ``sampler`` chooses from now on, or none."""
-        self._answers.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
+        self._responder.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
         if self._direct is not None:
             self._direct = self._direct.sampled(sampler)
 
@@ -130,7 +130,7 @@ class LoadedModel:
         """Create every instance, each in its own thread or process; blocks until all are there and warm.
 
         Raises:
-            NaiadError: an instance could not be created; those that were are closed again.
+            NaiadError: an instance could not be created; the others are closed again.
         """
         try:
             self._set.make_all(self.spec, warmup)
@@ -145,13 +145,13 @@ class LoadedModel:
         self._sends_requests = any(instance.sends_requests for instance in self._instances)
 
     def _make_direct(self) -> InlineRunner | None:
-        """The shortest way, where one instance on the loop is all there is between a request and its answer."""
+        """The fast path, where only one instance on the loop stands between a request and its response."""
         first = self._queue.idle[0] if self._queue.idle else None
         is_plain = (
             not self._queue.batches
             and self.spec.sequence is None
             and not self._queue.gate.is_limited
-            and self._answers.ordered is None
+            and self._responder.ordered is None
             and self._cache is None
         )
         if not is_plain or not may_run_directly(self.spec):
@@ -160,7 +160,7 @@ class LoadedModel:
         return None if execute is None else InlineRunner(execute, self._statistics, self._clock)
 
     def _find_regions_from(self) -> int:
-        """What every instance can read from regions itself."""
+        """From which size on every instance can read an input from a region itself."""
         if self._cache is not None or self.spec.assembly is not None or self.spec.sequence is not None:
             # Its inputs are part of the key, or are not concatenated row by row, or have controls and states as arrays
             # beside them.
@@ -180,7 +180,7 @@ class LoadedModel:
         return ended
 
     def stop_accepting(self) -> None:
-        """Refuse new requests; those accepted go on."""
+        """Refuse new requests; admitted ones continue."""
         self._stopping = True
         if self._direct is not None:
             self._direct.settle()
@@ -188,20 +188,20 @@ class LoadedModel:
 
     @property
     def is_busy(self) -> bool:
-        """Somebody waits for an answer, or goes on with what was begun here."""
-        return self._answers.in_flight > 0
+        """Whether a caller waits for a response, or continues a sequence."""
+        return self._responder.in_flight > 0
 
     @property
     def is_drained(self) -> bool:
-        """No accepted request is left."""
-        return self._answers.is_drained
+        """Whether no request is in flight, and no sequence to be waited for."""
+        return self._responder.is_drained
 
     def when_drained(self, callback: Callable[[], object]) -> None:
-        """Call back as soon as no accepted request is left, at once when there is none."""
-        self._answers.when_drained(callback)
+        """Call back as soon as the model is drained, at once when it is."""
+        self._responder.when_drained(callback)
 
     def detach(self) -> None:
-        """Give the loop's own resources back; the last call on the loop."""
+        """Release what belongs to the event loop; the last call there."""
         self._queue.close()
         self._set.clear()
         if self._cache is not None:
@@ -209,13 +209,13 @@ class LoadedModel:
 
     @property
     def problem(self) -> str:
-        """What keeps instances from working, "" when nothing does."""
+        """Why instances cannot work, "" when all can."""
         return self._set.problem
 
     # Other instance groups while it serves
 
     def regroup(self, spec: ModelSpec, config: Any, warmup: Warmup) -> GroupChange[ModelInstance]:
-        """Make the instances that the groups of ``spec`` ask for beyond those that are there; they serve nobody yet.
+        """Create the instances that the groups of ``spec`` lack; they do not serve yet.
 
         ``config`` is the completed configuration message with these groups; errors as ``Backend.regroup``.
         """
@@ -238,19 +238,19 @@ class LoadedModel:
         self._set.start(change.coming, warmup)
 
     def serve_by(self, spec: ModelSpec, change: GroupChange[ModelInstance]) -> None:
-        """Let the instances that came serve, and give those that leave nothing more to do."""
+        """Let new instances serve, and leaving ones get no more batches."""
         self.spec = spec
         fresh = self._set.exchange(change)
         if self._direct is not None:
             self._direct.settle()
             self._direct = self._make_direct()
-            tracer = self._answers.tracer
+            tracer = self._responder.tracer
             if tracer is not None and self._direct is not None:
                 self._direct = self._direct.sampled(tracer.sampler)
         self._queue.serve_by(fresh)
 
     def stay_with(self, config: Any) -> None:
-        """Give up what ``regroup`` began with; ``config`` is the completed message from before."""
+        """Undo ``regroup``; ``config`` is the completed configuration message from before."""
         self._backend.regroup(as_backend_sees(self.spec), config)
 
     @property
@@ -259,7 +259,7 @@ class LoadedModel:
         return self._set.leaving
 
     def may_end(self, instance: ModelInstance) -> bool:
-        """Whether an instance that leaves has nothing more to do."""
+        """Whether an instance that leaves can be ended without losing a request."""
         return self._set.may_end(instance)
 
     def let_go(self, instances: Sequence[ModelInstance]) -> None:
@@ -269,17 +269,17 @@ class LoadedModel:
 
     @property
     def process_ids(self) -> list[int]:
-        """The processes that its instances run in, if they do not run in the server's."""
+        """The numbers of its worker processes."""
         return [i.pid for i in self._instances if i.pid]
 
-    def tell_batches(self) -> None:
-        """From now on tell requests that are steps of ensembles which batch they run in."""
-        self._queue.tells_batches = True
+    def note_batches(self) -> None:
+        """From now on let requests note the batch that they run in (``InferRequest.joined``)."""
+        self._queue.notes_batches = True
 
-    # The way of a request
+    # The path of a request
 
     def submit(self, request: InferRequest) -> None:
-        """Take a checked request in; its ``respond`` is called once, later.
+        """Queue a checked request; its ``respond`` is called once, later.
 
         Raises:
             ServerStoppingError: the model no longer accepts requests.
@@ -297,11 +297,11 @@ class LoadedModel:
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
                 "the process of a model"
             )
-        queue, answers = self._queue, self._answers
+        queue, responder = self._queue, self._responder
         if queue.outage is not None:
             raise UnavailableError(str(queue.outage))
         if self._is_plain:
-            answers.admit(request)
+            responder.admit(request)
             self._push(request)
         elif not self._queued_specially(request):
             return
@@ -310,24 +310,24 @@ class LoadedModel:
             queue.wake()
 
     def expect(self) -> None:
-        """A request that is still being read will come: until ``submit_reserved`` or ``release`` is called, this
-        model is not closed, even when another one serves in its place by then."""
-        self._answers.in_flight += 1
+        """Reserve a place for a request that is still being read: until ``submit_reserved`` or ``release`` is called,
+        this model is not closed, even when another one serves in its place by then."""
+        self._responder.in_flight += 1
 
     def submit_reserved(self, request: InferRequest) -> None:
-        """``submit``, for a request that was accepted when it was expected."""
+        """Submit a request with a reserved place, also while the model stops; errors as ``submit``."""
         is_stopping, self._stopping = self._stopping, self._stopping and not self._instances
-        self._answers.in_flight -= 1
+        self._responder.in_flight -= 1
         try:
             self.submit(request)
         finally:
             self._stopping = is_stopping
-            self._answers.tell_when_drained()
+            self._responder.notify_drained()
 
     def release(self) -> None:
-        """The request that was expected does not come."""
-        self._answers.in_flight -= 1
-        self._answers.tell_when_drained()
+        """Release a reserved place: its request does not come."""
+        self._responder.in_flight -= 1
+        self._responder.notify_drained()
 
     def _answered_from_cache(self, request: InferRequest) -> bool:
         cache = self._cache
@@ -335,22 +335,22 @@ class LoadedModel:
             if not cache.may_take(request):
                 return False
             if request.can_be_refused:
-                self._answers.check_room(request.held_bytes, request.received_ns)
+                self._responder.check_room(request.held_bytes, request.received_ns)
             return cache.take(request)
         if cache is None or (outputs := cache.look_up(request)) is None:
             return False
-        self._answers.respond_kept(request, outputs)
+        self._responder.respond_cached(request, outputs)
         return True
 
     def _queued_specially(self, request: InferRequest) -> bool:
-        """Queue a request by the model's policies, and where answers are to come in the order of requests, note it.
+        """Queue a request by the model's policies, and note its place where responses keep the order of requests.
 
-        False when it was answered from the cache, or waits for that.
+        False when the cache responds to it, now or later.
         """
         try:
             if self._answered_from_cache(request):
                 return False
-            self._answers.admit(request)
+            self._responder.admit(request)
             if self._queue.policies is None:
                 self._push(request)
             else:
@@ -359,52 +359,52 @@ class LoadedModel:
             if self._cache is not None:
                 self._cache.keep(request, None)
             raise
-        if self._answers.ordered is not None:
-            self._answers.ordered.expect(request)
+        if self._responder.ordered is not None:
+            self._responder.ordered.expect(request)
         return True
 
     def _push_by_policy(self, request: InferRequest) -> None:
         try:
             self._queue.push_by_policy(request)
         except BaseException:
-            self._answers.let_go(request)
+            self._responder.let_go(request)
             raise
 
     def check_room(self, size: int) -> None:
-        """Check that a request of at least ``size`` bytes would be taken, before work is done for it.
+        """Check that a request of at least ``size`` bytes would be admitted, before its body is read.
 
         Raises:
-            QueueFullError: it would not; that counts as a request that failed.
+            QueueFullError: it would not; that counts as a failure.
         """
         if self._direct is None:
-            self._answers.check_room(size, monotonic_ns())
+            self._responder.check_room(size, monotonic_ns())
 
     def cancel(self, request: InferRequest) -> None:
-        """Give a request up: it leaves the queue at once; one that already runs is answered all the same."""
-        if self._looked_up_no_more(request):
-            self._answers.fail_cancelled(request)
+        """Cancel a request: it leaves the queue at once; a request that runs gets its response all the same."""
+        if self._drop_look_up(request):
+            self._responder.fail_cancelled(request)
             return
         running = self._queue.cancel(request)
         if running is not None:
             for instance in self._instances:
                 instance.cancel(running)
 
-    def _looked_up_no_more(self, request: InferRequest) -> bool:
+    def _drop_look_up(self, request: InferRequest) -> bool:
         if self._cache is None or not self._cache.give_up(request):
             return False
-        if self._answers.ordered is not None:
-            # It had no place among the answers yet, and gets the one behind those that were handed on.
-            self._answers.ordered.expect(request)
+        if self._responder.ordered is not None:
+            # It had no place among the responses yet, and gets the next one.
+            self._responder.ordered.expect(request)
         return True
 
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """The caller does not take the responses to a request for now; see ``Recipient.hold``."""
+        """Pause a request whose caller does not take its responses; see ``Recipient.hold``."""
         running = self._queue.as_run(request)
         for instance in self._instances:
             instance.pause(running, backpressure_timeout_ms)
 
     def go_on(self, request: InferRequest) -> None:
-        """The caller takes the responses to a request again."""
+        """Resume a paused request: its caller takes its responses again."""
         running = self._queue.as_run(request)
         for instance in self._instances:
             instance.resume(running)

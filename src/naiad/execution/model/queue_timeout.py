@@ -1,4 +1,4 @@
-"""Requests that waited for longer than their queue policy allows, and the timer that tells of them on time."""
+"""The time limit of queue policies: refuses requests that have waited for too long, when they have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from naiad.scheduling.queue.policy import PolicyQueue
 class WaitingTime:
     """Has ``refuse`` called for each request of ``queue`` at its deadline, also while every instance is busy.
 
-    ``changed`` is called after deadlines have passed: what is left may make a batch without those that stood before it.
+    ``changed`` is called after deadlines have passed: the rest may form a batch without the requests before it.
     """
 
     __slots__ = ("_changed", "_loop", "_queue", "_refuse", "_timer")
@@ -34,7 +34,7 @@ class WaitingTime:
         self._timer: LoopTimer | None = None
 
     def watch(self) -> None:
-        """A request more waits."""
+        """Arm the timer for one more request."""
         deadline_ns = self._queue.next_deadline_ns
         if deadline_ns == NEVER:
             return
@@ -43,12 +43,12 @@ class WaitingTime:
         self._timer.arm(deadline_ns)
 
     def look(self, now_ns: int) -> None:
-        """The queue is about to be looked at: whoever is late at ``now_ns`` leaves it first."""
+        """Refuse the requests that are late at ``now_ns``; called before a batch is taken."""
         for request in self._queue.settle(now_ns):
             self._refuse(request)
 
     def close(self) -> None:
-        """No call comes after this."""
+        """Stop the timer; no call back comes after this."""
         if self._timer is not None:
             self._timer.close()
             self._timer = None

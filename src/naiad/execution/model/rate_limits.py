@@ -174,7 +174,7 @@ def contender_of(place: InstancePosition) -> Contender:
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    """Call ``function`` on the event loop, whichever thread this is; gives back when it is done, and what it raises."""
+    """Call ``function`` on the event loop, from any thread; returns when it is done, and raises what it raises."""
     if asyncio._get_running_loop() is loop:
         function()
         return

@@ -61,15 +61,15 @@ class _Entry:
 
 
 class RemoteModelCache(ModelCache):
-    """Looks requests of one loaded model up in a cache elsewhere and keeps their answers there; counts both."""
+    """Looks requests of one loaded model up in a remote cache and stores their responses there; counts both."""
 
     __slots__ = (
-        "_answers",
         "_entries",
         "_line",
         "_loop",
         "_missed",
         "_remote",
+        "_responder",
         "_spec",
         "_submit",
         "_timer",
@@ -90,28 +90,28 @@ class RemoteModelCache(ModelCache):
         self._spec = spec
         self._loop = loop
         self._within_ns = remote.settings.socket_timeout_ms * 1_000_000
-        # In the order in which they came; none goes on before those that came earlier.
+        # In the order of arrival: a request leaves the line after those before it.
         self._line: deque[_Entry] = deque()
         self._entries: dict[InferRequest, _Entry] = {}
         # Requests that were not found, with their keys and how long it took to find that out.
         self._missed: dict[InferRequest, tuple[str, int]] = {}
         self._timer: LoopTimer | None = None
-        self._answers: ModelResponder | None = None
+        self._responder: ModelResponder | None = None
         self._submit: Callable[[InferRequest], None] | None = None
 
-    def serve(self, answers: ModelResponder, submit: Callable[[InferRequest], None]) -> None:
-        """Answer found requests with ``answers``; ``submit`` takes those that were expected and not found."""
-        self._answers = answers
+    def serve(self, responder: ModelResponder, submit: Callable[[InferRequest], None]) -> None:
+        """Respond to found requests with ``responder``; ``submit`` takes those that were expected and not found."""
+        self._responder = responder
         self._submit = submit
 
     def close(self) -> None:
-        """Nobody is looked up any more."""
+        """End all look-ups."""
         if self._timer is not None:
             self._timer.close()
             self._timer = None
         self._line.clear()
         self._entries.clear()
-        self._answers = self._submit = None
+        self._responder = self._submit = None
 
     def may_take(self, request: InferRequest) -> bool:
         """Whether ``take`` would do anything for ``request``."""
@@ -119,9 +119,9 @@ class RemoteModelCache(ModelCache):
 
     def take(self, request: InferRequest) -> bool:
         """Look ``request`` up; it counts as waiting meanwhile. False when it goes its way at once."""
-        answers = self._answers
+        responder = self._responder
         made = self._keys.key(request)
-        if answers is None or (made is None and not self._line):
+        if responder is None or (made is None and not self._line):
             return False
         now_ns = monotonic_ns()
         key = f"naiad:{sha256(made).hexdigest()}" if made is not None else ""
@@ -130,9 +130,9 @@ class RemoteModelCache(ModelCache):
             if not self._line:
                 return False
             entry.is_done, entry.key = True, ""
-        answers.in_flight += 1
-        answers.budget.requests += 1
-        answers.budget.bytes += request.held_bytes
+        responder.in_flight += 1
+        responder.budget.requests += 1
+        responder.budget.bytes += request.held_bytes
         self._statistics.pending += 1
         self._entries[request] = entry
         self._line.append(entry)
@@ -153,17 +153,17 @@ class RemoteModelCache(ModelCache):
             try:
                 loop.call_soon_threadsafe(self._looked_up, entry, outputs)
             except RuntimeError:
-                # The loop is closed, and nobody waits.
+                # The loop is closed, and no request waits.
                 return
 
         return LookUp(entry.key, read, found, entry.deadline_ns)
 
     def look_up(self, request: InferRequest) -> Answer | None:
-        """None: what is not in this process is found by ``take``."""
+        """None: ``take`` looks up what is not in this process."""
         return None
 
     def give_up(self, request: InferRequest) -> bool:
-        """Let a request go that is looked up; whoever asks answers it. False when it is not looked up (any more)."""
+        """Drop the look-up of a request, which the caller responds to; False when none is under way."""
         entry = self._entries.pop(request, None)
         if entry is None:
             return False
@@ -197,26 +197,26 @@ class RemoteModelCache(ModelCache):
             self._timer.arm(line[0].deadline_ns)
 
     def _send_on(self, request: InferRequest, entry: _Entry) -> None:
-        answers, submit = self._answers, self._submit
-        if answers is None or submit is None:
+        responder, submit = self._responder, self._submit
+        if responder is None or submit is None:
             return
         del self._entries[request]
         self._statistics.pending -= 1
         now_ns = monotonic_ns()
-        answers.let_go(request)
+        responder.let_go(request)
         figures = self._remote.figures
         if entry.outputs is not None:
             figures.hits += 1
             self._statistics.count_cache_hit(
                 now_ns - request.received_ns, entry.begun_ns - request.queued_ns, now_ns - entry.begun_ns
             )
-            answers.respond_kept(request, entry.outputs)
-            answers.tell_when_drained()
+            responder.respond_cached(request, entry.outputs)
+            responder.notify_drained()
             return
         if entry.key:
             figures.misses += 1
         self._missed[request] = entry.key, now_ns - entry.begun_ns
-        answers.in_flight += 1
+        responder.in_flight += 1
         try:
             submit(request)
         except NaiadError as error:
@@ -227,7 +227,7 @@ class RemoteModelCache(ModelCache):
                 logger.exception("%sthe answer could not be sent", request_label(request.id))
 
     def keep(self, request: InferRequest, outputs: Mapping[str, Array] | None) -> None:
-        """Take the answer to ``request``, None when it was an error; nothing happens for one that was not looked up."""
+        """Store the outputs of a request that was looked up, unless it failed and they are None."""
         key, lookup_ns = self._missed.pop(request, ("", 0))
         if not key or outputs is None:
             return

@@ -1,4 +1,4 @@
-"""The answers of one model version: each of its requests gets one and is counted. The event loop alone uses it."""
+"""The responder of one model version: responds to each of its requests and counts it. Belongs to the event loop."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ logger = logging.getLogger("naiad")
 
 
 class ModelResponder:
-    """Admits, answers and counts the requests of a model version.
+    """Admits, responds to and counts the requests of a model version.
 
     Args:
         name: the model's.
-        statistics: where they are counted; ``budget`` is that of the server.
-        clock: tells when the last one was answered.
-        cache: keeps answers; ``ordered`` holds those back that are not next, None where they leave in any order.
+        statistics: where they are counted.
+        budget: of the server.
+        clock: gives the time of the last inference.
+        cache: stores responses.
+        ordered: delays responses that are not next; None where they may leave in any order.
 
     Attributes:
-        in_flight: requests that were accepted, or are expected, and not answered for good.
+        in_flight: requests that were admitted or have a reserved place, and have no final response.
         has_more: whether the model is not drained even without a request in flight; None where it always is then.
-        tracer: traces those that are chosen.
+        tracer: traces requests, of which it chooses some; None for no traces.
     """
 
     __slots__ = (
@@ -73,7 +75,7 @@ class ModelResponder:
     # Admission
 
     def admit(self, request: InferRequest) -> None:
-        """Count a request as in flight, until it is answered for good or ``let_go``.
+        """Count a request as in flight, until it gets its final response, or ``let_go``.
 
         Raises:
             QueueFullError: the server or the model has too many unanswered requests; that counts as a failure.
@@ -101,15 +103,15 @@ class ModelResponder:
             raise error
 
     def let_go(self, request: InferRequest) -> None:
-        """Count a request as in flight no more: it is about to be answered for good, or was not queued."""
+        """Count a request as in flight no more: it is about to get its final response, or was not queued."""
         self.in_flight -= 1
         self.budget.requests -= 1
         self.budget.bytes -= request.held_bytes
 
-    # Answers
+    # Responses
 
     def settle(self, batches: list[Batch]) -> None:
-        """Count finished batches and answer their requests."""
+        """Count finished batches and respond to their requests."""
         for batch in batches:
             answered_ns = 0 if self.tracer is None else monotonic_ns()
             if batch.error is None:
@@ -120,7 +122,7 @@ class ModelResponder:
                     self.fail(request, batch.error)
             if self.tracer is not None:
                 self.trace(self.tracer, batch.requests, batch, answered_ns, None, batch.error)
-        self.tell_when_drained()
+        self.notify_drained()
 
     def _succeed(self, batch: Batch) -> None:
         self.count(batch)
@@ -150,7 +152,7 @@ class ModelResponder:
                 not_sent(request)
 
     def count(self, batch: Batch) -> int:
-        """Count a batch that succeeded. Its requests are no longer held. Gives back the time that was counted to."""
+        """Count a batch that succeeded. Returns the time that was counted to."""
         self.in_flight -= len(batch.callers)
         return count_batch(self.statistics, self.budget, batch, self.clock.wall_ms())
 
@@ -168,25 +170,25 @@ class ModelResponder:
     def fail_cancelled(self, request: InferRequest) -> None:
         """Respond to a request in flight whose caller has gone."""
         self.fail(request, CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
-        self.tell_when_drained()
+        self.notify_drained()
 
     def count_failure(self, request: InferRequest, error: NaiadError) -> None:
-        """Count and log a request in flight that is about to be answered with an error."""
+        """Count and log a request in flight that is about to get an error as its response."""
         self.let_go(request)
         self.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
         self.log_error(request, error)
 
     def log_error(self, request: InferRequest, error: NaiadError) -> None:
-        """Tell the log that a request failed."""
+        """Log that a request failed."""
         level = logging.DEBUG if isinstance(error, CancelledError) else logging.WARNING
         request_log(logger, level, request.id, "failed for model '%s': %s", self._name, error)
 
     def respond(self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """Give one request its answer, when its turn has come; it is counted elsewhere."""
+        """Send one request its response, in its turn; it is counted elsewhere."""
         if self._cache is not None:
             self._cache.keep(request, outputs if error is None else None)
         if self.ordered is not None:
-            # One slow request holds up the answers of any number of later ones: these count until they leave.
+            # One slow request delays the responses of any number of later ones: these count until they leave.
             size = sum(array.nbytes for array in outputs.values())
             self.budget.take(size)
             self.ordered.release(request, partial(self._send_in_order, request, outputs, error, size))
@@ -194,26 +196,26 @@ class ModelResponder:
             _send(request, outputs, error)
 
     def respond_each(self, requests: Sequence[InferRequest], outputs: Sequence[Mapping[str, Array]]) -> None:
-        """Give each request its answer, as ``respond``."""
+        """Send each request its response, as ``respond`` does."""
         if self.ordered is not None or self._cache is not None:
             for request, arrays in zip(requests, outputs, strict=True):
                 self.respond(request, arrays, None)
             return
-        # Written out: two calls less for every request.
+        # Written out: saves two calls per request.
         for request, arrays in zip(requests, outputs, strict=True):
             try:
                 request.respond(arrays, None)
             except Exception:
                 not_sent(request)
 
-    def respond_kept(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
-        """Answer a request from the cache, after those that came before it where that counts."""
+    def respond_cached(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
+        """Respond to a request from the cache, in its turn where responses keep the order of requests."""
         self.statistics.last_inference_ms = self.clock.wall_ms()
         if self.ordered is not None:
             self.ordered.expect(request)
         self.respond(request, outputs, None)
         if self.tracer is not None:
-            trace = partial(self.tracer.trace_kept, request, outputs)
+            trace = partial(self.tracer.trace_cached, request, outputs)
             if self.ordered is None or not self.ordered.when_sent(request, trace):
                 trace()
 
@@ -227,7 +229,7 @@ class ModelResponder:
         error: NaiadError | None = None,
         has_run: bool = True,
     ) -> None:
-        """As ``ModelTracer.trace``; an answer that waits for those before it is traced when it leaves."""
+        """Trace requests, as ``ModelTracer.trace`` does; a delayed response is traced when it leaves."""
         if self.ordered is None:
             tracer.trace(requests, batch, answered_ns, outputs, error, has_run)
             return
@@ -254,7 +256,7 @@ class ModelResponder:
         else:
             self._drained.append(callback)
 
-    def tell_when_drained(self) -> None:
+    def notify_drained(self) -> None:
         """Call back those who wait for the last response, if that was it."""
         if self._drained and self.is_drained:
             callbacks, self._drained = self._drained, []
@@ -270,7 +272,7 @@ def stopping_error() -> ServerStoppingError:
 def send_part(
     request: InferRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, is_last: bool
 ) -> None:
-    """Give a request one of any number of responses; what goes wrong with that harms nobody else."""
+    """Send a request one of any number of responses. An error there is logged and harms no other request."""
     try:
         request.respond_part(outputs, error, is_last)
     except Exception:
@@ -296,9 +298,9 @@ def _send(request: InferRequest, outputs: Mapping[str, Array], error: NaiadError
 
 
 def not_sent(request: InferRequest) -> None:
-    """The answer of one request must not take the others of its batch with it; called while an error is handled.
+    """Log that a response could not be sent; called while that error is handled, which must not fail other requests.
 
-    The caller is told, in case it is the outputs that could not be sent.
+    The caller gets an error, in case it is the outputs that could not be sent.
     """
     logger.exception("%sthe answer could not be sent", request_label(request.id))
     try:

@@ -1,4 +1,4 @@
-"""Starting the instances of a model: those that are processes together, the others one after another; and their end."""
+"""The start and the end of the instances of a model: workers start in parallel, the others one after another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 LEAST_AT_ONCE: Final = 4
-"""So many start at once however few cores there are: much of a start is waiting for files or a device."""
+"""At least so many start in parallel, as much of a start is waiting for files or a device."""
 
 
 class Startable(Protocol):
@@ -22,7 +22,7 @@ class Startable(Protocol):
         """
 
     def stop(self) -> None:
-        """Give up the start that is under way, or let the instance end."""
+        """Abort the start that is under way, or end the instance."""
 
 
 class Endable(Protocol):
@@ -47,8 +47,8 @@ def end_all(instances: Sequence[Endable], timeout: float | None) -> bool:
 def start_one_by_one(instances: Sequence[Startable]) -> None:
     """Start instances in their order.
 
-    For those in this process: what a framework loads once for all of them it loads with the first, and while it loads
-    a model it uses all cores by itself.
+    For instances in this process: a framework loads what all of them share with the first one, and uses all cores while
+    it loads a model.
 
     Raises:
         NaiadError: that of the first that failed; those after it are not started.
@@ -58,10 +58,10 @@ def start_one_by_one(instances: Sequence[Startable]) -> None:
 
 
 def start_all(instances: Sequence[Startable], cores: int) -> None:
-    """Start instances that are processes, as many at a time as there are ``cores``, at least ``LEAST_AT_ONCE``.
+    """Start workers, as many at a time as there are ``cores``, at least ``LEAST_AT_ONCE``.
 
     Raises:
-        NaiadError: that of the first that failed. The others are told to stop, and none is still starting then.
+        NaiadError: that of the first that failed. The others are stopped, and none is still starting then.
     """
     if len(instances) < 2:
         start_one_by_one(instances)

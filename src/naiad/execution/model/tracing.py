@@ -26,7 +26,7 @@ MAX_ERROR: Final = 1024
 
 
 class ModelTracer:
-    """Traces those requests of a model version that ``sampler`` chooses; shown each request once it is answered."""
+    """Traces the requests of a model version that ``sampler`` chooses, after their responses."""
 
     __slots__ = ("_model", "_spec", "_version", "sampler")
 
@@ -45,11 +45,13 @@ class ModelTracer:
         error: NaiadError | None = None,
         has_run: bool = True,
     ) -> None:
-        """``requests`` of ``batch`` are answered; that began at ``answered_ns``.
+        """Trace ``requests`` of ``batch`` that have their responses, except those that other models sent.
 
-        Those that other models sent are left out. ``outputs`` are those of each request; None: they are the rows of
-        the batch's results. ``error`` is what all of them failed with, and ``has_run``
-        says whether the model came to its end nevertheless.
+        Args:
+            answered_ns: when the responses began, a monotonic time.
+            outputs: of each request; None for the rows of the batch's results.
+            error: the error that all of them failed with.
+            has_run: whether the model came to its end nevertheless.
         """
         sent_ns = monotonic_ns()
         sampler = self.sampler
@@ -68,14 +70,14 @@ class ModelTracer:
                 timestamps = tuple(times) if sampler.timestamps else ()
                 tensors = self._tensors(request, _rows(batch, index, begin, row) if given is None else given)
             except Exception:
-                # The answers are out, and nothing of them may depend on a trace.
+                # The responses are out, and nothing may fail because of a trace.
                 logger.exception("a trace of model '%s' could not be made", self._model)
                 timestamps, tensors = (), ()
             request_id = request.id[:MAX_ID]
             sampler.put(Trace(number, self._model, self._version, request_id, timestamps, tensors, parent, failure))
 
-    def trace_kept(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
-        """``request`` was answered from the response cache, and has come to no stage of the model."""
+    def trace_cached(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
+        """Trace a request that the response cache responded to, without a stage of the model."""
         number, parent = self._chosen(request)
         if not number:
             return
@@ -110,7 +112,7 @@ class ModelTracer:
 
 
 def batch_rows(batch: Batch) -> Iterator[Mapping[str, Array]]:
-    """What each request of a batch gets."""
+    """The outputs of each request of a batch."""
     row = 0
     for index, request in enumerate(batch.requests):
         begin, row = row, row + request.options.rows
@@ -118,7 +120,7 @@ def batch_rows(batch: Batch) -> Iterator[Mapping[str, Array]]:
 
 
 def _rows(batch: Batch, index: int, begin: int, end: int) -> Mapping[str, Array]:
-    """What one request of a batch gets."""
+    """The outputs of one request of a batch."""
     if batch.error is not None:
         return {}
     if len(batch.requests) == 1:
@@ -138,7 +140,7 @@ def arrival(request: InferRequest) -> Iterator[tuple[str, int]]:
 
 
 def departure(request: InferRequest, answered_ns: int) -> Iterator[tuple[str, int]]:
-    """The timestamps of an answer that no model had to make for it."""
+    """The timestamps of a response that no model ran for."""
     yield "INFER_RESPONSE_COMPLETE", answered_ns
     yield "REQUEST_END", answered_ns
     yield f"{request.carrier}_SEND_START", answered_ns
@@ -153,7 +155,7 @@ def _timestamps(
     yield "COMPUTE_START", batch.start_ns - batch.gather_ns
     yield "COMPUTE_INPUT_END", batch.input_ns
     if has_run:
-        # Of a batch that runs in a process some requests are answered before it is done.
+        # In a worker some requests of a batch get their responses before it is done.
         yield "COMPUTE_OUTPUT_START", batch.infer_ns or answered_ns
         yield "COMPUTE_END", batch.end_ns or answered_ns
         yield "INFER_RESPONSE_COMPLETE", answered_ns

@@ -1,4 +1,4 @@
-"""What the processes of a model version tell: answers, batches that are done, and their own coming and going."""
+"""The events of a model version's instances: responses, finished batches, and workers that die and restart."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from naiad.worker.ipc.frames import FLAG_FINAL, FLAG_OWN, FLAG_RESCHEDULE
 
 
 class WorkerEvents:
-    """Takes what the processes of one model version tell, as ``child_answers.Answers``. The event loop alone uses it.
+    """Takes the events of one model version's workers and stepped instances. Belongs to the event loop.
 
     Attributes:
         held: responses that are not final yet, of requests that get one.
         instances: all of the model; given once they are made.
     """
 
-    def __init__(self, spec: ModelSpec, answers: ModelResponder, queue: Dispatcher) -> None:
+    def __init__(self, spec: ModelSpec, responder: ModelResponder, queue: Dispatcher) -> None:
         self._name = spec.name
         self._decoupled = spec.decoupled
-        self._answers = answers
+        self._responder = responder
         self._queue = queue
-        self._times = ResponseTimes(answers.statistics)
+        self._times = ResponseTimes(responder.statistics)
         self.held: dict[InferRequest, Response] = {}
         self.instances: Sequence[ModelInstance] = ()
 
@@ -44,12 +44,12 @@ class WorkerEvents:
             self.worker_ready(instance)
         else:
             self._queue.freed_late(instance)
-        answers = self._answers
-        answered_ns = answers.count(batch)
-        answers.respond_each(batch.requests, outputs)
-        if answers.tracer is not None:
-            answers.trace(answers.tracer, batch.requests, batch, answered_ns, outputs)
-        answers.tell_when_drained()
+        responder = self._responder
+        answered_ns = responder.count(batch)
+        responder.respond_each(batch.requests, outputs)
+        if responder.tracer is not None:
+            responder.trace(responder.tracer, batch.requests, batch, answered_ns, outputs)
+        responder.notify_drained()
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """Take one response to a request of a batch."""
@@ -62,69 +62,69 @@ class WorkerEvents:
             self._respond_once(request, taken, batch)
 
     def _respond_once(self, request: InferRequest, response: Response, batch: Batch) -> None:
-        answers = self._answers
+        responder = self._responder
         if not response.final:
-            # What comes until the last one is the model's time.
+            # The time until the last one is the model's.
             self.held[request] = response._replace(output_ns=0)
             return
         held = self.held.pop(request, None) if self.held else None
         if held is not None and response.outputs is None:
             if response.error is not None:
-                # What the model sent before it failed is the answer, as in the reference.
-                answers.log_error(request, response.error)
+                # The response before the failure counts, as in the reference.
+                responder.log_error(request, response.error)
             response = held._replace(flags=held.flags | FLAG_FINAL | (response.flags & FLAG_RESCHEDULE))
         if response.flags & FLAG_RESCHEDULE:
-            self._queue.push_again(request)
+            self._queue.requeue(request)
         elif response.error is not None and not response.flags & FLAG_OWN:
-            answers.fail(request, response.error)
-            if answers.tracer is not None:
-                answers.trace(answers.tracer, (request,), batch, monotonic_ns(), (None,), response.error, False)
+            responder.fail(request, response.error)
+            if responder.tracer is not None:
+                responder.trace(responder.tracer, (request,), batch, monotonic_ns(), (None,), response.error, False)
         elif response.outputs is None and response.error is None:
             text = f"{request_label(request.id)}model '{self._name}' ended the request without a response"
-            answers.fail(request, BackendError(text))
+            responder.fail(request, BackendError(text))
         else:
-            # An error that the model chose as its answer counts as a success: it did what it was asked for.
+            # An error that the model chose as its response counts as a success.
             output_ns = monotonic_ns() - response.output_ns if response.output_ns else 0
-            answered_ns = count_one(answers.statistics, request, batch, answers.clock.wall_ms(), output_ns)
-            answers.let_go(request)
+            answered_ns = count_one(responder.statistics, request, batch, responder.clock.wall_ms(), output_ns)
+            responder.let_go(request)
             if response.error is not None:
-                answers.log_error(request, response.error)
-            answers.respond(request, {} if response.outputs is None else response.outputs, response.error)
-            if answers.tracer is not None:
-                answers.trace(answers.tracer, (request,), batch, answered_ns, (response.outputs,), response.error)
-        answers.tell_when_drained()
+                responder.log_error(request, response.error)
+            responder.respond(request, {} if response.outputs is None else response.outputs, response.error)
+            if responder.tracer is not None:
+                responder.trace(responder.tracer, (request,), batch, answered_ns, (response.outputs,), response.error)
+        responder.notify_drained()
 
     def _respond_part(self, request: InferRequest, response: Response, batch: Batch) -> None:
-        answers = self._answers
+        responder = self._responder
         if response.final and response.flags & FLAG_RESCHEDULE:
             self._times.forget(request)
-            self._queue.push_again(request)
+            self._queue.requeue(request)
             return
         output_ns = self._times.count(request, response, batch)
         if response.final:
-            answers.let_go(request)
+            responder.let_go(request)
             if response.error is None or response.flags & FLAG_OWN:
-                count_one(answers.statistics, request, batch, answers.clock.wall_ms(), output_ns)
+                count_one(responder.statistics, request, batch, responder.clock.wall_ms(), output_ns)
             else:
-                answers.statistics.count_failure(response.error.reason, monotonic_ns() - request.received_ns)
+                responder.statistics.count_failure(response.error.reason, monotonic_ns() - request.received_ns)
         elif response.outputs is None and response.error is None:
             # It is empty: nothing is sent.
             return
         send_part(request, response.outputs, response.error, response.final)
         if response.final:
-            if answers.tracer is not None:
-                answers.tracer.trace((request,), batch, monotonic_ns(), (response.outputs,), response.error)
-            answers.tell_when_drained()
+            if responder.tracer is not None:
+                responder.tracer.trace((request,), batch, monotonic_ns(), (response.outputs,), response.error)
+            responder.notify_drained()
 
     def worker_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """An instance is free for the next batch."""
-        self._answers.count_execution(batch)
+        self._responder.count_execution(batch)
         self._revive(instance)
         self._queue.finished(instance)
 
     def step_finished(self, instance: SteppedDecoupledInstance, batch: Batch) -> None:
         """An instance on the loop is free for the next batch."""
-        self._answers.count_execution(batch)
+        self._responder.count_execution(batch)
         self._queue.finished(instance)
 
     def framework_finished(self, instance: ModelInstance, batches: list[Batch], is_free: bool) -> None:
@@ -133,7 +133,7 @@ class WorkerEvents:
         if is_free:
             # It gets its next batch before the callers get their responses.
             self._queue.freed(instance)
-        self._answers.settle(batches)
+        self._responder.settle(batches)
         if not is_free:
             # Other instances may run what waited for these batches.
             self._queue.wake_later()
@@ -145,7 +145,7 @@ class WorkerEvents:
         self._queue.lost(instance, forgets=instance.sends_requests)
 
     def worker_down(self, instance: ProcessInstance) -> None:
-        """An instance will have no process for a while. Nobody waits for it when no other is left."""
+        """A worker will be down for a while. No request waits for it when no other instance is left."""
         self._queue.lost(instance, forgets=True)
         serving = [i for i in self.instances if i not in self._queue.passive]
         if not all(i.is_down for i in serving):

@@ -1,7 +1,4 @@
-"""The sequences of one model version: which of their requests an instance runs next, and what becomes of them.
-
-A sequence stays with its instance. The event loop alone uses this.
-"""
+"""The dispatcher of a model version with sequences, which stay with their instances. Belongs to the event loop."""
 
 from __future__ import annotations
 
@@ -40,10 +37,10 @@ class SequenceDispatcher(Dispatcher):
         spec: ModelSpec,
         sequence: SequenceSpec,
         loop: asyncio.AbstractEventLoop,
-        answers: ModelResponder,
+        responder: ModelResponder,
         limits: RateLimits | None = None,
     ) -> None:
-        super().__init__(run_spec(spec), loop, answers, limits=limits)
+        super().__init__(run_spec(spec), loop, responder, limits=limits)
         self._name = spec.name
         self._iterative = sequence.iterative
         self._idle_ns = sequence.max_idle_ns
@@ -92,7 +89,7 @@ class SequenceDispatcher(Dispatcher):
             )
 
     def _place(self, sequence: Sequence) -> None:
-        """The next request of ``sequence`` may run, if it has one, stands in a slot, and none runs."""
+        """Let the next request of ``sequence`` run, if it has one, stands in a slot, and none runs."""
         if sequence.slot is None or sequence.running is not None or not sequence.waiting:
             return
         step = sequence.waiting[0]
@@ -100,13 +97,13 @@ class SequenceDispatcher(Dispatcher):
             self._maker.complete(step)
         self._strategy.placed(sequence)
 
-    def push_again(self, request: InferRequest) -> None:
-        """The model gave a request back: it runs once more where its sequence may be run so."""
+    def requeue(self, request: InferRequest) -> None:
+        """Run a request once more that the model released for that, where its scheduling is iterative."""
         if not isinstance(request, SequenceRequest):
             return
         if not self._iterative:
             self.end(request)
-            self._answers.fail(
+            self._responder.fail(
                 request,
                 InvalidArgumentError(
                     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
@@ -114,7 +111,7 @@ class SequenceDispatcher(Dispatcher):
                 ),
             )
             return
-        self._answers.statistics.pending += 1
+        self._responder.statistics.pending += 1
         request.is_made = False
         request.is_again = True
         self.sequences.take_back(request.sequence)
@@ -136,7 +133,7 @@ class SequenceDispatcher(Dispatcher):
             return step
         error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
         if self._iterative:
-            # Those behind it are no part of it, they have the same id.
+            # The requests behind it are no part of it, but have the same id.
             following = self.sequences.withdraw(step, monotonic_ns())
             self._fail((step,), error)
             for other in (sequence, following):
@@ -144,17 +141,17 @@ class SequenceDispatcher(Dispatcher):
                     self._place(other)
         else:
             self._end_sequence(sequence, error)
-        self._answers.tell_when_drained()
+        self._responder.notify_drained()
         self.wake_later()
         return None
 
     def fail_all(self, error: NaiadError) -> None:
-        """Answer every request that waits with ``error``, and end all sequences."""
+        """Respond to every request that waits with ``error``, and end all sequences."""
         self._fail(self._strategy.drain(), error)
-        self._answers.tell_when_drained()
+        self._responder.notify_drained()
 
     def _end_sequence(self, sequence: Sequence, error: NaiadError) -> None:
-        """End a sequence from outside; what waits of it is answered with ``error``."""
+        """End a sequence from outside; its waiting requests fail with ``error``."""
         self._strategy.discard(sequence)
         given_up, following = self.sequences.end(sequence, monotonic_ns())
         self._fail(given_up, error)
@@ -164,11 +161,11 @@ class SequenceDispatcher(Dispatcher):
     def _fail(self, steps: Iterable[InferRequest], error: NaiadError) -> None:
         failed = [step for step in steps if isinstance(step, SequenceRequest)]
         for step in failed:
-            # Of all, before any caller hears of it: one who leaves then may have sent others of these.
+            # All, before any caller gets its response: a caller that leaves then may have sent others of these.
             self._steps.pop(step.original, None)
-            self._answers.statistics.pending -= 1
+            self._responder.statistics.pending -= 1
         for step in failed:
-            self._answers.fail(step, error)
+            self._responder.fail(step, error)
 
     # Batches
 
@@ -224,9 +221,9 @@ class SequenceDispatcher(Dispatcher):
         self.wake_later()
 
     def freed(self, instance: ModelInstance) -> None:
-        """As ``Dispatcher.freed``; without a request there is nothing to look for."""
+        """Take a batch for an instance that can run one; without any request it just becomes idle."""
         if instance in self.passive and not self.gate.is_limited:
-            # What waited for its last batch may run on others.
+            # Requests that waited for its last batch may run on other instances.
             self.wake_later()
         elif len(self.sequences) or self.gate.is_limited:
             super().freed(instance)
@@ -245,7 +242,7 @@ class SequenceDispatcher(Dispatcher):
         while waiting:
             instance = waiting.pop()
             if instance not in self.idle:
-                # It ended while others were answered.
+                # It ended while other requests got their responses.
                 continue
             now_ns = monotonic_ns()
             rows, at_ns = self._strategy.take(self._number(instance), now_ns)
@@ -258,7 +255,7 @@ class SequenceDispatcher(Dispatcher):
                 self.end_batches(finished)
                 self.idle.append(instance)
                 waiting = list(self.idle)
-                self._answers.settle(finished)
+                self._responder.settle(finished)
         if wake_ns:
             self._wake_at(wake_ns)
 
@@ -270,7 +267,7 @@ class SequenceDispatcher(Dispatcher):
             if count:
                 self.gate.request(instance)
             else:
-                # It waits for further requests, or its callers have gone: nobody should wait behind it.
+                # It waits for further requests, or its callers have gone: no instance should wait behind it.
                 self.gate.withdraw(instance)
                 self._look_again(at_ns)
 
@@ -291,16 +288,16 @@ class SequenceDispatcher(Dispatcher):
         if finished := self._run(instance, self._batch(rows, now_ns), now_ns):
             self.end_batches(finished)
             self.freed(instance)
-            self._answers.settle(finished)
+            self._responder.settle(finished)
         return True
 
     def _batch(self, rows: list[Row], now_ns: int) -> Batch:
         steps = [row.request for row in rows if row.request is not None]
-        self._answers.statistics.pending -= len(steps)
+        self._responder.statistics.pending -= len(steps)
         first = steps[0]
         if len(steps) == len(rows) or not isinstance(first, SequenceRequest):
             return Batch(steps, steps)
-        # One stands in all empty slots.
+        # The same empty row stands in all empty slots.
         empty = self._maker.empty(first, now_ns)
         return Batch([empty if row.request is None else row.request for row in rows], steps)
 
@@ -314,7 +311,7 @@ class SequenceDispatcher(Dispatcher):
         super()._finished(instance, batches)
 
     def end_batches(self, batches: list[Batch]) -> None:
-        """The requests of finished batches have run, with results or without."""
+        """Keep the states of finished batches, and end their steps."""
         for batch in batches:
             is_stateful = self.is_stateful and batch.error is None
             for row, step in enumerate(batch.requests):
@@ -328,16 +325,16 @@ class SequenceDispatcher(Dispatcher):
                 self.end(step)
 
     def keep_states_of(self, batch: Batch, step: SequenceRequest, outputs: Mapping[str, Array]) -> None:
-        """``keep_states`` for a step of a batch that succeeded: what is wrong becomes its response."""
+        """``keep_states`` for a step of a batch that succeeded: a wrong state becomes its response."""
         wrong = self.keep_states(step, outputs)
         if wrong is not None:
             step.failure = wrong
             # Counted here: the batch counts the others as successful.
             batch.callers = [caller for caller in batch.callers if caller is not step]
-            self._answers.count_failure(step, wrong)
+            self._responder.count_failure(step, wrong)
 
     def keep_states(self, step: SequenceRequest, outputs: Mapping[str, Array]) -> NaiadError | None:
-        """Note what a model gave back for the next request of a sequence; what is wrong with that, if anything."""
+        """Keep the states that a model returned for the next request of a sequence; the error if one is wrong."""
         memory = step.sequence_memory
         try:
             memory.states = self._maker.states.following(memory.states, outputs)
@@ -346,7 +343,7 @@ class SequenceDispatcher(Dispatcher):
         return None
 
     def end(self, step: SequenceRequest) -> None:
-        """A request has run and will be answered: the next of its sequence may run."""
+        """End a step, whose response follows: the next of its sequence may run."""
         if self._steps.pop(step.original, None) is None:
             return
         sequence = step.sequence
@@ -359,13 +356,13 @@ class SequenceDispatcher(Dispatcher):
         if following is not None:
             self._place(following)
         if not sequence.waiting and not NEVER < self._settle_ns <= now_ns + self._idle_ns:
-            # Otherwise somebody looks before this sequence has been idle for too long.
+            # Otherwise the timer fires before this sequence has been idle for too long.
             self._watch()
 
     # Time
 
     def _watch(self) -> None:
-        """Look again when a sequence has been idle, or has waited for a slot, for too long."""
+        """Arm the timer for when a sequence will have been idle, or waited for a slot, for too long."""
         due_ns = self.sequences.next_ns
         if due_ns == NEVER or (self._settle_ns != NEVER and self._settle_ns <= due_ns):
             return
@@ -380,7 +377,7 @@ class SequenceDispatcher(Dispatcher):
         self._fail(refused, RequestTimeoutError("timeout of the corresponding sequence has been expired"))
         for sequence in placed:
             self._place(sequence)
-        self._answers.tell_when_drained()
+        self._responder.notify_drained()
         self.wake_later()
         self._watch()
 
@@ -404,7 +401,7 @@ class SequenceDispatcher(Dispatcher):
                         f"'{instance.name}', which had its state, is gone. Start the sequence again"
                     ),
                 )
-        self._answers.tell_when_drained()
+        self._responder.notify_drained()
 
     def found(self, instance: ModelInstance) -> None:
         if instance in self._suspended:
@@ -413,7 +410,7 @@ class SequenceDispatcher(Dispatcher):
                 self._place(sequence)
 
     def close(self) -> None:
-        """Give the loop's own resources back; the last call."""
+        """Release timers and instances; the last call."""
         if self._settler is not None:
             self._settler.close()
             self._settler = None

@@ -1,4 +1,4 @@
-"""Implicit state: what a model gives back with one request of a sequence and gets with the next one.
+"""Implicit state: outputs of one request of a sequence that the model gets as inputs of the next one.
 
 Source: ``state`` of ``sequence_batching`` in the model configuration.
 """
@@ -17,14 +17,14 @@ from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_NUMPY
 
 _KEEP_BYTES: Final = 1 << 16
-"""Larger states are kept as the views that they are; of smaller ones a copy lets go of what they lie in."""
+"""Larger states stay views of the batch's outputs; smaller ones are copied, so that these can be freed."""
 
 
 class ImplicitStates:
     """The states of one model. False for a model without any.
 
     Attributes:
-        initial: what the first request of a sequence gets, by the names of the inputs.
+        initial: the states of the first request of a sequence, by the names of the inputs.
     """
 
     def __init__(self, spec: ModelSpec, states: Sequence[StateSpec]) -> None:
@@ -51,15 +51,15 @@ class ImplicitStates:
         return made
 
     def with_outputs(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
-        """The outputs that a client wants, and those that are states."""
+        """The outputs that a client wants, followed by the states."""
         return outputs + tuple(name for name in self._outputs if name not in outputs)
 
     def shapes(self, states: Mapping[str, Array]) -> tuple[tuple[int, ...], ...] | None:
-        """What the shapes of a batch depend on beside those of the requests; None for nothing."""
+        """The shapes of states, on which those of a batch depend; None where they never vary."""
         return tuple([array.shape for array in states.values()]) if self._varies else None
 
     def following(self, states: Mapping[str, Array], outputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The states for the next request, from the outputs of one; one that the model left out stays as it was.
+        """The states for the next request, from the outputs of one; a state that the model left out stays as it was.
 
         Raises:
             BackendError: one has another datatype or shape than the configuration says.

@@ -1,4 +1,4 @@
-"""A loaded model version with sequences. All of it is touched by the event loop alone."""
+"""A loaded model version with sequences. Belongs to the event loop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.loaded_model import MAX_ID, LoadedModel
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.responder import stopping_error
-from naiad.execution.sequence.correlation_id import correlation_is_text, misfit
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
+from naiad.execution.sequence.step import correlation_is_text, misfit
 from naiad.request import SEQUENCE_START, InferRequest
 
 
 class SequenceModel(LoadedModel):
-    """A model whose requests belong to sequences: each of them runs on one instance, one request after the other.
+    """A model whose requests belong to sequences: each sequence runs on one instance, one request after the other.
 
-    When another version takes its place, its sequences go on here to their ends: that one passes their requests on.
+    When another version takes its place, its sequences continue here to their ends: that version passes their requests
+    on.
     """
 
     _sequences: SequenceDispatcher
@@ -26,8 +27,8 @@ class SequenceModel(LoadedModel):
         self._before: list[SequenceModel] = []
         self._after: list[SequenceModel] = []
         self._named_by_texts = correlation_is_text(self._options)
-        self._sequences = SequenceDispatcher(self.spec, self._options, self._loop, self._answers, limits)
-        self._answers.has_more = self._waits_for_sequences
+        self._sequences = SequenceDispatcher(self.spec, self._options, self._loop, self._responder, limits)
+        self._responder.has_more = self._waits_for_sequences
         return self._sequences
 
     @property
@@ -36,14 +37,14 @@ class SequenceModel(LoadedModel):
             raise InternalError(f"model '{self.name}' has no sequences")
         return self.spec.sequence
 
-    # The way of a request
+    # The path of a request
 
     def submit(self, request: InferRequest) -> None:
-        """As ``LoadedModel.submit``.
+        """Queue a checked request at the end of its sequence; see ``LoadedModel.submit``.
 
         Raises:
-            InvalidArgumentError: the request does not say to which sequence it belongs, or begins none and there is
-                none with its id, or has more than one row.
+            InvalidArgumentError: the request has no correlation id, or begins no sequence while there is none with its
+                id, or has more than one row.
         """
         queue, options = self._sequences, request.options
         if self._before and not options.flags & SEQUENCE_START and not queue.sequences.is_live(options.correlation_id):
@@ -57,12 +58,12 @@ class SequenceModel(LoadedModel):
         self._check(request)
         if queue.outage is not None:
             raise UnavailableError(str(queue.outage))
-        answers = self._answers
-        answers.admit(request)
+        responder = self._responder
+        responder.admit(request)
         try:
             queue.push(request)
         except BaseException:
-            answers.let_go(request)
+            responder.let_go(request)
             raise
         self._statistics.pending += 1
         queue.pushed(request)
@@ -87,31 +88,31 @@ class SequenceModel(LoadedModel):
                 "the process of a model"
             )
 
-    # Others in its place
+    # Versions that take its place
 
     def has_sequence(self, correlation_id: int | str) -> bool:
-        """Whether a sequence with that id is under way here."""
+        """Whether a sequence with that id is live here."""
         return self._sequences.sequences.is_live(correlation_id)
 
     def follow(self, model: SequenceModel) -> None:
-        """Take the place of ``model``, whose sequences go on there."""
+        """Take the place of ``model``, where its sequences continue."""
         for before in (*model._before, model):
-            if before._takes_the_same(self):
+            if before._has_same_tensors(self):
                 before._is_followed = True
                 before._after.append(self)
                 self._before.append(before)
 
     @property
     def has_live(self) -> bool:
-        """Sequences are under way."""
+        """Whether there are live sequences."""
         return self._sequences.sequences.has_live
 
     @property
     def is_busy(self) -> bool:
-        """As ``LoadedModel.is_busy``: a sequence that is under way is not to lose its state."""
+        """Whether a caller waits for a response, or a live sequence would lose its state."""
         return super().is_busy or self.has_live
 
-    def _takes_the_same(self, other: LoadedModel) -> bool:
+    def _has_same_tensors(self, other: LoadedModel) -> bool:
         ours, theirs = self.spec, other.spec
         return (
             ours.inputs == theirs.inputs
@@ -123,7 +124,6 @@ class SequenceModel(LoadedModel):
         return self._is_followed and self.has_live
 
     def detach(self) -> None:
-        """As ``LoadedModel.detach``."""
         for model in self._after:
             model._before.remove(self)
         self._after.clear()

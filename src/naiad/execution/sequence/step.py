@@ -1,4 +1,4 @@
-"""The requests of sequences as a model sees them: each with the controls, its sequence's state, and its place.
+"""The requests of sequences as a model sees them: with controls and the states of their sequences.
 
 Source: ``control_input`` and ``state`` of ``sequence_batching`` in the model configuration.
 """
@@ -12,26 +12,35 @@ import numpy as np
 
 from naiad.bounded_dict import BoundedDict
 from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
-from naiad.errors import NaiadError
+from naiad.errors import InvalidArgumentError, NaiadError
 from naiad.execution.batching.step_row import SequenceRow, StepFacts
 from naiad.execution.sequence.implicit_state import ImplicitStates
 from naiad.execution.sequence.step_schema import FactMaker
-from naiad.request import SEQUENCE_END, SEQUENCE_START, Array, BatchTimes, InferRequest, Outputs, RequestOptions
+from naiad.request import (
+    SEQUENCE_END,
+    SEQUENCE_START,
+    Array,
+    BatchTimes,
+    InferRequest,
+    Outputs,
+    RequestOptions,
+    request_label,
+)
 from naiad.scheduling.sequence.slots import Sequence, SequenceState
 from naiad.tensor.dtypes import DataType
 
 _FLAGS: Final = SEQUENCE_START | SEQUENCE_END
-_MAX_EMPTY_TERMS: Final = 64
+_MAX_EMPTY_OPTIONS: Final = 64
 
 
 class SequenceMemory(SequenceState):
-    """What is kept with a sequence.
+    """The state of the server for one sequence.
 
     Attributes:
         correlation: the value of its CORRID control.
-        states: what its next request gets, by the names of the inputs.
-        terms, facts: of its last step, made of ``given``, the terms of the request, and the ``shapes`` of its states;
-            most steps have the same.
+        states: of its next request, by the names of the inputs.
+        options, facts: of its last step, made of ``given``, the options of the request, and the ``shapes`` of its
+            states; most steps have the same.
     """
 
     __slots__ = ("correlation", "facts", "given", "options", "shapes", "states")
@@ -46,16 +55,16 @@ class SequenceMemory(SequenceState):
 
 
 class SequenceRequest(SequenceRow):
-    """One request of a sequence on its way through the model; what the model answers goes to ``original``.
+    """One request of a sequence with its controls and states; its responses go to ``original``.
 
     Attributes:
         original: the request as it came.
-        correlation_id: as the model is told.
-        sequence: the one that it belongs to, once it is queued.
+        correlation_id: as the model gets it.
+        sequence: its sequence, once it is queued.
         sequence_memory: that of the sequence, once it ``is_made``.
         is_made: it has its controls and states.
-        is_again: the model gave it back to be run once more.
-        failure: why there are no outputs, though the model gave some.
+        is_again: the model released it to be run once more.
+        failure: the error that replaces the outputs of the model.
     """
 
     __slots__ = (
@@ -72,7 +81,7 @@ class SequenceRequest(SequenceRow):
     sequence: Sequence
 
     def __init__(self, original: InferRequest, options: RequestOptions, correlation_id: int | str) -> None:
-        # Not the one of the base class: what it would count has been counted.
+        # Not super().__init__(): the bytes of the original have been counted.
         self.original = original
         self.options = options
         self.inputs = original.inputs
@@ -97,25 +106,25 @@ class SequenceRequest(SequenceRow):
         self.original.joined(batch)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """Answer the original."""
+        """Respond to the original."""
         if self.failure is not None:
             outputs, error = {}, self.failure
         self.original.respond(self._public(outputs) if self.is_stateful else outputs, error)
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
-        """Pass one response on."""
+        """Pass one response of a decoupled model on."""
         if self.is_stateful and outputs is not None:
             outputs = self._public(outputs)
         self.original.respond_part(outputs, error, final)
 
     def _public(self, outputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The outputs without states that nobody asked for."""
+        """The outputs that the caller wants, without further states."""
         found = {name: outputs[name] for name in self.original.options.outputs if name in outputs}
         return Outputs(found, outputs.parameters) if isinstance(outputs, Outputs) else found
 
 
 class EmptyRow(SequenceRow):
-    """Stands in a slot that has nothing to run now. Nobody is answered, and it is counted nowhere."""
+    """Stands in a slot that has nothing to run now. It has no caller, and is not counted."""
 
     __slots__ = ()
 
@@ -130,14 +139,14 @@ class EmptyRow(SequenceRow):
         self.held_bytes = 0
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """Nothing."""
+        return
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
-        """Nothing."""
+        return
 
 
 class SequenceRequestFactory:
-    """Makes steps of the requests to one model. Used on the event loop only."""
+    """Makes steps of the requests to one model. Belongs to the event loop."""
 
     def __init__(self, spec: ModelSpec, sequence: SequenceSpec) -> None:
         lead = (1, 1) if spec.max_batch_size else (1,)
@@ -145,14 +154,14 @@ class SequenceRequestFactory:
         self._iterative = sequence.iterative
         self._last_id = 0
         self._controls = [_controls(sequence, flags, True, lead) for flags in range(_FLAGS + 1)]
-        self._correlation = next((c for c in sequence.controls if c.kind == "CORRID"), None)
+        self._correlation = _correlation(sequence)
         self._lead = lead
         self._empty_controls = _controls(sequence, 0, False, lead)
         if self._correlation is not None:
             name, dtype = self._correlation.tensor.name, self._correlation.tensor.dtype
             self._empty_controls[name] = np.full(lead, b"" if dtype.is_bytes else 0, dtype.numpy)
         self._facts = FactMaker(spec, self._empty_controls)
-        self._empty_options: dict[object, tuple[RequestOptions, StepFacts | None]] = BoundedDict(_MAX_EMPTY_TERMS)
+        self._empty_options: dict[object, tuple[RequestOptions, StepFacts | None]] = BoundedDict(_MAX_EMPTY_OPTIONS)
 
     def make(self, request: InferRequest) -> SequenceRequest:
         """The step of a request that is about to be queued.
@@ -173,7 +182,7 @@ class SequenceRequestFactory:
         """Give the next step of a sequence its controls and states."""
         sequence, request = step.sequence, step.original
         memory = sequence.memory
-        # Nobody else puts anything there: otherwise it is None, as this is the first step.
+        # Only this puts anything there: it is None at the first step.
         if not isinstance(memory, SequenceMemory):
             memory = sequence.memory = SequenceMemory()
             if self._correlation is not None:
@@ -218,7 +227,7 @@ class SequenceRequestFactory:
         return options
 
     def empty(self, like: SequenceRequest, now_ns: int) -> EmptyRow:
-        """What stands in an empty slot beside ``like``."""
+        """The row of an empty slot beside ``like``."""
         options = like.options
         key = options.outputs, options.shape_key
         found = self._empty_options.get(key)
@@ -244,3 +253,27 @@ def _control(control: ControlSpec, says: bool, lead: tuple[int, ...]) -> Array:
     made = np.full(lead, control.values[says], control.tensor.dtype.numpy)
     made.flags.writeable = False
     return made
+
+
+# The type of correlation ids. Source: the check of the reference server (``ValidateCorrelationId``).
+
+
+def correlation_is_text(sequence: SequenceSpec) -> bool | None:
+    """Whether ids are texts (True) or numbers (False); None for a model without that control."""
+    control = _correlation(sequence)
+    return None if control is None else control.tensor.dtype.is_bytes
+
+
+def misfit(model: str, sequence: SequenceSpec, request: InferRequest) -> InvalidArgumentError:
+    """The error for a request whose id has the type that the model's control does not take."""
+    control = _correlation(sequence)
+    name, expected = ("", "") if control is None else (control.tensor.name, control.tensor.dtype.wire)
+    found = "BYTES" if isinstance(request.options.correlation_id, str) else "UINT64"
+    return InvalidArgumentError(
+        f"{request_label(request.id)}sequence batching control '{name}' data-type is '{found}', but model '{model}' "
+        f"expects '{expected}'"
+    )
+
+
+def _correlation(sequence: SequenceSpec) -> ControlSpec | None:
+    return next((control for control in sequence.controls if control.kind == "CORRID"), None)

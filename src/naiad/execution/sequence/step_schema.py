@@ -22,14 +22,14 @@ class FactMaker:
     def __init__(self, spec: ModelSpec, controls: Iterable[str]) -> None:
         self._controls = tuple(controls)
         self._kinds: dict[object, RequestOptions] = BoundedDict(_MAX_KINDS)
-        # Sizes that vary from step to step have to be told.
+        # A step whose sizes vary has to be described by itself.
         seen = run_spec(spec).inputs.values()
         self._is_known = spec.assembly is None and not any(
             tensor.dtype.is_bytes or tensor.dtype.wire == "BF16" or tensor.allow_ragged_batch for tensor in seen
         )
 
     def find(self, options: RequestOptions, inputs: Mapping[str, Array]) -> StepFacts | None:
-        """The facts of a step with these terms and inputs; None for one that has to be described by itself."""
+        """The facts of a step with these options and inputs; None for a step that has to be described by itself."""
         correlation_id = options.correlation_id
         if not self._is_known or options.parameters or options.regions is not None or isinstance(correlation_id, str):
             return None

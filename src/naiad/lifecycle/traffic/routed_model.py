@@ -161,10 +161,10 @@ class RoutedModel:
     def go_on(self, request: InferRequest) -> None:
         """Nothing: see ``cancel``."""
 
-    def tell_batches(self) -> None:
-        """As ``LoadedModel.tell_batches``, of all its versions."""
+    def note_batches(self) -> None:
+        """As ``LoadedModel.note_batches``, of all its versions."""
         for model in self._versions.values():
-            model.tell_batches()
+            model.note_batches()
 
     def close(self) -> None:
         """It is replaced: take nothing more, and let go of the versions once all is here that was expected."""
