@@ -133,10 +133,10 @@ def test_a_list_with_others_in_it_leaves_nobody_waiting(tmp_path: Path, change: 
     play(tmp_path, test, f"def execute(self, requests):\n    {change}\n    return [answer(r) for r in requests]\n")
 
 
-@pytest.mark.parametrize("name", ["alike", "FrameBody"])
+@pytest.mark.parametrize("name", ["uniform_data", "FrameBody"])
 def test_answers_that_cannot_be_sent_are_a_failure_and_no_end(tmp_path: Path, name: str) -> None:
     async def test(model: Any) -> None:
-        options = TERMS if name == "alike" else None
+        options = TERMS if name == "uniform_data" else None
         callers = [Caller(n, options or RequestOptions(("y",), 1, TERMS.shape_key)) for n in range(4)]
         submit(model, *callers)
         for caller in callers:
@@ -229,8 +229,8 @@ def test_forms_with_long_parameters_are_not_all_kept(tmp_path: Path) -> None:
             assert outputs["y"].tolist() == [[n]]
             assert outputs.parameters["long"] == parameters["long"]
         instance = process_instance(model)
-        assert len(instance._writer._forms) <= 8
-        assert len(instance._reader._forms) <= 8
+        assert len(instance._writer._schemas) <= 8
+        assert len(instance._reader._schemas) <= 8
 
     methods = """
     def execute(self, requests):

@@ -78,7 +78,7 @@ class PythonBackend(Backend):
         """What a process says that imports the model's file and calls ``auto_complete_config``, if there is one."""
         self._has_run = True
         name = f"{self.context.model}_{self.context.version}_auto_complete"
-        process = WorkerProcess(name, self._child(config, name, "complete", "CPU"))
+        process = WorkerProcess(name, self._worker_spec(config, name, "complete", "CPU"))
         try:
             kind, content = process.begin()
             process.end(_SILENCE_S)
@@ -106,9 +106,9 @@ class PythonBackend(Backend):
 
     def child(self, group: InstanceGroupSpec, index: int) -> WorkerSpec:
         """How the process of an instance is started."""
-        return self._child(self.config, f"{group.name}_{index}", "serve", group.kind.removeprefix("KIND_"))
+        return self._worker_spec(self.config, f"{group.name}_{index}", "serve", group.kind.removeprefix("KIND_"))
 
-    def _child(self, config: Any, instance: str, mode: str, kind: str) -> WorkerSpec:
+    def _worker_spec(self, config: Any, instance: str, mode: str, kind: str) -> WorkerSpec:
         environment, source, limits = self._resolved(config), self._code(), self._limits(config)
         described = config_json(config)
         arguments = {

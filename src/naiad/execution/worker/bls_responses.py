@@ -24,8 +24,8 @@ class CallResponses:
     """Writes responses to calls, which are known by their numbers.
 
     Args:
-        writer: writes forms and segments for the child.
-        send: sends frames to the child.
+        writer: writes schemas and segments for the worker.
+        send: sends frames to the worker.
     """
 
     __slots__ = ("_send", "_writer")
@@ -50,7 +50,7 @@ class CallResponses:
         try:
             self._write(number, request, outputs, flags, pieces)
         except Exception as error:
-            # What was said about forms and segments holds.
+            # What was said about schemas and segments holds.
             self._send(pieces)
             self.send_error(number, _not_written(request, error), flags)
             return
@@ -70,7 +70,7 @@ class CallResponses:
         listed = [(name, BY_NUMPY[array.dtype].wire, array.shape) for name, array in found]
         described = orjson.dumps({"outputs": listed, "parameters": dict(parameters)})
         self._writer.make_room(pieces)
-        head = RESPONSE_HEAD.pack(number, self._writer.form(described, pieces), flags, 0, 0)
+        head = RESPONSE_HEAD.pack(number, self._writer.schema(described, pieces), flags, 0, 0)
         body = self._writer.body(pieces, head)
         try:
             for _, array in found:

@@ -1,4 +1,4 @@
-"""The regions of clients that one child has been given."""
+"""Shared memory of clients, as one worker knows it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Piece = tuple[bytes, int]
 
 
 class WorkerRegions:
-    """Gives a child each region once, and tells it to close those that nobody uses any more.
+    """Sends a worker each region once, and has it close regions that nobody uses any more.
 
-    It keeps no region open: that is what the registry and requests do.
+    It keeps no region open: the registry and the requests do.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[int, tuple[int, Any]] = {}
-        # The last user of a region may let go of it in any thread.
+        # The last user of a region may drop it in any thread.
         self._gone: deque[tuple[int, int]] = deque()
         self._last_number = 0
 
@@ -31,7 +31,7 @@ class WorkerRegions:
         return PLACE.pack(*self.find(part, pieces))
 
     def find(self, part: RegionPart, pieces: list[Piece]) -> tuple[int, int, int, int]:
-        """The place of a part; the region is 0 for one that is no file, which no child can be given.
+        """The place of a part; the region is 0 for one that is no file, which no worker can be given.
 
         Raises:
             OSError: too many files are open.
@@ -56,7 +56,7 @@ class WorkerRegions:
         return number
 
     def drop(self, pieces: list[Piece]) -> None:
-        """Add the frames that tell the child which regions are gone."""
+        """Add the frames that have the worker close regions that are gone."""
         while self._gone:
             key, number = self._gone.popleft()
             # Another region may have come to lie where that one was.

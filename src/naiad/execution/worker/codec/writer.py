@@ -42,9 +42,9 @@ from naiad.worker.ipc.frames import (
 )
 from naiad.worker.ipc.segments import Notice, Segment, SegmentPool
 
-MAX_FORMS: Final = 1024
-MAX_FORM_BYTES: Final = 1 << 22
-"""Of all forms together: the parameters of requests are part of them, and may be long and never the same."""
+MAX_SCHEMAS: Final = 1024
+MAX_SCHEMA_BYTES: Final = 1 << 22
+"""Of all schemas together: the parameters of requests are part of them, and may be long and never the same."""
 # Kinds of numpy types whose arrays give their memory away as it is.
 _PLAIN: Final = "biuf"
 no_segments: Final = Notice()
@@ -57,26 +57,26 @@ def frame(kind: int, number: int = 0, payload: bytes = b"") -> bytes:
 
 
 class BatchWriter:
-    """Writes the batches for one child.
+    """Writes the batches for one worker.
 
     Attributes:
-        pool: the server's segments for this child.
+        pool: the server's segments for this worker.
         regions: those of clients that it has been given.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
-        # What the response cache is to keep has to come here.
+        # Responses that are cached have to come here: the worker cannot write them to their regions.
         self._places = not spec.is_cached
-        self._forms: dict[RequestOptions | bytes, int] = {}
-        self._form_bytes = 0
+        self._schemas: dict[RequestOptions | bytes, int] = {}
+        self._schema_bytes = 0
         self._is_sequence = spec.sequence is not None
         self._uniform: dict[RequestOptions, Uniform | None] = {}
         self.pool = SegmentPool()
         self.regions = WorkerRegions()
 
     def write(self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> None:
-        """Add the frames of a batch: forms and segments that the child does not know yet, then the batch itself.
+        """Add the frames of a batch: schemas and segments that the worker does not know yet, then the batch itself.
 
         The requests are numbered from ``first`` on.
 
@@ -113,8 +113,8 @@ class BatchWriter:
     ) -> Uniform | None:
         if kind is not None and isinstance(request, SequenceRow) and request.facts is not None:
             like = InferRequest(kind, request.inputs)
-            return step_schema(self._form_of(like, pieces), self._spec, like, request.facts)
-        return uniform_schema(self._form_of(request, pieces), self._spec, self.regions, request)
+            return step_schema(self._schema_of(like, pieces), self._spec, like, request.facts)
+        return uniform_schema(self._schema_of(request, pieces), self._spec, self.regions, request)
 
     def _write(self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> None:
         body = self.body(pieces, COUNT.pack(len(requests), 0))
@@ -122,7 +122,7 @@ class BatchWriter:
         try:
             for request_number, request in enumerate(requests, first):
                 request_id = request.id.encode()
-                heads.append(REQUEST.pack(request_number, self._form_of(request, pieces), len(request_id), 0))
+                heads.append(REQUEST.pack(request_number, self._schema_of(request, pieces), len(request_id), 0))
                 for name, array in request.inputs.items():
                     if isinstance(array, RegionTensor):
                         heads.append(self.regions.place(array.part, pieces))
@@ -145,7 +145,7 @@ class BatchWriter:
         return FrameBody(partial(self._segment_if_any, pieces), *heads)
 
     def _placed(self, request: InferRequest) -> Sequence[RegionPart]:
-        """Where the child is to write outputs itself, in the order of the request's terms."""
+        """Where the worker writes outputs itself, in the order of the request's options."""
         return [] if request.use is None or not self._places else list(request.use.outputs.values())
 
     def _bytes_of(self, name: str, array: Array) -> Any:
@@ -159,33 +159,33 @@ class BatchWriter:
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
     def make_room(self, pieces: list[Piece]) -> None:
-        """Begin forms anew when there are many; before a frame, whose parts may use any of them."""
-        if len(self._forms) >= MAX_FORMS or self._form_bytes >= MAX_FORM_BYTES:
-            self._forms.clear()
-            self._form_bytes = 0
+        """Forget all schemas when there are many. Only before a frame: its parts may use any of them."""
+        if len(self._schemas) >= MAX_SCHEMAS or self._schema_bytes >= MAX_SCHEMA_BYTES:
+            self._schemas.clear()
+            self._schema_bytes = 0
             self._uniform.clear()
             pieces.append((frame(FORGET_FORMS), -1))
 
-    def form(self, described: bytes, pieces: list[Piece]) -> int:
-        """The number of a form that is known by its content alone."""
-        return self._forms.get(described) or self._add_form(described, described, pieces)
+    def schema(self, described: bytes, pieces: list[Piece]) -> int:
+        """The number of a schema that is known by its content alone."""
+        return self._schemas.get(described) or self._add_schema(described, described, pieces)
 
-    def _add_form(self, key: RequestOptions | bytes, described: bytes, pieces: list[Piece]) -> int:
-        number = self._forms[key] = len(self._forms) + 1
-        self._form_bytes += len(described)
+    def _add_schema(self, key: RequestOptions | bytes, described: bytes, pieces: list[Piece]) -> int:
+        number = self._schemas[key] = len(self._schemas) + 1
+        self._schema_bytes += len(described)
         pieces.append((frame(FORM, number, described), -1))
         return number
 
-    def _form_of(self, request: InferRequest, pieces: list[Piece]) -> int:
+    def _schema_of(self, request: InferRequest, pieces: list[Piece]) -> int:
         options = request.options
         is_placed = options.regions is not None and self._places
         if is_placed and request.use is None:
-            # One that a shadow watches, or is a copy for: what it asks for in regions is written behind the model.
-            return self.form(self._described(request, False), pieces)
-        found = self._forms.get(options)
+            # A shadow needs the outputs as well: they come here, and are written to their regions afterwards.
+            return self.schema(self._described(request, False), pieces)
+        found = self._schemas.get(options)
         if found is not None:
             return found
-        return self._add_form(options, self._described(request, is_placed), pieces)
+        return self._add_schema(options, self._described(request, is_placed), pieces)
 
     def _described(self, request: InferRequest, is_placed: bool) -> bytes:
         options = request.options
@@ -206,7 +206,7 @@ class BatchWriter:
         return orjson.dumps(described)
 
     def _segment(self, size: int, pieces: list[Piece]) -> Segment:
-        """A segment to be filled, which the child is told about if it is new.
+        """A segment to be filled; a new one is announced to the worker.
 
         Raises:
             OSError, MemoryError: there is no shared memory for it.
@@ -229,7 +229,7 @@ class BatchWriter:
 
 
 class ResponseSchema(NamedTuple):
-    """What a child says about responses again and again."""
+    """What responses of a worker have in common: outputs, parameters, and whether both are as configured."""
 
     outputs: Sequence[tuple[str, DataType, tuple[int, ...], int]]
     parameters: Mapping[str, Any]
@@ -237,21 +237,21 @@ class ResponseSchema(NamedTuple):
 
 
 class UniformLayout(NamedTuple):
-    """Where responses alike of a form have their outputs.
+    """Where uniform responses of a schema have their outputs.
 
     Attributes:
         stride: how many bytes each of them takes.
         outputs: those that the model has, with datatype, shape, and offset and size in the first response.
-        form: theirs.
+        schema: theirs.
     """
 
     stride: int
     outputs: Sequence[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]
-    form: ResponseSchema
+    schema: ResponseSchema
 
 
 class Response(NamedTuple):
-    """One response of a child. ``outputs`` None: there is none, only the end or an error.
+    """One response of a worker. ``outputs`` None: there is none, only the end or an error.
 
     ``output_ns`` is when its outputs were begun to be made, on this side; 0 where it has none. ``is_cancelled``: the
     model ended a request that its caller had given up.
@@ -271,21 +271,21 @@ class Response(NamedTuple):
 
 
 class ResponseReader:
-    """Reads the responses of one child.
+    """Reads the responses of one worker.
 
     Args:
-        open_segment: the bytes of a tensor that lies in a segment of the child, by number, offset and size.
+        open_segment: the bytes of a tensor that lies in a segment of the worker, by number, offset and size.
     """
 
     def __init__(self, spec: ModelSpec, open_segment: Callable[[int, int, int], Array]) -> None:
         self._spec = spec
         self._open = open_segment
         self._output_warnings = OutputWarnings(spec)
-        self._forms: dict[int, ResponseSchema] = {0: ResponseSchema((), NO_PARAMETERS, True)}
-        self._alike: dict[int, UniformLayout] = {}
+        self._schemas: dict[int, ResponseSchema] = {0: ResponseSchema((), NO_PARAMETERS, True)}
+        self._layouts: dict[int, UniformLayout] = {}
 
     def learn(self, number: int, raw: bytes) -> None:
-        """Take a form in."""
+        """Take a schema in."""
         described = orjson.loads(raw)
         outputs = []
         fits = True
@@ -298,8 +298,8 @@ class ResponseReader:
             known = self._spec.outputs.get(name)
             fits = fits and (known is None or known.dtype is dtype)
         parameters = described.get("parameters") or NO_PARAMETERS
-        self._forms[number] = ResponseSchema(outputs, parameters, fits and not parameters)
-        self._alike.pop(number, None)
+        self._schemas[number] = ResponseSchema(outputs, parameters, fits and not parameters)
+        self._layouts.pop(number, None)
 
     def _for_clients(self, name: str, shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
         """The shape after the configuration's ``reshape``; the model's own where that does not fit."""
@@ -310,9 +310,9 @@ class ResponseReader:
         return target if math.prod(target) == elements and -1 not in target else shape
 
     def forget(self) -> None:
-        """All forms are void."""
-        self._forms = {0: self._forms[0]}
-        self._alike.clear()
+        """All schemas are void."""
+        self._schemas = {0: self._schemas[0]}
+        self._layouts.clear()
 
     def read(self, payload: bytearray, came_ns: int = 0) -> list[Response]:
         """The responses of a ``RESPONSES`` frame, which came at ``came_ns``."""
@@ -325,11 +325,11 @@ class ResponseReader:
 
     def read_uniform(self, payload: bytearray) -> list[Mapping[str, Array]]:
         """The outputs of each request of the batch that a ``RESPONSES_UNIFORM`` frame answers."""
-        count, form_number = COUNT.unpack_from(payload)
-        stride, outputs, form = self._alike.get(form_number) or self._lay_out(form_number)
+        count, schema_number = COUNT.unpack_from(payload)
+        stride, outputs, schema = self._layouts.get(schema_number) or self._lay_out(schema_number)
         if len(payload) != ALIGNMENT + count * stride:
             raise ValueError(
-                f"{count} responses alike have {len(payload)} bytes, {ALIGNMENT} and {stride} each expected"
+                f"{count} uniform responses have {len(payload)} bytes, {ALIGNMENT} and {stride} each expected"
             )
         found: list[Mapping[str, Array]]
         if count == 1:
@@ -340,28 +340,28 @@ class ResponseReader:
         else:
             columns = [(output[0], _column(payload, count, stride, *output[1:])) for output in outputs]
             found = [{name: arrays[i] for name, arrays in columns} for i in range(count)]
-        return found if form.fits else [Outputs(arrays, form.parameters) for arrays in found]
+        return found if schema.fits else [Outputs(arrays, schema.parameters) for arrays in found]
 
-    def _lay_out(self, form_number: int) -> UniformLayout:
-        form = self._forms[form_number]
+    def _lay_out(self, schema_number: int) -> UniformLayout:
+        schema = self._schemas[schema_number]
         offset, outputs = ALIGNMENT, []
-        for name, dtype, shape, elements in form.outputs:
+        for name, dtype, shape, elements in schema.outputs:
             size = elements * dtype.itemsize
             if name in self._spec.outputs:
                 outputs.append((name, dtype.numpy, shape, offset, size))
             offset += aligned(size)
-        layout = self._alike[form_number] = UniformLayout(offset - ALIGNMENT, outputs, form)
+        layout = self._layouts[schema_number] = UniformLayout(offset - ALIGNMENT, outputs, schema)
         return layout
 
     def _read(self, payload: bytearray, count: int, at: int, came_ns: int) -> list[Response]:
         described = []
         for _ in range(count):
-            request, form_number, flags, error_bytes, _ = RESPONSE_HEAD.unpack_from(payload, at)
-            form = self._forms[form_number]
+            request, schema_number, flags, error_bytes, _ = RESPONSE_HEAD.unpack_from(payload, at)
+            schema = self._schemas[schema_number]
             places_at = at + RESPONSE_HEAD.size
-            end = places_at + len(form.outputs) * PLACE.size
+            end = places_at + len(schema.outputs) * PLACE.size
             at = end + error_bytes
-            described.append((request, form, flags, places_at, payload[end:at]))
+            described.append((request, schema, flags, places_at, payload[end:at]))
         data = aligned(at)
         return [self._make(payload, *one, data, came_ns) for one in described]
 
@@ -369,7 +369,7 @@ class ResponseReader:
         self,
         payload: bytearray,
         request: int,
-        form: ResponseSchema,
+        schema: ResponseSchema,
         flags: int,
         places_at: int,
         said: bytearray,
@@ -378,7 +378,7 @@ class ResponseReader:
     ) -> Response:
         arrays: dict[str, Array] = {}
         error: NaiadError | None = None
-        for name, dtype, shape, elements in form.outputs:
+        for name, dtype, shape, elements in schema.outputs:
             place = PLACE.unpack_from(payload, places_at)
             places_at += PLACE.size
             if place[1] == IN_REGION:
@@ -397,7 +397,7 @@ class ResponseReader:
             error = error_of_code(int(told.get("code", 13)), str(told["message"]))
         if error is not None or flags & FLAG_EMPTY:
             return Response(request, None, error, flags)
-        return Response(request, arrays if form.fits else Outputs(arrays, form.parameters), None, flags, came_ns)
+        return Response(request, arrays if schema.fits else Outputs(arrays, schema.parameters), None, flags, came_ns)
 
 
 def _column(
@@ -414,7 +414,7 @@ def _tensor(raw: Array, name: str, dtype: DataType, shape: tuple[int, ...], elem
     if dtype.is_bytes:
         place = f"output '{name}' of model '{model}'"
         if stays_packed(raw.nbytes, elements):
-            # The child wrote as many elements as the shape says.
+            # The worker wrote as many elements as the shape says.
             return as_strings(PackedStrings(raw.data, shape, place))
         return decode_bytes(raw.tobytes(), elements, place).reshape(shape)
     if raw.nbytes != elements * dtype.itemsize:
