@@ -14,7 +14,8 @@ import pytest
 
 from execution.models import spec, tensor
 from naiad.execution.worker.codec.client_memory import Piece
-from naiad.execution.worker.codec.writer import BatchWriter, ResponseReader
+from naiad.execution.worker.codec.reader import ResponseReader
+from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.request import InferRequest, Outputs, RequestOptions
 from naiad.shared_memory.region import RegionPart, RegionRef, SystemRegion
 from naiad.shared_memory.spec import RegionOptions

@@ -14,7 +14,8 @@ from execution.models import run
 from execution.process_models import Caller, serving, submit, until, write_model
 from naiad.errors import BackendError, CancelledError, NotFoundError, UnavailableError
 from naiad.execution.worker.bls import BlsCalls, CalledRequest
-from naiad.execution.worker.codec.writer import BatchWriter, Piece
+from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import RequestOptions
 

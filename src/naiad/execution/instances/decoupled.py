@@ -17,8 +17,8 @@ from naiad.backend_api.decoupled import DecoupledInstance, Delay, Step
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, CancelledError, InternalError, NaiadError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.response import Response
 from naiad.execution.instances.runner import failed_to_start
-from naiad.execution.worker.codec.writer import Response
 from naiad.request import InferRequest, request_label
 from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_OWN
 

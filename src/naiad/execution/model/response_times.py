@@ -6,7 +6,7 @@ from time import monotonic_ns
 
 from naiad.errors import CancelledError
 from naiad.execution.batching.batch import Batch
-from naiad.execution.worker.codec.writer import Response
+from naiad.execution.batching.response import Response
 from naiad.request import InferRequest
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.metrics.responses import MAX_PLACES, ResponseStatistics

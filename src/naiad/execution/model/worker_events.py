@@ -8,13 +8,13 @@ from time import monotonic_ns
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, UnavailableError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.response import Response
 from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.model.accounting import count_one
 from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.instance_set import AnyInstance
 from naiad.execution.model.responder import ModelResponder, send_part
 from naiad.execution.model.response_times import ResponseTimes
-from naiad.execution.worker.codec.writer import Response
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest, request_label
 from naiad.worker.ipc.frames import FLAG_FINAL, FLAG_OWN, FLAG_RESCHEDULE

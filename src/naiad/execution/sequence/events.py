@@ -8,13 +8,13 @@ from time import monotonic_ns
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.response import Response
 from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.model.accounting import count_batch
 from naiad.execution.model.responder import ModelResponder
 from naiad.execution.model.worker_events import WorkerEvents
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
 from naiad.execution.sequence.step import EmptyRow, SequenceBatch, SequenceRequest
-from naiad.execution.worker.codec.writer import Response
 from naiad.execution.worker.framework_instance import FrameworkInstance
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest

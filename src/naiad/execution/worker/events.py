@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from naiad.execution.batching.batch import Batch
-from naiad.execution.worker.codec.writer import Response
+from naiad.execution.batching.response import Response
 from naiad.request import Array, InferRequest
 
 _Instance = TypeVar("_Instance", contravariant=True)

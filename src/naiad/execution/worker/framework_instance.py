@@ -16,10 +16,10 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.ragged import as_one, take_apart
+from naiad.execution.batching.response import Response
 from naiad.execution.instances.runner import halves, may_split, split
 from naiad.execution.worker.codec.client_memory import Piece
 from naiad.execution.worker.codec.gathered import write_gathered
-from naiad.execution.worker.codec.writer import Response
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.execution.worker.process import WorkerProcess

@@ -29,10 +29,12 @@ from naiad.errors import (
     UnavailableError,
 )
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.response import Response
 from naiad.execution.worker.bls import BlsCalls, ModelDirectory
 from naiad.execution.worker.channel import WorkerChannel
 from naiad.execution.worker.codec.client_memory import Piece
-from naiad.execution.worker.codec.writer import BatchWriter, Response, ResponseReader, frame, no_segments
+from naiad.execution.worker.codec.reader import ResponseReader
+from naiad.execution.worker.codec.writer import BatchWriter, frame, no_segments
 from naiad.execution.worker.control import Content, ControlRequests, ModelControlRequests, Reply
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.in_flight import InFlightRequests

@@ -12,8 +12,8 @@ from typing import Final
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.response import Response
 from naiad.execution.instances.warmup import Sample, Warmup
-from naiad.execution.worker.codec.writer import Response
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest
