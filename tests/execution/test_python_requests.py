@@ -14,7 +14,7 @@ from execution.models import run
 from execution.process_models import Caller, serving, submit, until, write_model
 from naiad.errors import BackendError, CancelledError, NotFoundError, UnavailableError
 from naiad.execution.worker.bls import BlsCalls, CalledRequest
-from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import RequestOptions
@@ -261,7 +261,7 @@ def test_a_form_that_came_among_others_travels_in_one_piece_later(tmp_path: Path
 
 def test_a_response_to_a_call_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
-        sent: list[Piece] = []
+        sent: list[OutgoingFrame] = []
         writer = BatchWriter(model.spec)
         calls = BlsCalls(None, writer, lambda number, offset, size: np.zeros(size, np.uint8), sent.extend, lambda: 0)
         request = CalledRequest(calls, 7, model, TERMS, {}, "an id")

@@ -75,7 +75,7 @@ class PythonBackend(Backend):
             self._run_code(self.config)
 
     def _run_code(self, config: Any) -> tuple[int, Any]:
-        """What a process says that imports the model's file and calls ``auto_complete_config``, if there is one."""
+        """The reply of a process that imports the model's file and calls ``auto_complete_config``, if it has that."""
         self._has_run = True
         name = f"{self.context.model}_{self.context.version}_auto_complete"
         process = WorkerProcess(name, self._worker_spec(config, name, "complete", "CPU"))
@@ -179,7 +179,7 @@ class PythonBackend(Backend):
 
 
 def _merge(config: Any, completed: dict[str, Any], model: str) -> None:
-    """Take over what ``auto_complete_config`` may set."""
+    """Copy what ``auto_complete_config`` may set into the configuration."""
     try:
         made = ParseDict({k: completed[k] for k in _COMPLETED if k in completed}, type(config)(), True)
     except ParseError as error:

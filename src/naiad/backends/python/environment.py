@@ -41,7 +41,7 @@ _unpacking = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a worker process is started with. To be kept for as long as a worker uses it.
+    """The interpreter and the variables of a worker. It has to live as long as a worker uses it.
 
     Attributes:
         python: the interpreter.
@@ -55,7 +55,7 @@ class Environment:
 
 
 def resolve(model_directory: Path, parameters: Mapping[str, str], settings: Mapping[str, str]) -> Environment:
-    """The environment that a model asks for; without a wish, the server's own.
+    """The environment that a model asks for, by default the server's own.
 
     Called in a loading thread, as it may take long.
 

@@ -25,7 +25,7 @@ from naiad.errors import (
 )
 from naiad.execution.worker.bls_responses import CallResponses
 from naiad.execution.worker.bls_waits import WaitingCalls, Waits
-from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.execution.worker.in_flight import InFlightRequests
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Parameters, Recipient, RequestOptions, request_label
@@ -194,7 +194,7 @@ class BlsCalls:
         models: ModelDirectory | None,
         writer: BatchWriter,
         open_segment: Callable[[int, int, int], Array],
-        send: Callable[[list[Piece]], None],
+        send: Callable[[list[OutgoingFrame]], None],
         waiting: Callable[[], int],
     ) -> None:
         self._models = models

@@ -25,7 +25,7 @@ class Topic(Protocol):
     """Control requests that belong together."""
 
     def ask(self, content: Content, answer: Callable[[Any], None], fail: Callable[[NaiadError], None]) -> bool:
-        """Answer a question now or later; False when it is not one of these.
+        """Reply to a request now or later; False when it is not one of these.
 
         Raises:
             NaiadError: the answer is that error.
@@ -39,7 +39,7 @@ class ModelControlRequests:
         self._models = models
 
     def ask(self, content: Content, answer: Callable[[Any], None], fail: Callable[[NaiadError], None]) -> bool:
-        """Answer a question now or later; False when it is not one of these.
+        """Reply to a request now or later; False when it is not one of these.
 
         Raises:
             NaiadError: the answer is that error.
@@ -115,5 +115,5 @@ class ControlRequests:
 
 
 def not_known(content: Content) -> NaiadError:
-    """The error for a question that has no answer here."""
+    """The error for a request that is not served here."""
     return UnsupportedError(f"'{content.get('what', '')}' is not served to models here")

@@ -18,7 +18,7 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.ragged import as_one, take_apart
 from naiad.execution.batching.response import Response
 from naiad.execution.instances.runner import halves, may_split, split
-from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.gathered import write_gathered
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.instance import ProcessInstance
@@ -68,20 +68,20 @@ class FrameworkInstance(ProcessInstance):
         """
         batch.start_ns = monotonic_ns()
         number = self._last_number = self._last_number + 1
-        pieces: list[Piece] = []
+        frames: list[OutgoingFrame] = []
         try:
             whole = batch if self._spec.assembly is None else as_one(batch, self._spec)
-            write_gathered(self._writer, self._written, number, whole, pieces)
+            write_gathered(self._writer, self._written, number, whole, frames)
         except Exception as error:
             # The writer counts on the worker knowing the schemas and segments that were announced.
-            self._send_all(pieces)
+            self._send_all(frames)
             if isinstance(error, NaiadError) and len(batch.requests) > 1 and batch.splits:
                 return self._run_singly(batch)
             return self._refuse(batch, error)
         self._sent[number] = batch
         self._requests.begin_whole(number, batch)
         self._give_back_segments()
-        self._send_all(pieces)
+        self._send_all(frames)
         batch.input_ns = monotonic_ns()
         return None
 

@@ -32,7 +32,7 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
 from naiad.execution.worker.bls import BlsCalls, ModelDirectory
 from naiad.execution.worker.channel import WorkerChannel
-from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.reader import ResponseReader
 from naiad.execution.worker.codec.writer import BatchWriter, frame, no_segments
 from naiad.execution.worker.control import Content, ControlRequests, ModelControlRequests, Reply
@@ -143,7 +143,7 @@ class ProcessInstance:
         self._writer = BatchWriter(self._spec)
         self._reader = ResponseReader(self._spec, self._open_segment)
         self._calls = BlsCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
-        self._asks = ControlRequests(ModelControlRequests(self._models), WorkerMetrics(self._metrics))
+        self._control = ControlRequests(ModelControlRequests(self._models), WorkerMetrics(self._metrics))
         self._readiness = WorkerReadiness(self.name, False)
         self._missed_beats = 0
         # Why this side killed the worker, "" when it did not.
@@ -183,9 +183,9 @@ class ProcessInstance:
     def _ask_from_thread(self, content: Content, reply: Reply | None) -> None:
         """Pass on a control request, or a notification, of a worker that is not ready yet."""
         if reply is None:
-            self._loop.call_soon_threadsafe(self._asks.tell, content)
+            self._loop.call_soon_threadsafe(self._control.tell, content)
         else:
-            self._loop.call_soon_threadsafe(self._asks.ask, content, reply)
+            self._loop.call_soon_threadsafe(self._control.ask, content, reply)
 
     def _attach(self, is_asked: bool) -> None:
         """Listen to a worker that is ready."""
@@ -229,7 +229,7 @@ class ProcessInstance:
         self._supervisor.stop()
         self._unlisten()
         self._calls.close()
-        self._asks.close()
+        self._control.close()
         if self._process is not None:
             self._process.end()
             self._process.close()
@@ -282,16 +282,16 @@ class ProcessInstance:
         batch.start_ns = monotonic_ns()
         number = self._last_number + 1
         self._last_number += 1 + len(batch.requests)
-        pieces: list[Piece] = []
+        frames: list[OutgoingFrame] = []
         try:
-            self._writer.write(number, number + 1, batch.requests, pieces)
+            self._writer.write(number, number + 1, batch.requests, frames)
         except Exception as error:
             # The writer counts on the worker knowing the schemas and segments that were announced.
-            self._send_all(pieces)
+            self._send_all(frames)
             return self._refuse(batch, error)
         self._requests.begin(number, number + 1, batch)
         self._give_back_segments()
-        for data, descriptor in pieces:
+        for data, descriptor in frames:
             self._send(data, descriptor)
         batch.input_ns = monotonic_ns()
         if self._overtime is not None:
@@ -332,8 +332,8 @@ class ProcessInstance:
         elif descriptor >= 0:
             os.close(descriptor)
 
-    def _send_all(self, pieces: list[Piece]) -> None:
-        for data, descriptor in pieces:
+    def _send_all(self, frames: list[OutgoingFrame]) -> None:
+        for data, descriptor in frames:
             self._send(data, descriptor)
 
     def _waiting(self) -> int:
@@ -364,7 +364,7 @@ class ProcessInstance:
             PONG: self._take_pong,
             IS_READY: lambda _, payload: self._readiness.take(orjson.loads(payload)),
             ASK: self._take_ask,
-            TELL: lambda _, payload: self._asks.tell(orjson.loads(payload)),
+            TELL: lambda _, payload: self._control.tell(orjson.loads(payload)),
             CALL: self._take_call,
             CANCEL_CALL: lambda number, _: self._calls.cancel(number),
         }
@@ -407,7 +407,7 @@ class ProcessInstance:
         self._missed_beats = 0
 
     def _take_ask(self, number: int, payload: bytearray) -> None:
-        self._asks.ask(orjson.loads(payload), partial(self._answer, self._channel, number))
+        self._control.ask(orjson.loads(payload), partial(self._answer, self._channel, number))
 
     def _take_call(self, number: int, payload: bytearray) -> None:
         self._calls.call(number, payload)
@@ -507,7 +507,7 @@ class ProcessInstance:
         self._give_back_segments()
         for number in self._writer.pool.trim():
             self._send(frame(DROP_SEGMENT, number))
-        dropped: list[Piece] = []
+        dropped: list[OutgoingFrame] = []
         self._writer.regions.drop(dropped)
         self._send_all(dropped)
         for what, due in (("memory", notice), ("segments", no_segments)):
@@ -548,10 +548,10 @@ class ProcessInstance:
         self._supervisor.back_off.ended(monotonic() - self._born_s, self._has_worked())
         late = self._requests.batch if self._is_late else None
         overtime = ExecutionTimeoutError(f"Stub process '{self.name}' was ended: {self._verdict}")
-        calls, asks = self._calls, self._asks
+        calls, control = self._calls, self._control
         self._reset()
         calls.close()
-        asks.close()
+        control.close()
         error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
         self._fail_open(error, late, overtime)
         if not self._supervisor.is_over:
@@ -582,7 +582,7 @@ class ProcessInstance:
         if spawned is None:
             self.problem = failure
             # It may have made metrics before it failed.
-            self._asks.close()
+            self._control.close()
             logger.error("%s: %s", self.name, failure)
             self._restart_later(True)
             return

@@ -50,7 +50,7 @@ class WorkerMetrics:
     def ask(
         self, content: Mapping[str, Any], answer: Callable[[Any], None], fail: Callable[[NaiadError], None]
     ) -> bool:
-        """Answer a question now; False when it is not about metrics.
+        """Reply to a request now; False when it is not about metrics.
 
         Raises:
             NaiadError: the answer is that error.

@@ -33,8 +33,8 @@ from ..ipc.reader import Waiter
 from . import current
 
 
-class Question:
-    """A control request under way."""
+class PendingReply:
+    """The reply to a control request under way."""
 
     __slots__ = ("_error", "_value", "answered", "waiter")
 

@@ -123,7 +123,7 @@ PING = 6
 CALL_RESPONSE = 7
 """A response to a call of the model (BLS). number: the call. Payload: one response."""
 ANSWER = 8
-"""The answer to ``ASK``. number: the question. JSON ``{"value": ...}`` or ``{"error": {"message": text, "code":
+"""The reply to ``ASK``. number: the request. JSON ``{"value": ...}`` or ``{"error": {"message": text, "code":
 n}}``."""
 OPEN = 9
 """To the shared process of a framework's models, instead of orders: the connection of another instance, whose
@@ -165,14 +165,14 @@ request}``, then one request with a schema, as in ``EXECUTE`` (its number is not
 CANCEL_CALL = 43
 """number: the call."""
 ASK = 44
-"""A question to the server. number: the question, which the worker chooses. JSON ``{"what": "load_model", ...}``; see
+"""A control request. number: the request, which the worker chooses. JSON ``{"what": "load_model", ...}``; see
 ``api/control.py`` of the worker for all of them."""
 TELL = 45
-"""Like ``ASK`` without an answer."""
+"""A notification: like ``ASK``, without a reply."""
 RESPONSES_UNIFORM = 46
 
 CATCH_UP = "catch_up"
-"""What ``ASK`` says when its answer is all that is wanted: the server has taken in what was sent before."""
+"""What ``ASK`` says when only its reply matters: it shows that the server has taken in what was sent before."""
 
 # From both sides.
 FORM = 65

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Tuple
 
 from ..api.bls import read_response
-from ..api.control import Question
+from ..api.control import PendingReply
 from ..ipc import frames as protocol
 from ..ipc.client_memory import Regions
 from ..ipc.frame_body import locate
@@ -35,7 +35,7 @@ class Inbox:
         inbox: frames for the main thread.
         cancelled: numbers of requests whose callers gave up; the oldest are forgotten when there are many.
         calls: take the responses to the calls under way, by number.
-        questions: control requests under way, by number.
+        replies: control requests without a reply yet, by number.
         locate: finds the bytes of tensors in a frame's payload and in the server's segments.
         holds: requests whose responses nobody takes for now.
     """
@@ -53,7 +53,7 @@ class Inbox:
         self.inbox: deque[Work] = deque()
         self.cancelled: dict[int, None] = {}
         self.calls: dict[int, Callable[[InferenceResponse | None, bool], object]] = {}
-        self.questions: dict[int, Question] = {}
+        self.replies: dict[int, PendingReply] = {}
         self.paused = PausedRequests(look, self.cancelled.__contains__)
         self._channel = channel
         self._out = out
@@ -134,10 +134,10 @@ class Inbox:
             deliver(response, final)
 
     def _answer(self, number: int, payload: bytearray) -> None:
-        question = self.questions.pop(number, None)
-        if question is not None:
+        pending = self.replies.pop(number, None)
+        if pending is not None:
             content: Any = json.loads(payload)
-            question.deliver(content)
+            pending.deliver(content)
 
     def _ask_ready(self, number: int, payload: bytearray) -> None:
         self._check_ready(number)

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from ..api import current
-from ..api.control import Question
+from ..api.control import PendingReply
 from ..api.model_config import ModelConfig
 from ..ipc import frames as protocol
 from ..ipc.client_memory import Parts, Regions
@@ -265,7 +265,7 @@ class Session:
             self._look()
         return number in cancelled
 
-    # Calls and questions
+    # Calls and control requests
 
     def start_call(
         self,
@@ -301,11 +301,11 @@ class Session:
         Raises:
             TritonModelException: the server refused it.
         """
-        number, question = next(self._numbers), Question()
-        self._arrivals.questions[number] = question
+        number, pending = next(self._numbers), PendingReply()
+        self._arrivals.replies[number] = pending
         self.out.post_json(protocol.ASK, number, content)
-        self.channel.wait_until(question.is_answered, question.waiter)
-        return question.value()
+        self.channel.wait_until(pending.is_answered, pending.waiter)
+        return pending.value()
 
     def tell(self, content: Mapping[str, Any]) -> None:
         """Send a notification, unless the session is over."""

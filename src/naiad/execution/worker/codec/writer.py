@@ -12,7 +12,7 @@ import orjson
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.reshape import as_model_sees
 from naiad.execution.sequence.step import SequenceRow
-from naiad.execution.worker.codec.client_memory import Piece, WorkerRegions
+from naiad.execution.worker.codec.client_memory import OutgoingFrame, WorkerRegions
 from naiad.execution.worker.codec.uniform import Uniform, step_kind, step_schema, uniform_schema
 from naiad.request import Array, InferRequest, RequestOptions
 from naiad.shared_memory.region import RegionPart
@@ -63,7 +63,7 @@ class BatchWriter:
         self.pool = SegmentPool()
         self.regions = WorkerRegions()
 
-    def write(self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> None:
+    def write(self, number: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]) -> None:
         """Add the frames of a batch: schemas and segments that the worker does not know yet, then the batch itself.
 
         The requests are numbered from ``first`` on.
@@ -71,14 +71,14 @@ class BatchWriter:
         Raises:
             OSError, MemoryError: there is no shared memory for it. What was added is to be sent all the same.
         """
-        self.make_room(pieces)
-        if (whole := self._write_uniform(number, first, requests, pieces)) is not None:
-            pieces.append((whole, -1))
+        self.make_room(frames)
+        if (whole := self._write_uniform(number, first, requests, frames)) is not None:
+            frames.append((whole, -1))
             return
-        self._write(number, first, requests, pieces)
+        self._write(number, first, requests, frames)
 
     def _write_uniform(
-        self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]
+        self, number: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]
     ) -> bytes | None:
         """The frame for requests that are described once, None for others."""
         kind = step_kind(requests) if self._is_sequence else None
@@ -90,47 +90,47 @@ class BatchWriter:
         try:
             uniform = self._uniform[options]
         except KeyError:
-            uniform = self._uniform_schema(requests[0], kind, pieces)
+            uniform = self._uniform_schema(requests[0], kind, frames)
             # A request that a shadow watches says nothing about those that nobody watches.
             if options.regions is None or requests[0].use is not None:
                 self._uniform[options] = uniform
-        return None if uniform is None else uniform.frame(number, first, requests, pieces)
+        return None if uniform is None else uniform.frame(number, first, requests, frames)
 
     def _uniform_schema(
-        self, request: InferRequest, kind: RequestOptions | None, pieces: list[Piece]
+        self, request: InferRequest, kind: RequestOptions | None, frames: list[OutgoingFrame]
     ) -> Uniform | None:
         if kind is not None and isinstance(request, SequenceRow) and request.facts is not None:
             like = InferRequest(kind, request.inputs)
-            return step_schema(self._schema_of(like, pieces), self._spec, like, request.facts)
-        return uniform_schema(self._schema_of(request, pieces), self._spec, self.regions, request)
+            return step_schema(self._schema_of(like, frames), self._spec, like, request.facts)
+        return uniform_schema(self._schema_of(request, frames), self._spec, self.regions, request)
 
-    def _write(self, number: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> None:
-        body = self.body(pieces, COUNT.pack(len(requests), 0))
+    def _write(self, number: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]) -> None:
+        body = self.body(frames, COUNT.pack(len(requests), 0))
         heads = body.heads
         try:
             for request_number, request in enumerate(requests, first):
                 request_id = request.id.encode()
-                heads.append(REQUEST.pack(request_number, self._schema_of(request, pieces), len(request_id), 0))
+                heads.append(REQUEST.pack(request_number, self._schema_of(request, frames), len(request_id), 0))
                 for name, array in request.inputs.items():
                     if isinstance(array, RegionTensor):
-                        heads.append(self.regions.place(array.part, pieces))
+                        heads.append(self.regions.place(array.part, frames))
                         continue
                     raw = self._bytes_of(name, array)
                     body.add(raw, len(raw))
                 if request.options.regions is not None:
-                    heads += [self.regions.place(part, pieces) for part in self._placed(request)]
+                    heads += [self.regions.place(part, frames) for part in self._placed(request)]
                 heads.append(request_id)
-            pieces.append((body.frame(EXECUTE, number), -1))
+            frames.append((body.frame(EXECUTE, number), -1))
         except BaseException:
             self.pool.give_back(body.taken)
             raise
 
-    def body(self, pieces: list[Piece], *heads: bytes) -> FrameBody:
-        """The body of a frame for the worker; segments that are new to it are announced in ``pieces``.
+    def body(self, frames: list[OutgoingFrame], *heads: bytes) -> FrameBody:
+        """The body of a frame for the worker; segments that are new to it are announced in ``frames``.
 
         Whoever does not send the frame releases the segments that it has taken.
         """
-        return FrameBody(partial(self._segment_if_any, pieces), *heads)
+        return FrameBody(partial(self._segment_if_any, frames), *heads)
 
     def _placed(self, request: InferRequest) -> Sequence[RegionPart]:
         """Where the worker writes outputs itself, in the order of the request's options."""
@@ -146,34 +146,34 @@ class BatchWriter:
             return array.data.cast("B")
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
-    def make_room(self, pieces: list[Piece]) -> None:
+    def make_room(self, frames: list[OutgoingFrame]) -> None:
         """Forget all schemas when there are many. Only before a frame: its parts may use any of them."""
         if len(self._schemas) >= MAX_SCHEMAS or self._schema_bytes >= MAX_SCHEMA_BYTES:
             self._schemas.clear()
             self._schema_bytes = 0
             self._uniform.clear()
-            pieces.append((frame(FORGET_FORMS), -1))
+            frames.append((frame(FORGET_FORMS), -1))
 
-    def schema(self, described: bytes, pieces: list[Piece]) -> int:
+    def schema(self, described: bytes, frames: list[OutgoingFrame]) -> int:
         """The number of a schema that is known by its content alone."""
-        return self._schemas.get(described) or self._add_schema(described, described, pieces)
+        return self._schemas.get(described) or self._add_schema(described, described, frames)
 
-    def _add_schema(self, key: RequestOptions | bytes, described: bytes, pieces: list[Piece]) -> int:
+    def _add_schema(self, key: RequestOptions | bytes, described: bytes, frames: list[OutgoingFrame]) -> int:
         number = self._schemas[key] = len(self._schemas) + 1
         self._schema_bytes += len(described)
-        pieces.append((frame(FORM, number, described), -1))
+        frames.append((frame(FORM, number, described), -1))
         return number
 
-    def _schema_of(self, request: InferRequest, pieces: list[Piece]) -> int:
+    def _schema_of(self, request: InferRequest, frames: list[OutgoingFrame]) -> int:
         options = request.options
         is_placed = options.regions is not None and self._places
         if is_placed and request.use is None:
             # A shadow needs the outputs as well: they come here, and are written to their regions afterwards.
-            return self.schema(self._described(request, False), pieces)
+            return self.schema(self._described(request, False), frames)
         found = self._schemas.get(options)
         if found is not None:
             return found
-        return self._add_schema(options, self._described(request, is_placed), pieces)
+        return self._add_schema(options, self._described(request, is_placed), frames)
 
     def _described(self, request: InferRequest, is_placed: bool) -> bytes:
         options = request.options
@@ -193,7 +193,7 @@ class BatchWriter:
             described["placed"] = [name for name, _ in options.regions.outputs]
         return orjson.dumps(described)
 
-    def _segment(self, size: int, pieces: list[Piece]) -> Segment:
+    def _segment(self, size: int, frames: list[OutgoingFrame]) -> Segment:
         """A segment to be filled; a new one is announced to the worker.
 
         Raises:
@@ -203,14 +203,14 @@ class BatchWriter:
         if segment.descriptor >= 0:
             announced = frame(SEGMENT, segment.number, segment.size.to_bytes(8, "little"))
             # It is closed by whoever sends it.
-            pieces.append((announced, segment.descriptor))
+            frames.append((announced, segment.descriptor))
             segment.descriptor = -1
         return segment
 
-    def _segment_if_any(self, pieces: list[Piece], size: int) -> Segment | None:
+    def _segment_if_any(self, frames: list[OutgoingFrame], size: int) -> Segment | None:
         """Like ``_segment``; None where the system has no shared memory: the tensor travels in the frame then."""
         try:
-            return self._segment(size, pieces)
+            return self._segment(size, frames)
         except OSError as error:
             no_segments.give(f"no shared memory for large tensors ({error}): they travel over the socket, at a cost")
             return None
