@@ -13,8 +13,9 @@ import orjson
 import pytest
 
 from execution.models import spec, tensor
-from naiad.execution.worker.codec.client_memory import Piece
-from naiad.execution.worker.codec.writer import BatchWriter, ResponseReader
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
+from naiad.execution.worker.codec.reader import ResponseReader
+from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.request import InferRequest, Outputs, RequestOptions
 from naiad.shared_memory.region import RegionPart, RegionRef, SystemRegion
 from naiad.shared_memory.spec import RegionOptions
@@ -90,12 +91,12 @@ def read(frame: bytes) -> list[Read]:
 
 def written(writer: BatchWriter, requests: Sequence[RegionRequest], first: int = 8) -> tuple[list[bytes], bytes]:
     """The frames before the batch's, and that."""
-    pieces: list[Piece] = []
-    writer.write(7, first, requests, pieces)
-    for _, descriptor in pieces:
+    frames: list[OutgoingFrame] = []
+    writer.write(7, first, requests, frames)
+    for _, descriptor in frames:
         if descriptor >= 0:
             os.close(descriptor)
-    *before, (frame, _) = pieces
+    *before, (frame, _) = frames
     return [data for data, _ in before], frame
 
 

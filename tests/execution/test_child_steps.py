@@ -19,7 +19,7 @@ from execution.sequence_models import CONTROLS, Caller, model_spec, send, sequen
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ControlSpec, StateSpec
 from naiad.execution.sequence.step import SequenceRequest, SequenceRequestFactory
-from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.request import RequestOptions
 from naiad.scheduling.sequence.slots import Sequence
@@ -124,8 +124,8 @@ def steps_of(section: Any, *callers: Caller, **more: Any) -> tuple[Any, Sequence
     return run_spec(found), maker, steps
 
 
-def kinds(pieces: list[Piece]) -> list[int]:
-    return [protocol.FRAME.unpack_from(data)[0] for data, _ in pieces]
+def kinds(frames: list[OutgoingFrame]) -> list[int]:
+    return [protocol.FRAME.unpack_from(data)[0] for data, _ in frames]
 
 
 def test_steps_of_any_sequences_have_one_form_and_one_frame() -> None:
@@ -133,9 +133,9 @@ def test_steps_of_any_sequences_have_one_form_and_one_frame() -> None:
     spec, maker, steps = steps_of(sequences(), *callers)
     writer = BatchWriter(spec)
     for expected in ([protocol.FORM, protocol.EXECUTE_UNIFORM], [protocol.EXECUTE_UNIFORM]):
-        pieces: list[Piece] = []
-        writer.write(1, 2, [*steps, maker.empty(steps[0], 0)], pieces)
-        assert kinds(pieces) == expected
+        frames: list[OutgoingFrame] = []
+        writer.write(1, 2, [*steps, maker.empty(steps[0], 0)], frames)
+        assert kinds(frames) == expected
 
 
 @pytest.mark.parametrize(
@@ -151,18 +151,18 @@ def test_steps_of_any_sequences_have_one_form_and_one_frame() -> None:
 )
 def test_what_is_not_of_one_kind_is_described_request_by_request(section: Any, callers: list[Caller]) -> None:
     spec, _, steps = steps_of(section, *callers)
-    pieces: list[Piece] = []
-    BatchWriter(spec).write(1, 2, steps, pieces)
-    assert kinds(pieces)[-1] == protocol.EXECUTE
+    frames: list[OutgoingFrame] = []
+    BatchWriter(spec).write(1, 2, steps, frames)
+    assert kinds(frames)[-1] == protocol.EXECUTE
 
 
 def test_states_and_controls_lie_where_the_form_says() -> None:
     states = (StateSpec(tensor("S", "FP64", (3,)), tensor("S_OUT", "FP64", (3,)), (3,)),)
     callers = [Caller(n, n, True) for n in (1, 2)]
     spec, maker, steps = steps_of(sequences(states=states), *callers)
-    pieces: list[Piece] = []
-    BatchWriter(spec).write(1, 2, [*steps, maker.empty(steps[0], 0)], pieces)
-    whole, _ = pieces[-1]
+    frames: list[OutgoingFrame] = []
+    BatchWriter(spec).write(1, 2, [*steps, maker.empty(steps[0], 0)], frames)
+    whole, _ = frames[-1]
     head = protocol.FRAME.size
     first, count, _, id_bytes, column = protocol.UNIFORM.unpack_from(whole, head)
     assert (first, count, id_bytes, column) == (2, 3, 0, protocol.COLUMN_STEPS)

@@ -14,7 +14,7 @@ from execution.models import run
 from execution.process_models import Caller, serving, submit, until, write_model
 from naiad.errors import BackendError, CancelledError, NotFoundError, UnavailableError
 from naiad.execution.worker.bls import BlsCalls, CalledRequest
-from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import RequestOptions
@@ -127,27 +127,27 @@ def test_a_list_with_others_in_it_leaves_nobody_waiting(tmp_path: Path, change: 
         callers = [Caller(n, TERMS) for n in range(4)]
         submit(model, *callers)
         for caller in callers:
-            await asyncio.wait_for(caller.done.wait(), 30)
+            await asyncio.wait_for(caller.done.wait(), 5)
             assert len(caller.answers) == 1
         assert is_idle(model)
 
     play(tmp_path, test, f"def execute(self, requests):\n    {change}\n    return [answer(r) for r in requests]\n")
 
 
-@pytest.mark.parametrize("name", ["alike", "FrameBody"])
+@pytest.mark.parametrize("name", ["uniform_data", "FrameBody"])
 def test_answers_that_cannot_be_sent_are_a_failure_and_no_end(tmp_path: Path, name: str) -> None:
     async def test(model: Any) -> None:
-        options = TERMS if name == "alike" else None
+        options = TERMS if name == "uniform_data" else None
         callers = [Caller(n, options or RequestOptions(("y",), 1, TERMS.shape_key)) for n in range(4)]
         submit(model, *callers)
         for caller in callers:
-            found = await caller.error()
+            found = await caller.error(5)
             assert isinstance(found, BackendError)
             assert "MemoryError: there is none left" in str(found)
         assert is_idle(model)
         callers = [Caller(n, TERMS) for n in range(4)]
         submit(model, *callers)
-        assert (await callers[3].outputs())["y"].tolist() == [[6]]
+        assert (await callers[3].outputs(5))["y"].tolist() == [[6]]
 
     play(tmp_path, test, NO_MEMORY.format(name=name, rest="return [answer(r) for r in requests]"))
 
@@ -155,11 +155,11 @@ def test_answers_that_cannot_be_sent_are_a_failure_and_no_end(tmp_path: Path, na
 def test_a_response_that_cannot_be_sent_ends_its_request(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         submit(model, first := Caller(1))
-        await asyncio.wait_for(first.done.wait(), 30)
+        await asyncio.wait_for(first.done.wait(), 5)
         assert [(outputs, final) for outputs, _, final in first.parts] == [(None, True)]
         assert "there is none left" in str(first.parts[0][1])
         submit(model, second := Caller(2))
-        await asyncio.wait_for(second.done.wait(), 30)
+        await asyncio.wait_for(second.done.wait(), 5)
         assert [p[0]["y"].tolist() for p in second.parts if p[0]] == [[[4]]]
         await until(lambda: is_idle(model))
 
@@ -173,7 +173,7 @@ def test_a_request_that_is_given_back_for_ever_ends_when_its_caller_gives_up(tmp
         await until(lambda: model.statistics.execution_count > 3, 5)
         await until(lambda: not len(model._queue.batcher))
         model.cancel(caller)
-        assert isinstance(await caller.error(), CancelledError)
+        assert isinstance(await caller.error(5), CancelledError)
         assert is_idle(model)
         assert not process_instance(model)._requests._given_up
 
@@ -230,8 +230,8 @@ def test_forms_with_long_parameters_are_not_all_kept(tmp_path: Path) -> None:
             assert outputs["y"].tolist() == [[n]]
             assert outputs.parameters["long"] == parameters["long"]
         instance = process_instance(model)
-        assert len(instance._writer._forms) <= 8
-        assert len(instance._reader._forms) <= 8
+        assert len(instance._writer._schemas) <= 8
+        assert len(instance._reader._schemas) <= 8
 
     methods = """
     def execute(self, requests):
@@ -261,7 +261,7 @@ def test_a_form_that_came_among_others_travels_in_one_piece_later(tmp_path: Path
 
 def test_a_response_to_a_call_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
-        sent: list[Piece] = []
+        sent: list[OutgoingFrame] = []
         writer = BatchWriter(model.spec)
         calls = BlsCalls(None, writer, lambda number, offset, size: np.zeros(size, np.uint8), sent.extend, lambda: 0)
         request = CalledRequest(calls, 7, model, TERMS, {}, "an id")
@@ -277,8 +277,6 @@ def test_a_response_to_a_call_that_cannot_be_written_is_an_error(tmp_path: Path)
 # Questions while a model loads
 
 
-# The longest turn of the loop is measured.
-@pytest.mark.serial
 def test_a_model_that_does_not_read_its_answers_does_not_hold_up_the_loop(tmp_path: Path) -> None:
     methods = """
     def initialize(self, args):

@@ -1,7 +1,7 @@
-"""Memory for large bodies that is used again.
+"""A pool of memory for large bodies.
 
-A fresh block of some hundred kilobytes costs more in page faults than in copying. The pool keeps the blocks it gave out
-and gives one out again once nothing refers to it any more: no one has to give anything back.
+A fresh block of some hundred kilobytes costs more in page faults than in copying. A block of the pool is free again
+when nothing refers to it any more, so nobody has to release it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Block = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class _SizeClass:
-    """The blocks of one size, and for how many seconds none was asked for."""
+    """The blocks of one size, and for how many seconds none was taken."""
 
     __slots__ = ("_cursor", "blocks", "unused_s")
 
@@ -30,7 +30,7 @@ class _SizeClass:
         self._cursor = 0
 
     def candidates(self) -> Iterator[int]:
-        """The blocks to look at: always the first few, which are then warm in the cache, and some others in turn."""
+        """Indices of blocks to look at: always the first few, which are warm in the cache, and some others in turn."""
         count = len(self.blocks)
         yield from range(min(count, _LOOKED_AT))
         for _ in range(min(count - _LOOKED_AT, _LOOKED_AT)):
@@ -39,7 +39,7 @@ class _SizeClass:
 
 
 class BufferPool:
-    """Blocks of bytes, at most ``limit_bytes`` of them kept. Used by one thread only, though blocks may die in any."""
+    """Blocks of bytes, with at most ``limit_bytes`` in the pool. Used by one thread, though blocks may die in any."""
 
     def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
         self._limit = limit_bytes
@@ -69,7 +69,7 @@ class BufferPool:
         return block
 
     def age(self, seconds: int) -> None:
-        """Note that time has passed: sizes that nobody asked for in ``KEEP_SECONDS`` are let go."""
+        """Note that time has passed: blocks of sizes that nobody took for ``KEEP_SECONDS`` are dropped."""
         for size, found in list(self._classes.items()):
             found.unused_s += seconds
             if found.unused_s >= KEEP_SECONDS:

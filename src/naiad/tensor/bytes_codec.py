@@ -16,7 +16,7 @@ _LENGTH = struct.Struct("<I")
 _OBJECTS: Final = np.dtype(np.object_)
 BLOCK_BYTES: Final = 1 << 20
 BLOCK_STRINGS: Final = 1 << 13
-"""A step of what is done with large tensors."""
+"""The size of a step in which large tensors are decoded and encoded."""
 
 Raw = bytes | bytearray | memoryview
 
@@ -83,7 +83,7 @@ def _decode_in_blocks(raw: Raw, elements: int, place: str) -> np.ndarray[Any, An
 
 
 def check_strings(raw: Raw, elements: int, place: str) -> None:
-    """Look whether a serialised BYTES tensor can be decoded; arguments and errors as ``decode_bytes``.
+    """Check that a serialised BYTES tensor can be decoded; arguments and errors of ``decode_bytes``.
 
     Takes about 0.1 us for an element, and next to nothing where all of them have the same length.
     """
@@ -106,7 +106,7 @@ def check_strings(raw: Raw, elements: int, place: str) -> None:
 
 
 def are_alike(raw: Raw, elements: int) -> bool:
-    """Whether a serialised tensor holds so many elements, all of the same length."""
+    """Whether a serialised tensor has ``elements`` elements, all of the same length."""
     if not elements or len(raw) % elements or len(raw) < _LENGTH.size * elements:
         return False
     stride = len(raw) // elements
@@ -115,7 +115,7 @@ def are_alike(raw: Raw, elements: int) -> bool:
 
 
 def _problem(raw: Raw, elements: int, place: str) -> InvalidArgumentError:
-    """What is wrong with a tensor: the first thing that whoever reads from its beginning meets."""
+    """The first error in a tensor, read from its beginning."""
     size = len(raw)
     count = pos = 0
     while pos < size:
@@ -139,14 +139,14 @@ def _problem(raw: Raw, elements: int, place: str) -> InvalidArgumentError:
 
 
 def string_array(found: list[bytes], elements: int, place: str) -> np.ndarray[Any, Any]:
-    """Elements as a flat object array; arguments and errors as ``decode_bytes``."""
+    """Elements as a flat object array; arguments and errors of ``decode_bytes``."""
     if len(found) != elements:
         check_count(len(found), elements, place)
     return np.array(found, _OBJECTS)
 
 
 def check_count(found: int, elements: int, place: str) -> None:
-    """Whether there are as many elements as the shape promises; arguments and errors as ``decode_bytes``."""
+    """Check the number of elements; arguments and errors of ``decode_bytes``."""
     if found > elements:
         raise _too_many(elements, place)
     if found < elements:

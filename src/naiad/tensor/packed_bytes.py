@@ -16,9 +16,9 @@ from naiad.tensor.bytes_codec import Raw, are_alike, check_strings, decode_bytes
 
 PACKED_STRINGS: Final = 1 << 10
 PACKED_BYTES: Final = 1 << 16
-"""From so many elements or bytes on a tensor stays packed."""
+"""The numbers of elements and of bytes from which a tensor stays packed."""
 AT_ONCE_STRINGS: Final = 1 << 13
-"""So many elements are looked at on the event loop, which takes a millisecond."""
+"""The most elements that are checked on the event loop, which takes a millisecond."""
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +31,7 @@ class PackedStrings:
         shape, size, ndim, dtype: as of the array of ``bytes`` objects.
         nbytes: of ``raw``.
         place: names the tensor in errors.
-        is_checked: it is known that it holds what its shape says.
+        is_checked: whether it is known to have the elements of its shape.
     """
 
     __slots__ = ("_rows", "is_checked", "nbytes", "place", "raw", "shape", "size")
@@ -58,7 +58,7 @@ class PackedStrings:
         return self.shape[0]
 
     def check(self) -> None:
-        """Look whether it holds whole elements, as many as its shape has.
+        """Check that it has whole elements, as many as its shape has.
 
         Raises:
             InvalidArgumentError: it does not; as ``decode_bytes``.
@@ -116,21 +116,21 @@ class PackedStrings:
 
 
 PACKED: Final[type[object]] = PackedStrings
-"""For a look at the class that costs no call."""
+"""The class, for identity tests: they cost less than ``isinstance``."""
 
 
 def stays_packed(size: int, elements: int) -> bool:
-    """Whether a serialised tensor of so many bytes and elements is to stay as it is."""
+    """Whether a serialised tensor of ``size`` bytes stays packed."""
     return elements >= PACKED_STRINGS or size >= PACKED_BYTES
 
 
 def is_packed(array: object) -> TypeGuard[PackedStrings]:
-    """Whether a packed tensor stands in the place of an array."""
+    """Whether an array is a packed tensor."""
     return isinstance(array, PackedStrings)
 
 
 def as_strings(packed: PackedStrings) -> Array:
-    """For the type checker: where arrays go by name, a packed tensor may stand for one."""
+    """The tensor, typed as the array whose place it takes."""
     return cast(Array, packed)
 
 
@@ -152,7 +152,7 @@ def with_unpacked(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
 
 
 def packed_if_large(array: Array, place: str) -> Array:
-    """An array of ``bytes`` objects, packed where that is worth while. For threads: it takes as long as it takes."""
+    """An array of ``bytes`` objects, packed if it is large. For threads: it may take long."""
     if is_packed(array) or array.dtype != PackedStrings.dtype or not array.ndim:
         return array
     elements = array.ravel().tolist()

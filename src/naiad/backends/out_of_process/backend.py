@@ -70,7 +70,7 @@ class OutOfProcessBackend(Backend):
         self._obey(self._orders("start", spec))
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
-        """New processes are told of the new groups."""
+        """Start workers with the new groups from now on."""
         self._check_processes(spec)
         super().regroup(spec, config)
         self._spec = spec
@@ -80,11 +80,11 @@ class OutOfProcessBackend(Backend):
         raise InternalError(f"instances of model '{self.context.model}' are not in this process")
 
     def child(self, group: InstanceGroupSpec, index: int) -> FrameworkSpec:
-        """How the process of an instance is started, or its part of a shared one."""
+        """How the worker of an instance is started, or its slot in a shared one."""
         if self._spec is None:
             raise InternalError(f"model '{self.context.model}': start() comes before child()")
         orders = self._orders("serve", self._spec)
-        return self._child(replace(orders, group=group, index=index, name=f"{group.name}_{index}"))
+        return self._worker_spec(replace(orders, group=group, index=index, name=f"{group.name}_{index}"))
 
     def close(self) -> None:
         """End the process that was to be the first instance's, if none took it over."""
@@ -99,8 +99,8 @@ class OutOfProcessBackend(Backend):
             check_processes(spec)
 
     def _obey(self, orders: LoadCommand) -> Any:
-        """Let the first process do something; what it answers."""
-        spec = self._child(orders)
+        """Have the first process execute a load command; the content of its reply."""
+        spec = self._worker_spec(orders)
         process = self._open(f"{self.context.model}_{self.context.version}", spec)
         try:
             _, content = process.begin()
@@ -114,7 +114,7 @@ class OutOfProcessBackend(Backend):
         config = b"" if self.config is None else self.config.SerializeToString()
         return LoadCommand(step, self._key, self._backend, self.context, config, spec)
 
-    def _child(self, orders: LoadCommand) -> FrameworkSpec:
+    def _worker_spec(self, orders: LoadCommand) -> FrameworkSpec:
         return FrameworkSpec(
             python=Path(sys.executable),
             env=dict(os.environ),
@@ -127,7 +127,7 @@ class OutOfProcessBackend(Backend):
         )
 
     def _open(self, name: str, spec: WorkerSpec) -> WorkerProcess:
-        """The process that was begun, or a new one."""
+        """The process that completed the configuration, or a new one."""
         with self._lock:
             process, self._begun = self._begun, None
         if process is not None:

@@ -85,24 +85,24 @@ class BackendCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[str, CachedBackend] = {}
+        self._cached: dict[str, CachedBackend] = {}
 
     def take(self, key: str) -> CachedBackend:
         """The backend with this key, for one more instance."""
         with self._lock:
-            kept = self._kept.setdefault(key, CachedBackend())
-            kept.users += 1
-            return kept
+            cached = self._cached.setdefault(key, CachedBackend())
+            cached.users += 1
+            return cached
 
     def give_back(self, key: str) -> None:
         """An instance is gone; the backend is closed behind the last one."""
         with self._lock:
-            kept = self._kept[key]
-            kept.users -= 1
-            if kept.users:
+            cached = self._cached[key]
+            cached.users -= 1
+            if cached.users:
                 return
-            del self._kept[key]
-        kept.close()
+            del self._cached[key]
+        cached.close()
 
 
 def _config(orders: LoadCommand) -> Any:

@@ -1,4 +1,4 @@
-"""Batches that travel as one request: read in a framework's process, and answered from it."""
+"""The worker's codec of whole batches, which travel as one request with one response."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import DataType
 from naiad.worker.ipc.frame_body import FrameBody, aligned
 from naiad.worker.ipc.frames import COUNT, FLAG_ERROR, FLAG_FINAL, REQUEST, RESPONSE_HEAD, RESPONSES
-from naiad.worker.ipc.schemas import Forms, Schema
+from naiad.worker.ipc.schemas import Schema, Schemas
 from naiad.worker.ipc.types import Locate, Place
 from naiad.worker.runtime.writer import FrameWriter
 
 
-def read_whole(payload: bytearray, forms: Forms, locate: Locate, spec: ModelSpec) -> Batch:
+def read_whole(payload: bytearray, schemas: Schemas, locate: Locate, spec: ModelSpec) -> Batch:
     """The batch that an ``EXECUTE`` frame holds, with the inputs of all its requests in those of one."""
-    _, form_number, _, _ = REQUEST.unpack_from(payload, COUNT.size)
-    form = forms[form_number]
+    _, schema_number, _, _ = REQUEST.unpack_from(payload, COUNT.size)
+    schema = schemas[schema_number]
     first = COUNT.size + REQUEST.size
-    places = locate(payload, form.places.unpack_from(payload, first), aligned(first + form.places.size))
+    places = locate(payload, schema.places.unpack_from(payload, first), aligned(first + schema.places.size))
     inputs = {
         name: _array(place, spec.inputs[name].dtype, shape, f"input '{name}' of model '{spec.name}'")
-        for (name, _, shape), place in zip(form.tensors, places, strict=True)
+        for (name, _, shape), place in zip(schema.tensors, places, strict=True)
     }
-    return Batch([InferRequest(RequestOptions(form.outputs, _rows(form, spec)), inputs)])
+    return Batch([InferRequest(RequestOptions(schema.outputs, _rows(schema, spec)), inputs)])
 
 
-def _rows(form: Schema, spec: ModelSpec) -> int:
-    if not spec.max_batch_size or not form.tensors:
+def _rows(schema: Schema, spec: ModelSpec) -> int:
+    if not spec.max_batch_size or not schema.tensors:
         return 1
-    _, _, shape = form.tensors[0]
+    _, _, shape = schema.tensors[0]
     return shape[0]
 
 
@@ -51,12 +51,12 @@ def _array(place: Place, dtype: DataType, shape: tuple[int, ...], what: str) -> 
 
 
 class BatchResponseWriter(FrameWriter):
-    """Writes frames, with the answers of whole batches among them."""
+    """A frame writer with the responses of whole batches."""
 
     def answer(self, number: int, batch: Batch, spec: ModelSpec) -> None:
-        """Answer a batch that has run, and let go of it.
+        """Send the results of a batch, or its error.
 
-        That comes before anything is sent: so the segments of its inputs are given back in the same write.
+        The batch is emptied before anything is sent: so the segments of its inputs are released in the same write.
         """
         with self._lock:
             frame = self._failure(number, batch.error) if batch.error else self._results_if_fit(number, batch, spec)
@@ -78,11 +78,11 @@ class BatchResponseWriter(FrameWriter):
         results = batch.results
         payloads = [_payload(array, spec.outputs[name].dtype) for name, array in results.items()]
         key = tuple([(name, array.shape) for name, array in results.items()])
-        form = self._forms.get(key)
-        if form is None:
+        schema = self._schemas.get(key)
+        if schema is None:
             outputs = [[name, spec.outputs[name].dtype.wire, shape] for name, shape in key]
-            form = self._new_form(key, lambda: {"outputs": outputs, "parameters": {}})
-        body = FrameBody(self._segment, COUNT.pack(1, 0), RESPONSE_HEAD.pack(number, form, FLAG_FINAL, 0, 0))
+            schema = self._new_schema(key, lambda: {"outputs": outputs, "parameters": {}})
+        body = FrameBody(self._segment, COUNT.pack(1, 0), RESPONSE_HEAD.pack(number, schema, FLAG_FINAL, 0, 0))
         for data, size in payloads:
             body.add(data, size)
         return body.frame(RESPONSES, number)

@@ -1,4 +1,4 @@
-"""What the server tells a framework's process about a model. Both are the same version of this package."""
+"""Load commands of the server to a framework's worker. Both are the same version of this package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from naiad.worker.ipc.frames import VERSION
 
 @dataclass(frozen=True, slots=True)
 class LoadCommand:
-    """One step of loading a model. Each step includes those before it that were not done yet, but for ``complete``.
+    """One step of loading a model. A step includes the steps before it that were not done yet, except for ``complete``.
 
     Attributes:
         step: ``complete`` (fill the configuration in), ``start`` (load the model) or ``serve`` (make an instance).

@@ -24,7 +24,7 @@ from naiad.worker.runtime.inbox import Inbox, Work
 
 
 class FrameworkSession:
-    """Does what the server says over one connection, in the thread that calls ``serve``.
+    """Executes the commands and batches of one connection, in the thread that calls ``serve``.
 
     Args:
         backends: those of this process.
@@ -42,18 +42,18 @@ class FrameworkSession:
         self._backends = backends
         self._opened = opened
         self._key = ""
-        self._kept: CachedBackend | None = None
+        self._cached: CachedBackend | None = None
         self._instance: Instance | None = None
         self._spec: ModelSpec | None = None
         self._name = ""
 
     def serve(self) -> int:
-        """Do what the server says until it says to end, or is gone; the exit code."""
+        """Obey the server until it ends this session, or is gone; the exit code."""
         try:
             while True:
-                kind, number, payload, forms = self._next()
+                kind, number, payload, schemas = self._next()
                 if kind == EXECUTE:
-                    self._execute(number, payload, forms)
+                    self._execute(number, payload, schemas)
                 elif kind != INIT:
                     return 0
                 elif not self._obey(unpack(json.loads(payload))):
@@ -65,7 +65,7 @@ class FrameworkSession:
             self._end()
 
     def look(self) -> None:
-        """Take what has arrived, unless the serving thread does; called now and then by another one.
+        """Read what has arrived, unless the serving thread does; called now and then by another thread.
 
         Raises:
             ServerGoneError: the server closed the connection.
@@ -98,18 +98,18 @@ class FrameworkSession:
 
     # Batches
 
-    def _execute(self, number: int, payload: bytearray, forms: Any) -> None:
+    def _execute(self, number: int, payload: bytearray, schemas: Any) -> None:
         spec, instance = self._spec, self._instance
         if spec is None or instance is None:
             raise InternalError("a batch came before the order to make an instance")
-        batch = read_whole(payload, forms, self._arrivals.locate, spec)
+        batch = read_whole(payload, schemas, self._arrivals.locate, spec)
         run_once(instance, batch, spec)
         self._out.answer(number, batch, spec)
 
     # Loading
 
     def _obey(self, orders: LoadCommand) -> bool:
-        """One step of loading; False when it failed, which the server has been told."""
+        """Execute one step of loading; False when it failed, which was reported to the server."""
         try:
             kind, content = self._step(orders)
         except ServerGoneError:
@@ -121,17 +121,17 @@ class FrameworkSession:
         return True
 
     def _step(self, orders: LoadCommand) -> tuple[int, dict[str, Any]]:
-        if self._kept is None:
+        if self._cached is None:
             self._key = orders.key
-            self._kept = self._backends.take(orders.key)
+            self._cached = self._backends.take(orders.key)
         if orders.step == "complete":
-            return CONFIG, {"config": base64.b64encode(self._kept.complete(orders)).decode()}
+            return CONFIG, {"config": base64.b64encode(self._cached.complete(orders)).decode()}
         if orders.spec is None:
             raise InternalError(f"the order to {orders.step} model '{orders.context.model}' has no specification")
-        self._kept.start(orders, orders.spec)
+        self._cached.start(orders, orders.spec)
         if orders.group is not None:
             self._name, self._spec = orders.name, orders.spec
-            self._instance = self._kept.instance(orders, orders.group)
+            self._instance = self._cached.instance(orders, orders.group)
         return READY, {"is_ready": False, "pid": os.getpid(), "python": platform.python_version()}
 
     def _report(self, error: NaiadError) -> None:
@@ -139,13 +139,13 @@ class FrameworkSession:
         self._out.post_json(FAILED, 0, content)
 
     def _end(self) -> None:
-        """Let go of everything. The connection comes last: its end says that nothing of the instance is left."""
+        """Close the instance and the backend. The connection comes last: its end says that nothing is left of them."""
         instance, self._instance = self._instance, None
         if instance is not None:
             close_instance(instance, self._name)
             del instance
-        if self._kept is not None:
-            self._kept = None
+        if self._cached is not None:
+            self._cached = None
             self._backends.give_back(self._key)
         self._channel.close()
 

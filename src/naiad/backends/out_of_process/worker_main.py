@@ -1,4 +1,4 @@
-"""A framework's process: the connections it serves, each in a thread of its own, and what they have in common."""
+"""The worker of a framework: serves its connections, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from naiad.worker.ipc.segments import notice
 logger = logging.getLogger("naiad")
 
 TICK_S: Final = 0.25
-"""How often somebody looks at the connections of instances that are busy."""
+"""How often another thread reads from the connections of instances that are busy."""
 # Instances that share the interpreter wait for it half a millisecond at most, as in the server.
 _SWITCH_INTERVAL_S: Final = 5e-4
 _LEVELS: Final = ((logging.ERROR, "ERROR"), (logging.WARNING, "WARNING"), (logging.INFO, "INFO"))
@@ -47,9 +47,9 @@ class FrameworkWorker:
         return 0 if self._is_shared else code
 
     def speaker(self) -> FrameworkSession | None:
-        """The session of the calling thread, or another for a thread that serves none; None when there is none."""
+        """The session of the calling thread, or any other; None when there is none."""
         own = getattr(self._own, "session", None)
-        # Nobody listens to what a shared process says over its first connection.
+        # The server does not read from the first connection of a shared process.
         may_speak = [s for s in list(self._sessions) if not (self._is_shared and s is self._first)]
         return own if own in may_speak else next(iter(may_speak), None)
 
@@ -84,8 +84,8 @@ class FrameworkWorker:
         try:
             session.look()
         except ServerGoneError:
-            # Without the server a process ends at once. One that lost a single instance goes on for the others, and
-            # that one's thread finds out when it is done.
+            # Without the server a process ends at once. A shared process that lost one instance serves the others, and
+            # the thread of that instance finds out when it is done.
             if session is self._first:
                 os._exit(1)
 
@@ -93,9 +93,9 @@ class FrameworkWorker:
 class _ToServer(logging.Handler):
     """Writes what backends log into the server's log."""
 
-    def __init__(self, hall: FrameworkWorker) -> None:
+    def __init__(self, worker: FrameworkWorker) -> None:
         super().__init__()
-        self._worker = hall
+        self._worker = worker
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record."""

@@ -107,7 +107,7 @@ class Archives:
         return FolderLease(_PREFIX, self._parent)
 
     def _remove_replaced(self) -> None:
-        """Remove what has been replaced and is in use no more."""
+        """Remove environments that were replaced and are no longer in use."""
         with self._lock:
             gone = [folder for used, folder in self._replaced if used() is None]
             self._replaced = [(used, folder) for used, folder in self._replaced if used() is not None]
@@ -117,7 +117,7 @@ class Archives:
 
 @cache
 def shared_archives() -> Archives:
-    """Those of this process, which removes them when it ends."""
+    """The unpacked environments of this process, which removes them when it ends."""
     archives = Archives()
     atexit.register(archives.close)
     return archives
@@ -132,7 +132,7 @@ def _key(path: Path) -> _Key:
 
 
 def _extract(archive: Path, folder: Path, lock_fd: int) -> None:
-    """By ``tar`` where there is one: it is faster, and needs nothing of the interpreter that serves meanwhile."""
+    """Unpack an archive, with ``tar`` if it is installed: that is faster, and leaves the interpreter to requests."""
     what = f"the environment {archive} cannot be unpacked"
     if tar := shutil.which("tar"):
         # The lock stays taken for as long as tar writes, even if the server is killed meanwhile.

@@ -79,7 +79,7 @@ class PythonBackend(Backend):
 
         A failure counts only where the model had what a server would have given it: its time, and the other models.
         """
-        child = self._child_of_first()
+        child = self._first_worker_spec()
         is_limited = _TIME_LIMIT not in self.context.backend_config
         if is_limited:
             child = replace(child, start_s=_TRIAL_S)
@@ -108,9 +108,9 @@ class PythonBackend(Backend):
         return ""
 
     def _run_code(self, config: Any) -> tuple[int, Any]:
-        """What a process says that imports the model's file and calls ``auto_complete_config``, if there is one."""
+        """The reply of a process that imports the model's file and calls ``auto_complete_config``, if it has that."""
         name = f"{self.context.model}_{self.context.version}_auto_complete"
-        process = WorkerProcess(name, self._child(config, name, "complete", "CPU"))
+        process = WorkerProcess(name, self._worker_spec(config, name, "complete", "CPU"))
         try:
             kind, content = process.begin()
             process.end(_SILENCE_S)
@@ -145,14 +145,14 @@ class PythonBackend(Backend):
 
     def child(self, group: InstanceGroupSpec, index: int) -> WorkerSpec:
         """How the process of an instance is started."""
-        return self._child(self.config, f"{group.name}_{index}", "serve", group.kind.removeprefix("KIND_"))
+        return self._worker_spec(self.config, f"{group.name}_{index}", "serve", group.kind.removeprefix("KIND_"))
 
-    def _child_of_first(self) -> WorkerSpec:
+    def _first_worker_spec(self) -> WorkerSpec:
         if self._first_group is None:
             raise InternalError(f"model '{self.context.model}': start() comes before try_out()")
         return self.child(self._first_group, 0)
 
-    def _child(self, config: Any, instance: str, mode: str, kind: str) -> WorkerSpec:
+    def _worker_spec(self, config: Any, instance: str, mode: str, kind: str) -> WorkerSpec:
         environment, source, limits = self._resolved(config), self._code(), self._limits(config)
         described = config_json(config)
         arguments = {
@@ -223,7 +223,7 @@ class PythonBackend(Backend):
 
 
 def _merge(config: Any, completed: dict[str, Any], model: str) -> None:
-    """Take over what ``auto_complete_config`` may set."""
+    """Copy what ``auto_complete_config`` may set into the configuration."""
     try:
         made = ParseDict({k: completed[k] for k in _COMPLETED if k in completed}, type(config)(), True)
     except ParseError as error:

@@ -24,7 +24,7 @@ def run_command(
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> str:
-    """Run a program without input; gives back what it wrote, standard output and standard error together.
+    """Run a program without input; what it wrote, standard output and standard error together.
 
     Args:
         command: the program and its arguments.

@@ -41,7 +41,7 @@ _unpacking = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a child process is started with. To be kept for as long as a child uses it.
+    """The interpreter and the variables of a worker. It has to live as long as a worker uses it.
 
     Attributes:
         python: the interpreter.
@@ -55,7 +55,7 @@ class Environment:
 
 
 def resolve(model_directory: Path, parameters: Mapping[str, str], settings: Mapping[str, str]) -> Environment:
-    """The environment that a model asks for; without a wish, the server's own.
+    """The environment that a model asks for, by default the server's own.
 
     Called in a loading thread, as it may take long.
 
@@ -165,7 +165,7 @@ def _variables(prefix: Path, given: Mapping[str, str]) -> dict[str, str]:
         env["PATH"] = os.pathsep.join(filter(None, (own, env.get("PATH"))))
     env["CONDA_PREFIX" if (prefix / "conda-meta").is_dir() else "VIRTUAL_ENV"] = str(prefix)
     if any((prefix / "lib").glob("lib*.so*")):
-        # As the reference starts its children: packages look there for the libraries that came with them.
+        # As the reference starts its workers: packages look there for the libraries that came with them.
         library = env.get("LD_LIBRARY_PATH")
         env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (str(prefix / "lib"), library)))
     return env

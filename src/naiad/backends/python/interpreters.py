@@ -1,4 +1,4 @@
-"""Python interpreters on this machine: which there are, and what has to be known about one before it runs a model."""
+"""Python interpreters on this machine, and the facts that decide whether they can run a model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Interpreter:
 
     @property
     def label(self) -> str:
-        """Version and place, for texts."""
+        """Version and path, for error texts."""
         return f"{'.'.join(map(str, self.version))} ({self.path})"
 
 

@@ -111,7 +111,7 @@ def _mark(folder: Path, about: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Hold the lock ``path``, waiting for it as long as a build may take; gives its descriptor."""
+    """Lock the file ``path``, waiting for it as long as a build may take; its descriptor."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         deadline = time.monotonic() + 2 * BUILD_S
@@ -131,7 +131,7 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 def _digest(requirements: Path, base: Interpreter) -> str:
-    """A name for all that decides what is in the environment."""
+    """A name that differs for environments with different content."""
     digest = hashlib.sha256(repr((base.version, str(base.path.resolve()))).encode())
     for path in _files(requirements, set()):
         try:

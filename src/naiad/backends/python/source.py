@@ -23,7 +23,7 @@ _ENVIRONMENT: Final = f"pb_exec_env_{PYTHON_RUNTIME}.tar.gz"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The code of a model and what it is told about places. All paths are absolute.
+    """The code of a model and the folders that it gets. All paths are absolute.
 
     Attributes:
         model_py: the file with ``TritonPythonModel``.
@@ -86,6 +86,6 @@ def _readable(path: Path, model: str) -> Path:
 
 
 def _others(path: Path) -> str:
-    """What to do when a file of another name is meant."""
+    """The hint for a model whose file has another name."""
     found = ", ".join(sorted(other.name for other in path.parent.glob("*.py"))[:_MOST_NAMED])
     return f", found {found} there: rename it or name it with default_model_filename" if found else ""

@@ -25,7 +25,7 @@ from naiad.errors import (
 from naiad.execution.model_directory import CalledInput, ModelDirectory, Target
 from naiad.execution.worker.bls_responses import CallResponses
 from naiad.execution.worker.bls_waits import WaitingCalls
-from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.execution.worker.in_flight import InFlightRequests
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Parameters, Recipient, RequestOptions, request_label
@@ -39,11 +39,11 @@ from naiad.worker.ipc.frames import COUNT, FLAG_FINAL, PLACE, REQUEST
 logger = logging.getLogger("naiad")
 
 MAX_CALLS: Final = 4096
-"""How many calls one child may have open."""
+"""How many calls one worker may have open."""
 HOLD_WAITING: Final = 64
-"""When so many frames wait for a child, the decoupled models that it called are asked to pause."""
+"""How many frames may wait for a worker until the decoupled models that it called are paused."""
 MAX_WAITING: Final = 1024
-"""When so many wait all the same, such a model is cut off."""
+"""How many frames may wait until the calls of such models are cancelled."""
 
 
 class BlsCallSchema:
@@ -62,16 +62,16 @@ class BlsCallSchema:
 
 
 class Called(NamedTuple):
-    """A call as it came: its head, its form, and the bytes of its inputs, which are held with it."""
+    """A call as it came: its head, its schema, and the bytes of its inputs, which are held with it."""
 
     head: Mapping[str, Any]
-    form: BlsCallSchema
+    schema: BlsCallSchema
     raws: list[Array]
     size: int
 
 
 class CalledRequest(InferRequest):
-    """The request of a call; its answers go to the child that called."""
+    """The request of a call; its responses go to the worker that called."""
 
     __slots__ = ("_calls", "number", "target")
     # The request that calls was accepted and holds its place; refusing its calls would waste what was done for it.
@@ -105,14 +105,14 @@ class CalledRequest(InferRequest):
 
 
 class BlsCalls:
-    """The calls of one child. Used on the event loop only.
+    """The calls of one worker. Used on the event loop only.
 
     Args:
-        models: those that it can call; None when there are no others, as in a check without a server.
-        writer: writes forms and segments for the child.
-        open_segment: the bytes of a tensor that lies in a segment of the child, by number, offset and size.
-        send: sends frames to the child.
-        waiting: how many pieces wait because the child does not read.
+        models: the models that it can call; None when there are no others, as in a check without a server.
+        writer: writes schemas and segments for the worker.
+        open_segment: the bytes of a tensor that lies in a segment of the worker, by number, offset and size.
+        send: sends frames to the worker.
+        waiting: how many frames wait because the worker does not read.
     """
 
     def __init__(
@@ -120,35 +120,35 @@ class BlsCalls:
         models: ModelDirectory | None,
         writer: BatchWriter,
         open_segment: Callable[[int, int, int], Array],
-        send: Callable[[list[Piece]], None],
+        send: Callable[[list[OutgoingFrame]], None],
         waiting: Callable[[], int],
     ) -> None:
         self._models = models
         self._open_segment = open_segment
         self._responses = CallResponses(writer, send)
         self._waiting = waiting
-        self._forms: dict[int, BlsCallSchema] = {}
+        self._schemas: dict[int, BlsCallSchema] = {}
         self._running: dict[int, CalledRequest] = {}
         self._held: set[CalledRequest] = set()
         self._waits: WaitingCalls[Called] = WaitingCalls()
 
-    # Forms
+    # Schemas
 
     def learn(self, number: int, raw: bytes) -> bool:
-        """Take a form in; False when it is not one of calls."""
+        """Take a schema in; False when it is not one of calls."""
         if b'"inputs"' not in raw or "inputs" not in (described := orjson.loads(raw)):
             return False
-        self._forms[number] = BlsCallSchema(described)
+        self._schemas[number] = BlsCallSchema(described)
         return True
 
     def forget(self) -> None:
-        """All forms are void."""
-        self._forms.clear()
+        """All schemas are void."""
+        self._schemas.clear()
 
-    # The way of a call
+    # Calls
 
     def call(self, number: int, payload: bytearray) -> None:
-        """Pass a call on to the model that it names; the answers come later, an error if that is not possible."""
+        """Pass a call on to the model that it names; responses come later, an error if that is not possible."""
         try:
             called = self._read(payload)
         except Exception:
@@ -174,7 +174,7 @@ class BlsCalls:
         return models is not None and self._waits.wait(models, number, called, called.size, error, self._tell)
 
     def _tell(self, number: int, called: Called, problem: NaiadError | None) -> None:
-        """The model that a call waited for is there, or it will not come."""
+        """Go on with a call when the model that it waited for is loaded; refuse it when it could not be loaded."""
         if problem is None:
             self._begin(number, called)
         else:
@@ -195,7 +195,7 @@ class BlsCalls:
         request.target.submit(request)
 
     def cancel(self, number: int) -> None:
-        """Nobody waits for the rest of a call."""
+        """Cancel a call."""
         request = self._running.get(number)
         if request is not None:
             request.target.cancel(request)
@@ -214,7 +214,7 @@ class BlsCalls:
                 self._refuse_call(number, called, CancelledError("the call was cancelled"))
 
     def close(self) -> None:
-        """The child is gone: so is whoever waits for its calls."""
+        """Cancel all calls of a worker that is gone."""
         running, self._running = self._running, {}
         self._held.clear()
         self._waits.leave_all()
@@ -251,7 +251,7 @@ class BlsCalls:
             self._responses.send_outputs(number, request, outputs, end)
 
     def drained(self) -> None:
-        """The child has taken all that waited for it."""
+        """Resume the models that were paused: the worker has read all that waited for it."""
         held, self._held = self._held, set()
         for request in held:
             request.target.go_on(request)
@@ -260,24 +260,24 @@ class BlsCalls:
 
     def _read(self, payload: bytearray) -> Called:
         head, at = _head(payload)
-        _, form_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
+        _, schema_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
         at += REQUEST.size
-        form = self._forms[form_number]
-        places = [PLACE.unpack_from(payload, at + i * PLACE.size) for i in range(len(form.inputs))]
+        schema = self._schemas[schema_number]
+        places = [PLACE.unpack_from(payload, at + i * PLACE.size) for i in range(len(schema.inputs))]
         data = at + len(places) * PLACE.size + id_bytes
         data = aligned(data)
         # Before anything that can fail: a segment is given back when nothing refers to its tensor any more.
         raws = [raw_array(self._open_segment, payload, place, data) for place in places]
-        return Called(head, form, raws, len(payload) + sum(place[-1] for place in places if place[0]))
+        return Called(head, schema, raws, len(payload) + sum(place[-1] for place in places if place[0]))
 
     def _request(self, number: int, called: Called) -> CalledRequest:
-        head, form, raws, _ = called
+        head, schema, raws, _ = called
         target = self._find(head)
         request_id = str(head.get("id", ""))
-        options = self._options(form, target, request_id)
+        options = self._options(schema, target, request_id)
         inputs = {
             given.name: _tensor(raw, given, target.spec.name, request_id)
-            for given, raw in zip(form.inputs, raws, strict=True)
+            for given, raw in zip(schema.inputs, raws, strict=True)
         }
         return CalledRequest(self, number, target, options, inputs, request_id)
 
@@ -293,18 +293,18 @@ class BlsCalls:
             )
         return target
 
-    def _options(self, form: BlsCallSchema, target: Target, request_id: str) -> RequestOptions:
-        found = form.options.get(target)
+    def _options(self, schema: BlsCallSchema, target: Target, request_id: str) -> RequestOptions:
+        found = schema.options.get(target)
         if found is None and self._models is not None:
-            checked = self._models.check(target.spec, form.inputs, form.outputs, request_id)
-            found = form.options[target] = RequestOptions(
+            checked = self._models.check(target.spec, schema.inputs, schema.outputs, request_id)
+            found = schema.options[target] = RequestOptions(
                 checked.outputs,
                 checked.rows,
                 checked.shape_key,
-                form.parameters,
-                timeout_us=form.timeout_us,
-                flags=form.flags,
-                correlation_id=form.correlation_id,
+                schema.parameters,
+                timeout_us=schema.timeout_us,
+                flags=schema.flags,
+                correlation_id=schema.correlation_id,
             )
         if found is None:
             raise InternalError("a call without models to be called")
@@ -333,7 +333,7 @@ def _tensor(raw: Array, given: CalledInput, model: str, request_id: str) -> Arra
     place = f"inference input '{given.name}' for model '{model}'"
     if given.dtype.is_bytes:
         if stays_packed(raw.nbytes, given.elements):
-            # The child wrote as many elements as the shape says.
+            # The worker wrote as many elements as the shape says.
             return as_strings(PackedStrings(raw.data, given.shape, request_label(request_id) + place))
         try:
             return decode_bytes(raw.tobytes(), given.elements, place).reshape(given.shape)

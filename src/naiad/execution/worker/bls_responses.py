@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from naiad.errors import InternalError, NaiadError, UnavailableError
-from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.writer import BatchWriter, frame
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, request_label
 from naiad.tensor.dtypes import BY_NUMPY
@@ -24,13 +24,13 @@ class CallResponses:
     """Writes responses to calls, which are known by their numbers.
 
     Args:
-        writer: writes forms and segments for the child.
-        send: sends frames to the child.
+        writer: writes schemas and segments for the worker.
+        send: sends frames to the worker.
     """
 
     __slots__ = ("_send", "_writer")
 
-    def __init__(self, writer: BatchWriter, send: Callable[[list[Piece]], None]) -> None:
+    def __init__(self, writer: BatchWriter, send: Callable[[list[OutgoingFrame]], None]) -> None:
         self._writer = writer
         self._send = send
 
@@ -46,15 +46,15 @@ class CallResponses:
 
     def send_outputs(self, number: int, request: InferRequest, outputs: Mapping[str, Array], flags: int) -> None:
         """Send the outputs that ``request`` asked for, or an error when they cannot be written."""
-        pieces: list[Piece] = []
+        frames: list[OutgoingFrame] = []
         try:
-            self._write(number, request, outputs, flags, pieces)
+            self._write(number, request, outputs, flags, frames)
         except Exception as error:
-            # What was said about forms and segments holds.
-            self._send(pieces)
+            # What was said about schemas and segments holds.
+            self._send(frames)
             self.send_error(number, _not_written(request, error), flags)
             return
-        self._send(pieces)
+        self._send(frames)
 
     def _write(
         self,
@@ -62,21 +62,21 @@ class CallResponses:
         request: InferRequest,
         outputs: Mapping[str, Array],
         flags: int,
-        pieces: list[Piece],
+        frames: list[OutgoingFrame],
     ) -> None:
         # More may be there than what was asked for.
         found = [(name, outputs[name]) for name in request.options.outputs if name in outputs]
         parameters = outputs.parameters if isinstance(outputs, Outputs) else NO_PARAMETERS
         listed = [(name, BY_NUMPY[array.dtype].wire, array.shape) for name, array in found]
         described = orjson.dumps({"outputs": listed, "parameters": dict(parameters)})
-        self._writer.make_room(pieces)
-        head = RESPONSE_HEAD.pack(number, self._writer.form(described, pieces), flags, 0, 0)
-        body = self._writer.body(pieces, head)
+        self._writer.make_room(frames)
+        head = RESPONSE_HEAD.pack(number, self._writer.schema(described, frames), flags, 0, 0)
+        body = self._writer.body(frames, head)
         try:
             for _, array in found:
                 raw = _bytes_of(array)
                 body.add(raw, len(raw))
-            pieces.append((body.frame(CALL_RESPONSE, number), -1))
+            frames.append((body.frame(CALL_RESPONSE, number), -1))
         except BaseException:
             self._writer.pool.give_back(body.taken)
             raise

@@ -12,8 +12,8 @@ _Call = TypeVar("_Call")
 
 
 class WaitingCalls(Generic[_Call]):
-    """The calls of one child that wait, by number. It knows nobody but them: what leads in a circle lives on until
-    Python looks for circles."""
+    """The waiting calls of one worker, by number. It refers to nothing else: reference cycles would live on until the
+    garbage collector runs."""
 
     def __init__(self) -> None:
         self._waits: dict[int, tuple[_Call, ModelWait]] = {}

@@ -1,4 +1,4 @@
-"""The server's end of the connection to one child: frames in, frames out, never waiting."""
+"""The server's end of the connection to one worker: reads and writes frames on the event loop, and never waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("naiad")
 RECEIVE_BYTES: Final = 1 << 18
 MAX_DESCRIPTORS: Final = 64
 KINDS: Final = frozenset((*range(READY, RESPONSES_UNIFORM + 1), *range(FORM, DROP_SEGMENT + 1)))
-"""What a child says."""
+"""The kinds of frames that a worker sends."""
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _FLAGS: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
@@ -30,14 +30,13 @@ class WorkerChannel:
 
     Args:
         name: of the instance, for the log.
-        connection: of the child, which does not block; it stays its owner's.
+        connection: to the worker, non-blocking; whoever made it closes it.
         take: called with kind, number and payload of each frame; the payload is its own to keep.
-        lost: called when the child closed the connection or said what nobody understands. The owner then closes this
-            channel.
+        lost: called when the worker closed the connection or sent what is no frame. The owner then closes this channel.
 
     Attributes:
-        problem: what is wrong with what it said, "" for nothing.
-        on_drained: called when the child has taken all that waited for it.
+        problem: what was wrong with its last frame, "" for nothing.
+        on_drained: called when the worker has taken all that waited for it.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class WorkerChannel:
         self._is_open = True
         self._buffer = bytearray(RECEIVE_BYTES)
         self._view = memoryview(self._buffer)
-        # What came of a frame that is not there as a whole.
+        # The beginning of a frame whose rest has not arrived.
         self._rest = bytearray()
         self._unsent: deque[tuple[memoryview, int]] = deque()
         self._descriptors: deque[int] = deque()
@@ -86,13 +85,13 @@ class WorkerChannel:
 
     @property
     def waiting(self) -> int:
-        """How many pieces wait because the child does not read."""
+        """How many frames wait because the worker does not read."""
         return len(self._unsent)
 
     def send(self, data: bytes, descriptor: int = -1) -> None:
         """Send as soon as there is room, with a descriptor on the first byte unless it is -1.
 
-        Nothing is raised when the child is gone: reading finds that out.
+        Nothing is raised when the worker is gone: reading finds that out.
         """
         if not self._is_open:
             _close(descriptor)

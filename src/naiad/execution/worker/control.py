@@ -1,4 +1,4 @@
-"""What a child asks and tells its server apart from calls: questions about models, and its metrics.
+"""Control requests and notifications of a worker: about models, and about its metrics.
 
 ``naiad.worker.api.control`` lists all of them. Used on the event loop only.
 """
@@ -22,10 +22,10 @@ Reply = Callable[[Content], None]
 
 
 class Topic(Protocol):
-    """Those questions that belong together."""
+    """Control requests that belong together."""
 
     def ask(self, content: Content, answer: Callable[[Any], None], fail: Callable[[NaiadError], None]) -> bool:
-        """Answer a question now or later; False when it is not one of these.
+        """Reply to a request now or later; False when it is not one of these.
 
         Raises:
             NaiadError: the answer is that error.
@@ -33,13 +33,13 @@ class Topic(Protocol):
 
 
 class ModelControlRequests:
-    """Questions about the models of this server; none is known without ``models``."""
+    """Requests about the models of this server; none is known without ``models``."""
 
     def __init__(self, models: ModelDirectory | None) -> None:
         self._models = models
 
     def ask(self, content: Content, answer: Callable[[Any], None], fail: Callable[[NaiadError], None]) -> bool:
-        """Answer a question now or later; False when it is not one of these.
+        """Reply to a request now or later; False when it is not one of these.
 
         Raises:
             NaiadError: the answer is that error.
@@ -67,10 +67,11 @@ class ModelControlRequests:
 
 
 class ControlRequests:
-    """Questions of one child.
+    """Control requests of one worker.
 
     Args:
-        models: those about models; ``metrics``: those about metrics.
+        models: serves requests about models.
+        metrics: serves requests about metrics.
     """
 
     def __init__(self, models: ModelControlRequests, metrics: WorkerMetrics) -> None:
@@ -78,7 +79,7 @@ class ControlRequests:
         self._metrics = metrics
 
     def ask(self, content: Content, reply: Reply) -> None:
-        """Answer a question, now or later."""
+        """Reply to a request, now or later."""
 
         def fail(error: NaiadError) -> None:
             reply({"error": {"message": str(error), "code": error.grpc_code}})
@@ -87,7 +88,7 @@ class ControlRequests:
             reply({"value": value})
 
         if content.get("what") == CATCH_UP:
-            # All that the child said before has been taken in.
+            # All that the worker said before has been taken in.
             reply({"value": None})
             return
         try:
@@ -100,7 +101,7 @@ class ControlRequests:
             fail(InternalError("the question failed inside the server, see its log"))
 
     def tell(self, content: Content) -> None:
-        """Take in what needs no answer."""
+        """Take a notification."""
         try:
             self._metrics.tell(content)
         except NaiadError as error:
@@ -109,10 +110,10 @@ class ControlRequests:
             logger.exception("what a model told could not be taken in")
 
     def close(self) -> None:
-        """The child is gone, and its metrics with it."""
+        """The worker is gone, and its metrics with it."""
         self._metrics.close()
 
 
 def not_known(content: Content) -> NaiadError:
-    """The error for a question that has no answer here."""
+    """The error for a request that is not served here."""
     return UnsupportedError(f"'{content.get('what', '')}' is not served to models here")

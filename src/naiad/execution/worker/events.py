@@ -1,4 +1,4 @@
-"""Whom an instance that is a process answers to: the loaded model, or the warm-up before."""
+"""The events of workers, which the loaded model takes, or the warm-up before it serves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _Instance = TypeVar("_Instance", contravariant=True)
 
 
 class WorkerEventSink(Protocol[_Instance]):
-    """Takes what workers say, of instances of a type: generic, so that this module does not name those that use it."""
+    """Takes the events of workers. Generic in the instance, so that this module names none of the classes that use
+    it."""
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """One response, final or not, to a request of the batch."""

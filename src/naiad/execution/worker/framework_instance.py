@@ -1,6 +1,6 @@
-"""An instance of a framework's model in a process: batches go there whole, and what comes back is split here.
+"""An instance of a framework's model in a worker: a batch travels as one request, and its results are split here.
 
-To the loaded model it looks like an instance in a thread, and its end like that of a Python model's process.
+To the loaded model it looks like an instance in a thread, and its end like that of a Python model's worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.ragged import as_one, take_apart
 from naiad.execution.batching.response import Response
 from naiad.execution.instances.runner import halves, may_split, split
-from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.gathered import write_gathered
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.instance import ProcessInstance
@@ -29,10 +29,10 @@ from naiad.tensor.packed_bytes import with_unpacked
 
 @dataclass(frozen=True, slots=True)
 class FrameworkSpec(WorkerSpec):
-    """What the process of a framework's model is started with.
+    """How the worker of a framework's model is started.
 
     Attributes:
-        open: gives a process that has no orders yet, by the name of the instance and this.
+        open: makes a worker that has no load command yet, by the name of the instance and this.
     """
 
     open: Callable[[str, WorkerSpec], WorkerProcess] = field(kw_only=True)
@@ -47,14 +47,14 @@ class FrameworkInstance(ProcessInstance):
         self,
         name: str,
         spec: ModelSpec,
-        child: FrameworkSpec,
+        worker: FrameworkSpec,
         answers: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(name, spec, child, answers, loop)
-        self._framework_spec = child
+        super().__init__(name, spec, worker, answers, loop)
+        self._framework_spec = worker
         self._written = as_backend_sees(spec)
-        # Those under way: one batch, or the single requests of one that failed.
+        # In flight: one batch, or the single requests of a batch that failed.
         self._sent: dict[int, Batch] = {}
         self._done_batches: list[Batch] = []
 
@@ -64,26 +64,26 @@ class FrameworkInstance(ProcessInstance):
     # Batches
 
     def run(self, batch: Batch) -> list[Batch] | None:
-        """Hand a batch over; ``framework_finished`` is called when it is done.
+        """Send a batch to the worker; ``framework_finished`` is called when it is done.
 
-        Gives the batch back at once, with its error, when that is not possible.
+        Returns the batch at once, with its error, when that is not possible.
         """
         batch.start_ns = monotonic_ns()
         number = self._last_number = self._last_number + 1
-        pieces: list[Piece] = []
+        frames: list[OutgoingFrame] = []
         try:
             whole = batch if self._spec.assembly is None else as_one(batch, self._spec)
-            write_gathered(self._writer, self._written, number, whole, pieces)
+            write_gathered(self._writer, self._written, number, whole, frames)
         except Exception as error:
-            # What was said about forms and segments holds.
-            self._send_all(pieces)
+            # The writer counts on the worker knowing the schemas and segments that were announced.
+            self._send_all(frames)
             if isinstance(error, NaiadError) and len(batch.requests) > 1 and batch.splits:
                 return self._run_singly(batch)
             return self._refuse(batch, error)
         self._sent[number] = batch
         self._requests.begin_whole(number, batch)
         self._give_back_segments()
-        self._send_all(pieces)
+        self._send_all(frames)
         batch.input_ns = monotonic_ns()
         return None
 

@@ -1,4 +1,4 @@
-"""The requests that one child holds: those of its running batch, and those that stayed open when theirs was over."""
+"""The requests in flight in one worker: of its running batch, and of earlier batches that left them open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from naiad.worker.ipc.frames import FLAG_FINAL
 
 
 class Answer(Protocol):
-    """What is looked at of a response."""
+    """The fields of a response that tell whether it answers a request for good."""
 
     @property
     def request(self) -> int: ...
@@ -22,7 +22,7 @@ class Answer(Protocol):
 
 
 class InFlightRequests:
-    """Numbers, and the requests that they stand for until their final responses.
+    """The requests in flight, by the numbers that they have in the worker.
 
     Attributes:
         batch: the running one, None when none runs.
@@ -34,13 +34,13 @@ class InFlightRequests:
     def __init__(self) -> None:
         self.batch: Batch | None = None
         self.number = 0
-        # Those of the batch, numbered from the first on; None for those that have their final response.
+        # The requests of the batch, numbered from the first on; None for each that has its final response.
         self._first = 0
         self._slots: list[InferRequest | None] = []
-        # The same by request, once somebody asks; {} before.
+        # The same by request; made when it is first needed, since most batches end without.
         self._numbers: dict[InferRequest | None, int] = {}
         self._left: dict[int, tuple[InferRequest, Batch]] = {}
-        # Of those left: whoever has many open requests may give them all up at once.
+        # By request too: a caller with thousands of open requests may cancel all of them at once.
         self._left_numbers: dict[InferRequest, int] = {}
         self._given_up: set[int] = set()
 
@@ -57,7 +57,7 @@ class InFlightRequests:
         self._slots = list(batch.requests)
 
     def begin_whole(self, number: int, batch: Batch) -> None:
-        """A batch runs that is answered as a whole."""
+        """A batch runs that has one response."""
         self.batch = batch
         self.number = number
 
@@ -90,7 +90,7 @@ class InFlightRequests:
             ValueError: it has another number of requests, or some had their final response before.
         """
         if count != len(self._slots) or None in self._slots:
-            raise ValueError(f"{count} responses alike to a batch of {len(self._slots)}, some answered before")
+            raise ValueError(f"{count} uniform responses to a batch of {len(self._slots)}, some answered before")
         if self._given_up:
             self._given_up.difference_update(range(self._first, self._first + count))
         self.batch = None
@@ -122,7 +122,7 @@ class InFlightRequests:
         return found
 
     def give_up(self, request: InferRequest) -> int:
-        """Note that the caller of a request gave up; its number, 0 when it is not open here."""
+        """Note that the caller cancelled a request; its number, 0 when it is not open here."""
         number = self.number_of(request)
         if number:
             self._given_up.add(number)

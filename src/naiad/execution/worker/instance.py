@@ -1,4 +1,4 @@
-"""An instance in a process of its own: the loop hands batches over and takes responses in, and a death stays there.
+"""An instance in a worker process: the loop sends it batches and takes its responses, and a crash stays there.
 
 Everything but ``start``, ``stop`` and ``join`` happens on the event loop.
 """
@@ -34,8 +34,9 @@ from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model_directory import ModelDirectory
 from naiad.execution.worker.bls import BlsCalls
 from naiad.execution.worker.channel import WorkerChannel
-from naiad.execution.worker.codec.client_memory import Piece
-from naiad.execution.worker.codec.writer import BatchWriter, ResponseReader, frame, no_segments
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
+from naiad.execution.worker.codec.reader import ResponseReader
+from naiad.execution.worker.codec.writer import BatchWriter, frame, no_segments
 from naiad.execution.worker.control import Content, ControlRequests, ModelControlRequests, Reply
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.in_flight import InFlightRequests
@@ -84,22 +85,22 @@ BEAT_S: Final = 1.0
 
 
 class ProcessInstance(ModelInstance):
-    """Runs batches one after another in a child.
+    """Runs batches one after another in a worker, which is restarted when it ends.
 
     Args:
         name: of the instance.
         spec: of the model.
-        child: how the child is started.
-        answers: takes what it says.
+        worker: how the worker is started.
+        answers: takes the events of the worker.
         loop: the event loop.
-        models: those that the model can call.
-        metrics: where what it counts itself is shown.
+        models: the models that it can call.
+        metrics: shows the metrics of the model.
 
     Attributes:
-        answers: who takes what the child says from now on.
-        problem: what is wrong with the child, "" for nothing.
-        is_down: no child is there, and it will take a while until there is one.
-        warm_again: called instead of ``answers.worker_ready`` when a child comes back, which it then calls itself.
+        answers: takes the events of the worker from now on.
+        problem: what is wrong with the worker, "" for nothing.
+        is_down: there is no worker, and the pause before the next one is long.
+        warm_again: called instead of ``answers.worker_ready`` after a restart; it calls that when the worker is warm.
     """
 
     is_worker = True
@@ -110,7 +111,7 @@ class ProcessInstance(ModelInstance):
         self,
         name: str,
         spec: ModelSpec,
-        child: WorkerSpec,
+        worker: WorkerSpec,
         answers: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
         models: ModelDirectory | None = None,
@@ -120,7 +121,7 @@ class ProcessInstance(ModelInstance):
         self.is_down = False
         self.problem = ""
         self._spec = spec
-        self._worker_spec = child
+        self._worker_spec = worker
         self.answers = answers
         self.warm_again: Callable[[ProcessInstance], object] | None = None
         self._loop = loop
@@ -137,29 +138,29 @@ class ProcessInstance(ModelInstance):
         self._timer: asyncio.TimerHandle | None = None
         self._output: WorkerOutput | None = None
         self._overtime = (
-            ExecutionWatchdog(loop, child.execute_s, self._began_ns, self._late) if child.execute_s else None
+            ExecutionWatchdog(loop, worker.execute_s, self._began_ns, self._late) if worker.execute_s else None
         )
         self._handlers = self._handlers_by_kind()
         self._reset()
 
     def _reset(self) -> None:
-        """Forget all that belonged to one child."""
+        """Make anew everything that belongs to one worker."""
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
         self._writer = BatchWriter(self._spec)
         self._reader = ResponseReader(self._spec, self._open_segment)
         self._calls = BlsCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
-        self._asks = ControlRequests(ModelControlRequests(self._models), WorkerMetrics(self._metrics))
+        self._control = ControlRequests(ModelControlRequests(self._models), WorkerMetrics(self._metrics))
         self._readiness = WorkerReadiness(self.name, False)
         self._missed_beats = 0
-        # Why this side ended the child, "" when it did not.
+        # Why this side killed the worker, "" when it did not.
         self._verdict = ""
         self._is_late = False
 
     # Start and end
 
     def start(self) -> None:
-        """Start the child and wait until its model is loaded; called in a loading thread.
+        """Start the worker and wait until its model is loaded; called in a loading thread.
 
         Raises:
             ModelLoadError: it could not.
@@ -168,7 +169,7 @@ class ProcessInstance(ModelInstance):
         self._loop.call_soon_threadsafe(self._attach, is_asked)
 
     def _spawn(self) -> StartedWorker:
-        """A child that is ready."""
+        """Start a worker and wait until it is ready."""
         process = self._starting = self._open()
         try:
             if self._supervisor.is_over:
@@ -183,24 +184,24 @@ class ProcessInstance(ModelInstance):
         return StartedWorker(process, bool(content.get("is_ready")))
 
     def _open(self) -> WorkerProcess:
-        """A child that has no orders yet."""
+        """A worker that has no load command yet."""
         return WorkerProcess(self.name, self._worker_spec)
 
     def _ask_from_thread(self, content: Content, reply: Reply | None) -> None:
-        """Pass on what a child asks, or tells, that is not ready yet."""
+        """Pass on a control request, or a notification, of a worker that is not ready yet."""
         if reply is None:
-            self._loop.call_soon_threadsafe(self._asks.tell, content)
+            self._loop.call_soon_threadsafe(self._control.tell, content)
         else:
-            self._loop.call_soon_threadsafe(self._asks.ask, content, reply)
+            self._loop.call_soon_threadsafe(self._control.ask, content, reply)
 
     def _attach(self, is_asked: bool) -> None:
-        """Listen to a child that is ready."""
+        """Listen to a worker that is ready."""
         process = self._process
         if process is None or self._supervisor.is_over:
             return
         self._channel = WorkerChannel(self.name, process.connection, self._loop, self._take, self._died)
         self._channel.on_drained = self._calls.drained
-        # Also what the model asked before it was ready.
+        # Replies to what the model asked before it was ready go this way too.
         process.send = self._channel.send
         self._output = WorkerOutput(process, self._loop)
         self._born_s = monotonic()
@@ -217,30 +218,30 @@ class ProcessInstance(ModelInstance):
 
     @property
     def is_up(self) -> bool:
-        """A child is there that can take a batch."""
+        """Whether there is a worker that can take a batch."""
         return self._channel is not None
 
     @property
     def is_idle(self) -> bool:
-        """No request is open in the child."""
+        """Whether no request is in flight in the worker."""
         return self._requests.is_empty
 
     @property
     def not_ready(self) -> str:
-        """What the protocol says when the model says that it is not ready, "" otherwise."""
+        """The protocol's text for a model that says that it is not ready, "" otherwise."""
         return self._readiness.problem
 
     def detach(self) -> None:
-        """Stop listening and give back what is left; the last call on the loop."""
+        """Close the connection and release everything; the last call on the loop."""
         self._supervisor.stop()
         self._unlisten()
         self._calls.close()
-        self._asks.close()
+        self._control.close()
         if self._process is not None:
             self._process.end()
             self._process.close()
             self._process = None
-        # Segments have descriptors, which would stay open until these circles of objects are collected.
+        # Segments have descriptors, which would stay open until the garbage collector finds these reference cycles.
         self._reset()
 
     def _unlisten(self) -> None:
@@ -262,7 +263,7 @@ class ProcessInstance(ModelInstance):
         return 0 if self._process is None else self._process.process.pid
 
     def stop(self) -> None:
-        """Ask the child to finish and to end; called in a thread, when nothing is in flight."""
+        """Ask the worker to finish and to end; called in a thread, when nothing is in flight."""
         self._supervisor.is_over = True
         if (starting := self._starting) is not None:
             starting.abort()
@@ -271,7 +272,7 @@ class ProcessInstance(ModelInstance):
             process.finalize()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the end that ``stop`` asked for; a child that takes too long is killed. Always True."""
+        """Wait for the end that ``stop`` asked for; a worker that takes too long is killed. Always True."""
         if (process := self._process) is not None:
             try:
                 process.process.wait(END_S if timeout is None else timeout)
@@ -284,20 +285,20 @@ class ProcessInstance(ModelInstance):
     # Batches
 
     def run(self, batch: Batch) -> list[Batch] | None:
-        """Hand a batch over; its responses come later."""
+        """Send a batch to the worker; its responses come later."""
         batch.start_ns = monotonic_ns()
         number = self._last_number + 1
         self._last_number += 1 + len(batch.requests)
-        pieces: list[Piece] = []
+        frames: list[OutgoingFrame] = []
         try:
-            self._writer.write(number, number + 1, batch.requests, pieces)
+            self._writer.write(number, number + 1, batch.requests, frames)
         except Exception as error:
-            # What was said about forms and segments holds.
-            self._send_all(pieces)
+            # The writer counts on the worker knowing the schemas and segments that were announced.
+            self._send_all(frames)
             return self._refuse(batch, error)
         self._requests.begin(number, number + 1, batch)
         self._give_back_segments()
-        for data, descriptor in pieces:
+        for data, descriptor in frames:
             self._send(data, descriptor)
         batch.input_ns = monotonic_ns()
         if self._overtime is not None:
@@ -317,18 +318,18 @@ class ProcessInstance(ModelInstance):
         return [batch]
 
     def cancel(self, request: InferRequest) -> None:
-        """Tell the model that the caller of a request gave up, if the request is here."""
+        """Cancel a request, if it is in flight here."""
         if number := self._requests.give_up(request):
             self._send(frame(CANCEL, number))
             self._calls.cancel_with(self._requests)
 
     def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """Tell the child that the caller of a request does not take its responses, if the request is here."""
+        """Pause a request whose caller does not read, if it is in flight here."""
         if number := self._requests.number_of(request):
             self._send(frame(PAUSE, number, NUMBERS.pack(backpressure_timeout_ms)))
 
     def resume(self, request: InferRequest) -> None:
-        """Tell the child that the caller takes them again."""
+        """Resume a paused request."""
         if number := self._requests.number_of(request):
             self._send(frame(RESUME, number))
 
@@ -338,8 +339,8 @@ class ProcessInstance(ModelInstance):
         elif descriptor >= 0:
             os.close(descriptor)
 
-    def _send_all(self, pieces: list[Piece]) -> None:
-        for data, descriptor in pieces:
+    def _send_all(self, frames: list[OutgoingFrame]) -> None:
+        for data, descriptor in frames:
             self._send(data, descriptor)
 
     def _waiting(self) -> int:
@@ -347,7 +348,7 @@ class ProcessInstance(ModelInstance):
 
     def _give_back_segments(self) -> None:
         released = []
-        # The last view of a segment may die in any thread.
+        # The last view of a segment may die in any thread, which only appends to this queue.
         while self._released:
             released.append(NUMBERS.pack(self._released.popleft()))
         if released:
@@ -361,8 +362,8 @@ class ProcessInstance(ModelInstance):
             RESPONSES: self._take_responses,
             RESPONSE: self._take_response,
             DONE: lambda number, payload: self._done(number, orjson.loads(payload) if payload else {}),
-            FORM: self._take_form,
-            FORGET_FORMS: self._forget_forms,
+            FORM: self._take_schema,
+            FORGET_FORMS: self._forget_schemas,
             SEGMENT: lambda number, payload: self._add_segment(number, int.from_bytes(payload, "little")),
             DROP_SEGMENT: lambda number, payload: self._segments.drop(number),
             RELEASE: lambda _, payload: self._writer.pool.give_back([n for (n,) in NUMBERS.iter_unpack(payload)]),
@@ -370,7 +371,7 @@ class ProcessInstance(ModelInstance):
             PONG: self._take_pong,
             IS_READY: lambda number, payload: self._readiness.take(number, orjson.loads(payload)),
             ASK: self._take_ask,
-            TELL: lambda _, payload: self._asks.tell(orjson.loads(payload)),
+            TELL: lambda _, payload: self._control.tell(orjson.loads(payload)),
             CALL: self._take_call,
             CANCEL_CALL: lambda number, _: self._calls.cancel(number),
         }
@@ -390,7 +391,7 @@ class ProcessInstance(ModelInstance):
             # Each of them has one plain response.
             self._answered_uniform(number, [r.outputs for r in responses if r.outputs is not None], came_ns)
             return
-        # The child gets its next batch before the callers get their answers.
+        # The worker gets its next batch before the callers get their responses: that keeps it busy.
         self._finish(number)
         for response in responses:
             self._respond(response)
@@ -400,12 +401,12 @@ class ProcessInstance(ModelInstance):
         if self._released:
             self._give_back_segments()
 
-    def _take_form(self, number: int, payload: bytearray) -> None:
+    def _take_schema(self, number: int, payload: bytearray) -> None:
         raw = bytes(payload)
         if not self._calls.learn(number, raw):
             self._reader.learn(number, raw)
 
-    def _forget_forms(self, number: int, payload: bytearray) -> None:
+    def _forget_schemas(self, number: int, payload: bytearray) -> None:
         self._reader.forget()
         self._calls.forget()
 
@@ -413,15 +414,15 @@ class ProcessInstance(ModelInstance):
         self._missed_beats = 0
 
     def _take_ask(self, number: int, payload: bytearray) -> None:
-        self._asks.ask(orjson.loads(payload), partial(self._answer, self._channel, number))
+        self._control.ask(orjson.loads(payload), partial(self._answer, self._channel, number))
 
     def _take_call(self, number: int, payload: bytearray) -> None:
         self._calls.call(number, payload)
-        # Tensors of earlier calls may hold back the child, which waits for its segments.
+        # The worker may wait for segments that tensors of earlier calls lie in.
         self._give_back_segments()
 
     def _answer(self, channel: WorkerChannel | None, number: int, content: Content) -> None:
-        # The answer may come when the child that asked is gone and another has its place.
+        # The reply may come when the worker that asked is gone and another has taken its place.
         if channel is not None and channel is self._channel:
             channel.send(frame(ANSWER, number, orjson.dumps(content)))
 
@@ -434,7 +435,7 @@ class ProcessInstance(ModelInstance):
         return found
 
     def _answered_uniform(self, number: int, outputs: Sequence[Mapping[str, Array]], came_ns: int) -> None:
-        """The running batch is over; ``came_ns`` is when its answers came, which have been read since."""
+        """End the running batch with one response to each request; ``came_ns`` is when they arrived."""
         batch = self._requests.batch
         if batch is None or number != self._requests.number:
             return
@@ -450,7 +451,7 @@ class ProcessInstance(ModelInstance):
         request, batch = found
         if response.final and self._requests.was_given_up(response.request):
             if response.flags & FLAG_RESCHEDULE:
-                # Nobody would tell the model once more, which may wait for just that.
+                # Rescheduled, it would not hear of the cancellation again, which it may be waiting for.
                 error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
                 response = Response(response.request, None, error, FLAG_FINAL | FLAG_ERROR)
             elif response.outputs is None and response.error is None:
@@ -491,12 +492,12 @@ class ProcessInstance(ModelInstance):
         self._end(process, f"a batch ran for longer than {self._worker_spec.execute_s:g} s (execute-timeout-seconds)")
 
     def _end(self, process: WorkerProcess, verdict: str) -> None:
-        """Kill the child; its end is noticed like any other."""
+        """Kill the worker. Its end is then noticed like any other."""
         self._verdict = verdict
         process.process.kill()
 
     def _beat(self) -> None:
-        """Once a second: is the child still alive, does it say that it is ready, and is there memory to let go?"""
+        """Once a second: check that the worker is alive and ready, and drop memory that is not needed."""
         self._timer = self._loop.call_later(BEAT_S, self._beat)
         process = self._process
         if process is None or self._has_ended(process):
@@ -513,7 +514,7 @@ class ProcessInstance(ModelInstance):
         self._give_back_segments()
         for number in self._writer.pool.trim():
             self._send(frame(DROP_SEGMENT, number))
-        dropped: list[Piece] = []
+        dropped: list[OutgoingFrame] = []
         self._writer.regions.drop(dropped)
         self._send_all(dropped)
         for what, due in (("memory", notice), ("segments", no_segments)):
@@ -521,7 +522,7 @@ class ProcessInstance(ModelInstance):
                 logger.warning("%s", text)
 
     def _has_ended(self, process: WorkerProcess) -> bool:
-        """Notice an end that the connection does not show, as a program that the child started holds it too."""
+        """Notice an end that the connection does not show, since a program that the worker started has it open too."""
         if process.process.poll() is None:
             return False
         if self._channel is not None:
@@ -531,7 +532,7 @@ class ProcessInstance(ModelInstance):
         return True
 
     def _died(self) -> None:
-        """The child is gone, or will be: nothing more is to be heard from it."""
+        """Stop listening to a worker that has ended or will end."""
         process, channel = self._process, self._channel
         self._unlisten()
         if process is None or self._supervisor.is_over:
@@ -547,34 +548,34 @@ class ProcessInstance(ModelInstance):
         self._supervisor.end(process)
 
     def _reap(self, process: WorkerProcess, how: str) -> None:
-        """The child has ended: its requests fail, and another one is started."""
+        """Fail the requests of a worker that has ended, and start another one."""
         process.close()
         self.problem = f"{self._verdict} ({how})" if self._verdict else how
         logger.error("%s has ended: %s", self.name, self.problem)
         self._supervisor.back_off.ended(monotonic() - self._born_s, self._has_worked())
         late = self._requests.batch if self._is_late else None
         overtime = ExecutionTimeoutError(f"Stub process '{self.name}' was ended: {self._verdict}")
-        calls, asks = self._calls, self._asks
+        calls, control = self._calls, self._control
         self._reset()
         calls.close()
-        asks.close()
+        control.close()
         error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
         self._fail_open(error, late, overtime)
         if not self._supervisor.is_over:
             self._restart_later(self._supervisor.back_off.is_long)
 
     def _fail_open(self, error: NaiadError, late: Batch | None, overtime: NaiadError) -> None:
-        """Answer all requests that are open; those of the batch ``late`` with ``overtime``."""
+        """Fail all requests in flight with ``error``; requests of the batch ``late`` with ``overtime``."""
         for request, batch in self._requests.clear():
             response = Response(0, None, overtime if batch is late else error, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY)
             self.answers.worker_responded(request, response, batch)
 
     def count_work(self) -> None:
-        """What the child does from now on counts as work: its warm-up does not."""
+        """Count batches from now on as work: the warm-up does not shorten the pauses between restarts."""
         self._number_at_birth = self._last_number
 
     def _has_worked(self) -> bool:
-        """Whether the child has come to the end of a batch."""
+        """Whether the worker has come to the end of a batch."""
         number, first = self._requests.number, self._number_at_birth + 1
         return number > first or (number == first and self._requests.batch is None)
 
@@ -588,7 +589,7 @@ class ProcessInstance(ModelInstance):
         if spawned is None:
             self.problem = failure
             # It may have made metrics before it failed.
-            self._asks.close()
+            self._control.close()
             logger.error("%s: %s", self.name, failure)
             self._restart_later(True)
             return

@@ -1,4 +1,4 @@
-"""The metrics of one child: its own numbers for families and metrics that the whole server shows."""
+"""The metrics of one worker, which are shown on the server's page."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from naiad.telemetry.metrics.custom import CustomMetric, CustomMetricKind, Custo
 
 MAX_FAMILIES: Final = 1_000
 MAX_LINES: Final = 10_000
-"""Lines of the page that the metrics of one child may take."""
+"""Lines of the page that the metrics of one worker may take."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """A family as the child has it, and the numbers of the metrics that it made with it."""
+    """A family of a worker, and the numbers of the metrics that it made with it."""
 
     family: Family
     metrics: set[int] = field(default_factory=set)
 
 
 class WorkerMetrics:
-    """Metrics that one child made; those it has not deleted go with it.
+    """The metrics of one worker. What it has not deleted is deleted with it.
 
-    ``shown`` holds those of all children.
+    ``shown`` holds those of all workers.
     """
 
     def __init__(self, shown: CustomMetrics) -> None:
@@ -50,7 +50,7 @@ class WorkerMetrics:
     def ask(
         self, content: Mapping[str, Any], answer: Callable[[Any], None], fail: Callable[[NaiadError], None]
     ) -> bool:
-        """Answer a question now; False when it is not about metrics.
+        """Reply to a request now; False when it is not about metrics.
 
         Raises:
             NaiadError: the answer is that error.

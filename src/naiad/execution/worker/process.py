@@ -1,5 +1,5 @@
-"""A child process from its start to its end: started without forking the server's threads, spoken to over a pair of
-sockets, and ended by whoever started it."""
+"""A worker process from its start to its end. It is started without forking the server's threads, is connected by a
+pair of sockets, and is ended by whoever started it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from naiad.worker.ipc.frames import ANSWER, ASK, CONFIG, FAILED, FINALIZE, FRAME
 logger = logging.getLogger("naiad")
 
 Ask = Callable[[Mapping[str, Any], Callable[[Mapping[str, Any]], None] | None], None]
-"""Passes a question on, with who takes the content of its answer; None for what has no answer."""
+"""Passes a control request on, with what takes its reply; None for a notification, which has no reply."""
 _LEVELS: Final = {"ERROR": logging.ERROR, "WARNING": logging.WARNING, "VERBOSE": logging.DEBUG}
 _said: set[str] = set()
 _MOST_SAID: Final = 100
@@ -45,12 +45,12 @@ _MOMENT_S: Final = 0.002
 _OUTPUT_BYTES: Final = 1 << 13
 _MOST_RECORDS: Final = 100
 _LONGEST_LINE: Final = 1 << 16
-# How much of what a dead child printed is still read. A program that it started may go on printing for ever.
+# How much of what a dead worker printed is still read. A program that it started may go on printing for ever.
 _LAST_READS: Final = 512
 
 
 class Running(Protocol):
-    """What is asked of ``subprocess.Popen``."""
+    """The part of ``subprocess.Popen`` that is used here."""
 
     @property
     def pid(self) -> int:
@@ -75,13 +75,13 @@ class ChildTimeoutError(ModelLoadError):
 
 
 class WorkerProcess:
-    """One running child. ``connection`` and ``output`` (what it prints) belong to whoever reads them.
+    """One running worker. ``connection`` and ``output`` (its standard output) are read by others.
 
     Attributes:
         lines: the last lines that it printed.
         send: sends a frame, on the event loop; set by whoever else writes to the connection.
         is_silent: it has closed its output for good.
-        was_ended: it did not end by itself.
+        was_ended: the server had to kill it.
 
     Raises:
         ModelLoadError: it could not be started.
@@ -119,7 +119,7 @@ class WorkerProcess:
         os.set_blocking(read_end, False)
 
     def _set_up(self, name: str, spec: WorkerSpec, connection: socket.socket) -> None:
-        """All but the process and its output."""
+        """Set everything except the process and its output."""
         self.name = name
         self.spec = spec
         self.connection = connection
@@ -129,15 +129,15 @@ class WorkerProcess:
         self.was_ended = False
         self._rest = b""
         self._deadline = 0.0
-        # Those of the model whose answers are due. Answered on the event loop.
+        # Control requests of the model without a reply yet. The event loop replies.
         self._questions: set[int] = set()
         self.send: Callable[[bytes], object] | None = None
 
     def begin(self, ask: Ask | None = None) -> tuple[int, Any]:
-        """Give the child its orders and wait for its answer: the kind (``READY`` or ``CONFIG``) and its content.
+        """Send the worker its load command and wait for the reply: its kind (``READY`` or ``CONFIG``) and its content.
 
-        Blocks; called in a loading thread. ``ask`` passes on what the model asks meanwhile; without it all is refused.
-        The time until an answer does not count.
+        Blocks; called in a loading thread. ``ask`` passes on control requests of the model; without it they are
+        refused. The time until the server replies to them does not count against the limit.
 
         Raises:
             ModelLoadError: it failed, ended or took too long; it is gone then.
@@ -200,27 +200,27 @@ class WorkerProcess:
 
     def _send_now(self, data: bytes) -> None:
         try:
-            # On the event loop, which waits for nobody. A child that does not read its answers is broken.
+            # On the event loop, which must not wait. A worker that does not read its replies is broken.
             if self.connection.send(data) != len(data):
                 self.process.kill()
         except BlockingIOError:
             self.process.kill()
         except OSError:
-            # The child is gone, which whoever reads finds out.
+            # The worker is gone, which the reader of the connection finds out.
             return
 
     def _exactly(self, size: int, selector: selectors.BaseSelector) -> bytes:
-        """So many bytes, and nothing of what comes after them."""
+        """Exactly ``size`` bytes: what comes after them is for another reader."""
         found = bytearray()
         while len(found) < size:
             self._await(selector)
             if not (data := self.connection.recv(size - len(found))):
-                raise ConnectionError("the child closed its connection")
+                raise ConnectionError("the worker closed its connection")
             found += data
         return bytes(found)
 
     def _await(self, selector: selectors.BaseSelector) -> None:
-        """Wait until the child says something. What it prints is taken in, since a full pipe would stop it."""
+        """Wait for a frame. What the worker prints is read meanwhile, since a full pipe would stop it."""
         while True:
             now_s = monotonic()
             left_s = self._deadline - now_s
@@ -237,7 +237,7 @@ class WorkerProcess:
                 raise TimeoutError
 
     def take_output(self) -> bool:
-        """Log and keep what the child has printed since, in whole lines; False when there was nothing."""
+        """Log what the worker has printed since, in whole lines; False when there was nothing."""
         try:
             data = os.read(self.output, _OUTPUT_BYTES)
         except BlockingIOError:
@@ -267,7 +267,7 @@ class WorkerProcess:
         return True
 
     def obituary(self) -> str:
-        """How the child ended, with the last lines that it printed; ends it if it has not."""
+        """The exit reason of the worker, with the last lines that it printed; ends it if it still runs."""
         self.end(_DYING_S)
         for _ in range(_LAST_READS):
             if not self.take_output():
@@ -285,9 +285,9 @@ class WorkerProcess:
         return f"{how}; its last output:\n{last}" if last else how
 
     def finalize(self) -> None:
-        """Ask for the end, in a thread that may wait while the child does not read; the loop may write meanwhile."""
+        """Ask the worker to finish, in a thread that may wait until it reads; the loop may write meanwhile."""
         with contextlib.suppress(OSError), self.connection.dup() as connection:
-            # One object's time limit is no other's.
+            # The time limit belongs to the socket object: the loop's one stays non-blocking.
             connection.settimeout(END_S)
             connection.sendall(frame(FINALIZE))
 
@@ -307,14 +307,14 @@ class WorkerProcess:
             self.process.wait()
 
     def close(self) -> None:
-        """Give back what is left of it; the last call."""
+        """Close its output; the last call."""
         if self.output >= 0:
             os.close(self.output)
             self.output = -1
 
 
 def log_line(instance: str, content: Mapping[str, Any]) -> None:
-    """Log what a model says with its ``Logger``, as of its own file and line, or its process about itself."""
+    """Log a line of a model's ``Logger``, with the file and line of the model, or a line of its worker."""
     if (once := content.get("once")) is not None and not is_first(str(once)):
         return
     level = _LEVELS.get(str(content.get("level")), logging.INFO)
@@ -326,7 +326,7 @@ def log_line(instance: str, content: Mapping[str, Any]) -> None:
 
 
 def is_first(what: str) -> bool:
-    """Whether this was not asked before. All processes of models share what a machine lacks: one line says it."""
+    """Whether this is the first call with ``what``: all workers lack what the machine lacks, and one line says it."""
     if what in _said or len(_said) > _MOST_SAID:
         return False
     _said.add(what)

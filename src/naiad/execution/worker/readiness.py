@@ -16,7 +16,7 @@ LIMIT_S: Final = 5.0
 
 
 class WorkerReadiness:
-    """The readiness of one child. A model counts as ready until it says something else.
+    """The readiness of one worker. A model counts as ready until it says something else.
 
     Args:
         name: of the instance.
@@ -35,7 +35,7 @@ class WorkerReadiness:
         self._silent_since: float | None = None
 
     def beat(self, now: float) -> bytes:
-        """The next question to the child, b"" for none; ``now`` in seconds of the monotonic clock."""
+        """The next question to the worker, b"" for none; ``now`` in seconds of the monotonic clock."""
         if not self._is_asked:
             return b""
         if self._silent_since is None:

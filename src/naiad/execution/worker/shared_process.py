@@ -32,7 +32,7 @@ _HUNG_UP: Final = getattr(select, "POLLRDHUP", select.POLLIN)
 
 
 class SharedProcesses:
-    """Those of one server, by the name of their group."""
+    """The shared processes of one server, by the name of their group."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,10 +66,10 @@ class SharedProcesses:
 
 
 class SharedProcess:
-    """One such process.
+    """A process that several instances share.
 
     Attributes:
-        seats: of the instances in it.
+        seats: the slots of the instances in it.
         was_left: the last one has left.
 
     Raises:
@@ -81,8 +81,8 @@ class SharedProcess:
         self.name = f"shared process '{group}'" if group else "shared process"
         self.seats: dict[SharedProcessSlot, None] = {}
         self.was_left = False
-        self.child = WorkerProcess(self.name, spec)
-        self.child.connection.settimeout(_SEND_S)
+        self.worker = WorkerProcess(self.name, spec)
+        self.worker.connection.settimeout(_SEND_S)
         self._left = left
         self._lock = threading.Lock()
         self._epitaph = ""
@@ -91,7 +91,7 @@ class SharedProcess:
     @property
     def is_running(self) -> bool:
         """Whether it has not ended."""
-        return self.child.process.poll() is None
+        return self.worker.process.poll() is None
 
     def connect(self, seat: SharedProcessSlot) -> socket.socket:
         """A connection to a new thread of it.
@@ -102,7 +102,7 @@ class SharedProcess:
         ours, theirs = socket.socketpair()
         try:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [theirs.fileno()]).tobytes())]
-            self.child.connection.sendmsg([frame(OPEN)], rights)
+            self.worker.connection.sendmsg([frame(OPEN)], rights)
         except BaseException:
             ours.close()
             raise
@@ -112,44 +112,44 @@ class SharedProcess:
         return ours
 
     def leave(self, seat: SharedProcessSlot) -> None:
-        """An instance needs its part no more. May be called twice."""
+        """Release the slot of an instance. May be called twice."""
         if seat in self.seats:
             self.seats.pop(seat, None)
             self._left(self)
 
     def end(self) -> None:
-        """Make sure that it has ended, when the last has left; it gets some seconds to do so by itself."""
+        """End it after its last instance has left. It has some seconds to do so by itself."""
         self.was_left = True
-        self.child.end(END_S)
+        self.worker.end(END_S)
 
     def obituary(self) -> str:
-        """How it ended, "" while it runs."""
+        """The exit reason, "" while it runs."""
         with self._lock:
             if not self._epitaph and self._has_ended():
-                self._epitaph = self.child.obituary()
+                self._epitaph = self.worker.obituary()
             return self._epitaph
 
     def _has_ended(self) -> bool:
         try:
-            self.child.process.wait(_DYING_S)
+            self.worker.process.wait(_DYING_S)
         except subprocess.TimeoutExpired:
             return False
         return True
 
     def _watch(self) -> None:
-        """Take in what it prints, until it has ended."""
+        """Log what it prints until it has ended."""
         printed = select.poll()
-        printed.register(self.child.output, select.POLLIN)
+        printed.register(self.worker.output, select.POLLIN)
         while self.is_running:
-            if self.child.is_silent:
+            if self.worker.is_silent:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.child.process.wait(_LOOK_S)
+                    self.worker.process.wait(_LOOK_S)
             elif printed.poll(_LOOK_S * 1000):
                 with self._lock:
-                    self.child.take_output()
+                    self.worker.take_output()
         self.obituary()
         with self._lock:
-            self.child.close()
+            self.worker.close()
 
 
 class SharedProcessSlot(WorkerProcess):
@@ -174,10 +174,10 @@ class SharedProcessSlot(WorkerProcess):
         self.process = SlotConnection(self._shared, self, connection)
 
     def begin(self, ask: Ask | None = None) -> tuple[int, Any]:
-        """As for a process of its own.
+        """Begin in the shared process.
 
-        When the shared process dies meanwhile, it may have been another instance's fault. Then this one has to show in
-        a process of its own that it is harmless, and begins once more in a new shared process.
+        When that dies meanwhile, it may have been another instance's fault. Then this instance has to start in a
+        process of its own, which shows that it is harmless, and begins once more in a new shared process.
         """
         for _ in range(_MOST_DEATHS):
             try:
@@ -215,7 +215,7 @@ class SharedProcessSlot(WorkerProcess):
 
     def has_ended(self) -> bool:
         """Whether the shared process has ended."""
-        return self._shared.child.has_ended()
+        return self._shared.worker.has_ended()
 
     def obituary(self) -> str:
         """How the shared process ended, or that this instance alone has left it."""
@@ -237,7 +237,7 @@ class SharedProcessSlot(WorkerProcess):
 
 
 class SlotConnection:
-    """What a seat has of ``subprocess.Popen``."""
+    """The ``subprocess.Popen`` of a slot: ends and waits for one instance of the shared process."""
 
     def __init__(self, shared: SharedProcess, seat: SharedProcessSlot, connection: socket.socket) -> None:
         self._shared = shared
@@ -246,21 +246,21 @@ class SlotConnection:
 
     @property
     def pid(self) -> int:
-        """Of the shared process."""
-        return self._shared.child.process.pid
+        """The number of the shared process."""
+        return self._shared.worker.process.pid
 
     @property
     def returncode(self) -> Any:
-        """Of the shared process, None while it runs."""
-        return self._shared.child.process.returncode
+        """The exit code of the shared process, None while it runs."""
+        return self._shared.worker.process.returncode
 
     def poll(self) -> int | None:
         """The same, after a look."""
-        return self._shared.child.process.poll()
+        return self._shared.worker.process.poll()
 
     def kill(self) -> None:
         """Kill the shared process: nothing else ends a thread of it that does not end by itself."""
-        self._shared.child.process.kill()
+        self._shared.worker.process.kill()
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the instance has closed its end of the connection, and leave.

@@ -1,4 +1,4 @@
-"""Reading what a child prints, beside everything else that the loop does."""
+"""The output of a worker, read on the event loop without keeping it from other work."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 from naiad.execution.worker.process import WorkerProcess
 
 PAUSES: Final = 4.0
-"""After each reading comes a pause so many times as long: a child that prints without end takes a fifth of the loop at
-most. It has to wait meanwhile, as for any slow terminal, and no line is lost."""
+"""The pause after each reading, in multiples of the time that it took: a worker that prints without end takes a fifth
+of the loop at most. It waits meanwhile, as for any slow terminal, and no line is lost."""
 _SHORT_S: Final = 0.0002
 
 
 class WorkerOutput:
-    """Takes the lines of one child in, until it is closed or the child has closed its output."""
+    """Logs the lines of one worker until this or the worker's output is closed."""
 
     def __init__(self, process: WorkerProcess, loop: asyncio.AbstractEventLoop) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""The end of an instance's child, and the beginning of the next one: both may take long, so threads wait for them."""
+"""Restarts of an instance's worker. Its end and the next start may take long, so threads wait for them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from naiad.execution.worker.process import WorkerProcess
 FIRST_S: Final = 0.1
 LONGEST_S: Final = 30.0
 WORKING_S: Final = 0.8
-"""After a child that had done some work: it is a request that ends it, and the next one may be a good one."""
+"""The longest pause after a worker that had done some work: a request may have ended it, and the next may be good."""
 HEALTHY_AFTER_S: Final = 60.0
 PATIENCE_S: Final = 4.0
-"""Requests wait for a child that will be there after so long, not for one that takes longer."""
+"""Requests wait for a worker whose restart is due within this time, and fail at once otherwise."""
 
 
 class StartedWorker(NamedTuple):
-    """A child that is ready, and whether its model has ``is_ready()``."""
+    """A worker that is ready, and whether its model has ``is_ready()``."""
 
     process: WorkerProcess
     is_asked: bool
 
 
 class RestartBackoff:
-    """Pauses that grow while children end one after the other."""
+    """Pauses before restarts, which grow while workers end one after the other."""
 
     def __init__(self) -> None:
         self._next_s = FIRST_S
 
     def ended(self, lived_s: float, worked: bool) -> None:
-        """A child has ended: after how long, and whether it had done some work."""
+        """A worker has ended: after how long, and whether it had done some work."""
         if lived_s > HEALTHY_AFTER_S:
             self._next_s = FIRST_S
         elif worked:
@@ -51,18 +51,18 @@ class RestartBackoff:
 
 
 class WorkerSupervisor:
-    """Ends children that have not ended by themselves and starts others, one at a time. Used on the event loop.
+    """Ends and restarts the worker of an instance, one at a time. Used on the event loop.
 
     Args:
         name: of the instance.
         loop: the event loop.
-        spawn: starts a child and waits until it is ready; called in a thread.
-        ended: called with a child that has ended, and how.
-        came: called with a child that is ready or, for None, with what is wrong; not when none is wanted any more.
+        spawn: starts a worker and waits until it is ready; called in a thread.
+        ended: called with a worker that has ended, and how.
+        came: called with a worker that is ready, or with None and the reason; not after ``stop``.
 
     Attributes:
-        back_off: how long it waits before it starts one.
-        is_over: the instance stops, and no child is started any more; may be set in any thread.
+        back_off: the pauses before restarts.
+        is_over: the instance stops, and no worker is started any more; may be set in any thread.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class WorkerSupervisor:
         self._thread: threading.Thread | None = None
 
     def stop(self) -> None:
-        """Start none any more; what a thread has begun comes to its end."""
+        """Start no worker any more. A start under way comes to its end, and is ended then."""
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -96,11 +96,11 @@ class WorkerSupervisor:
             thread.join(timeout)
 
     def end(self, process: WorkerProcess) -> None:
-        """Have a child end that has not ended by itself: that of a large one takes long."""
+        """End a worker in a thread: that of a large one takes long."""
         self._in_thread("end", lambda: self._end(process))
 
     def start_later(self) -> None:
-        """Start a child after a pause."""
+        """Start a worker after a pause."""
         self._timer = self._loop.call_later(self.back_off.take(), self._start)
 
     def _start(self) -> None:
@@ -147,7 +147,7 @@ class WorkerSupervisor:
 
 
 def _give_up(spawned: StartedWorker | None) -> None:
-    """End a child that came too late; that may take seconds."""
+    """End a worker that was ready too late; that may take seconds."""
     if spawned is not None:
         spawned.process.end()
         spawned.process.close()

@@ -1,4 +1,4 @@
-"""Warming up an instance that is a process: it gets the samples as it gets requests."""
+"""The warm-up of an instance in a worker: its samples are ordinary requests."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from naiad.worker.ipc.frames import FLAG_RESCHEDULE
 logger = logging.getLogger("naiad")
 
 LOOK_S: Final = 0.1
-"""How soon a warm-up that waits for a process notices that it is not wanted any more."""
+"""How soon a warm-up that waits for a worker notices that it was cancelled."""
 _WARMING: Final = "it was started again and is warming up"
 
 
 class WarmProcess:
-    """Starts a process, and is done when that has run all samples.
+    """Starts a worker and runs all samples in it.
 
     Args:
         instance: not started yet.
-        answers: whom it answers to before and after.
+        answers: takes the events of the worker before and after.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class WarmProcess:
         self._is_stopped = False
 
     def start(self) -> None:
-        """As ``ProcessInstance.start`` and ``Warmup.run_all``."""
+        """Start the worker and run the samples; errors of ``ProcessInstance.start`` and ``Warmup.run_all``."""
         self._instance.start()
         self.run()
 
     def run(self) -> None:
-        """As ``Warmup.run_all``, for a process that has started."""
+        """Run the samples in a worker that has started; errors of ``Warmup.run_all``."""
         self._warmup.run_all(self._instance.name, self._run)
         self._instance.count_work()
 
@@ -78,7 +78,7 @@ class WarmProcess:
 
 
 class WarmupRun:
-    """One batch of a warm-up in a process: takes what the process says about it. Used on the event loop.
+    """One batch of a warm-up: takes the events of its worker. Used on the event loop.
 
     Attributes:
         errors: what failed, each as its text.
@@ -119,7 +119,7 @@ class WarmupRun:
             self.is_over.set()
 
     def _go_on(self) -> None:
-        """End when nothing is left to wait for; what the model gave back runs once more."""
+        """Run rescheduled requests once more; end when no request is left."""
         if self._is_busy:
             return
         if self._again:
@@ -189,9 +189,9 @@ class RestartWarmup:
 
     Args:
         spec: of the model.
-        samples: makes what is run; called in a thread, each time. Nothing is kept for it, since samples may be large.
-        answers: is told ``worker_ready`` when the instance is warm. One that fails to run its samples serves all the
-            same: its version was ready before, and is better slow than gone.
+        samples: makes the samples; called in a thread, each time, since they may be too large to be cached.
+        answers: gets ``worker_ready`` when the instance is warm. An instance that fails to run its samples serves all
+            the same: its version was ready before, and is better slow than gone.
     """
 
     def __init__(

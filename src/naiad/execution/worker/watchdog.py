@@ -1,4 +1,4 @@
-"""The limit for how long one batch of a child may run."""
+"""The time limit for a batch in a worker."""
 
 from __future__ import annotations
 

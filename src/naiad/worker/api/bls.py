@@ -12,7 +12,7 @@ from ..ipc.errors import CODES_BY_GRPC, ErrorCode, TritonError, TritonModelExcep
 from ..ipc.frame_body import aligned
 from ..ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, RESPONSE_HEAD
 from ..ipc.reader import Waiter
-from ..ipc.schemas import Forms
+from ..ipc.schemas import Schemas
 from . import current
 from .inference_response import InferenceResponse
 from .tensor import Tensor, received
@@ -199,15 +199,15 @@ def _start(request: OutgoingRequest, decoupled: bool) -> BlsCall:
     options = request._options
     if options is None:
         raise TritonModelException("A request that the model received cannot be executed: make a new InferenceRequest")
-    head, form = options.as_head(request.request_id(), decoupled), options.as_form(request._flags, decoupled)
+    head, schema = options.as_head(request.request_id(), decoupled), options.as_schema(request._flags, decoupled)
     call = BlsCall(current.running(), decoupled)
-    call.number = call.host.start_call(head, request._tensors(), form, call.deliver)
+    call.number = call.host.start_call(head, request._tensors(), schema, call.deliver)
     return call
 
 
-def read_response(forms: Forms, locate: Locate, payload: bytearray) -> tuple[InferenceResponse | None, bool]:
+def read_response(schemas: Schemas, locate: Locate, payload: bytearray) -> tuple[InferenceResponse | None, bool]:
     """The response that a ``CALL_RESPONSE`` frame holds, None for a mere end, and whether it is the last."""
-    _, form_number, flags, error_bytes, _ = RESPONSE_HEAD.unpack_from(payload)
+    _, schema_number, flags, error_bytes, _ = RESPONSE_HEAD.unpack_from(payload)
     final = bool(flags & FLAG_FINAL)
     at = RESPONSE_HEAD.size
     if flags & FLAG_ERROR:
@@ -215,12 +215,12 @@ def read_response(forms: Forms, locate: Locate, payload: bytearray) -> tuple[Inf
     if flags & FLAG_EMPTY:
         return None, final
     response = InferenceResponse()
-    if form_number:
-        form = forms[form_number]
-        places = form.places.unpack_from(payload, at)
-        located = locate(payload, places, aligned(at + form.places.size))
-        response._tensors = [received(*t, place) for t, place in zip(form.tensors, located)]
-        response._parameters = form.parameters_json
+    if schema_number:
+        schema = schemas[schema_number]
+        places = schema.places.unpack_from(payload, at)
+        located = locate(payload, places, aligned(at + schema.places.size))
+        response._tensors = [received(*t, place) for t, place in zip(schema.tensors, located)]
+        response._parameters = schema.parameters_json
     return response, final
 
 

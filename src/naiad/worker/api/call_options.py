@@ -78,8 +78,8 @@ class BlsCallOptions:
         self.preferred_memory = preferred_memory
         self.trace = trace
 
-    def as_form(self, flags: int, decoupled: bool) -> dict[str, Any]:
-        """The call's form without the inputs."""
+    def as_schema(self, flags: int, decoupled: bool) -> dict[str, Any]:
+        """The call's schema without the inputs."""
         return {
             "outputs": list(self.outputs),
             "parameters": json.loads(self.parameters_json),

@@ -1,4 +1,4 @@
-"""What a child asks and tells the server apart from calls.
+"""Control requests and notifications of a model to the server: models, and metrics.
 
 ``ASK`` frames, answered with ``{"value": ...}`` or ``{"error": {"message": text, "code": n}}``:
 
@@ -12,15 +12,15 @@ what                   more                                                     
 ``metric_family``      ``family`` (number), ``name``, ``description``, ``kind``                null
                        ("counter", "gauge" or "histogram")
 ``metric``             ``metric`` (number), ``family``, ``labels`` (text by name), ``buckets`` null
-                       (numbers, null but for a histogram)
+                       (numbers, null except for a histogram)
 ``metric_value``       ``metric``                                                              number
 ====================== ======================================================================= =======================
 
 ``TELL`` frames: ``metric_increment`` (``metric``, ``by``), ``metric_set`` (``metric``, ``to``), ``metric_observe``
 (``metric``, ``value``), ``metric_delete`` (``metric``) and ``metric_family_delete`` (``family``).
 
-The child numbers its families and metrics from 1, each kind on its own. A family of the same name and kind as an
-existing one shares it, a metric of the same labels too. What a child has not deleted when it ends is deleted with it.
+The worker numbers its families and metrics from 1, each kind on its own. A family of the same name and kind as an
+existing one shares it, a metric of the same labels too. What a worker has not deleted when it ends is deleted with it.
 Numbers that are not finite are texts: ``nan``, ``inf``, ``-inf``.
 """
 
@@ -33,8 +33,8 @@ from ..ipc.reader import Waiter
 from . import current
 
 
-class Question:
-    """A question under way."""
+class PendingReply:
+    """The reply to a control request under way."""
 
     __slots__ = ("_error", "_value", "answered", "waiter")
 
@@ -45,7 +45,7 @@ class Question:
         self._error: str | None = None
 
     def deliver(self, content: Mapping[str, Any]) -> None:
-        """Take the answer over."""
+        """Take the reply."""
         error = content.get("error")
         self._error = error["message"] if error is not None else None
         self._value = content.get("value")
@@ -53,7 +53,7 @@ class Question:
         self.waiter.wake()
 
     def is_answered(self) -> bool:
-        """Whether the answer is there."""
+        """Whether the reply is there."""
         return self.answered
 
     def value(self) -> Any:
@@ -68,10 +68,10 @@ class Question:
 
 
 def ask(failure: str, what: str, **more: Any) -> Any:
-    """Ask the server and wait for its answer; ``failure`` begins the text of an error.
+    """Send a control request and wait for its value; ``failure`` begins the text of an error.
 
     Raises:
-        TritonModelException: the answer is an error.
+        TritonModelException: the server refused it.
     """
     try:
         return current.running().ask({"what": what, **more})
@@ -80,7 +80,7 @@ def ask(failure: str, what: str, **more: Any) -> Any:
 
 
 def tell(what: str, **more: Any) -> None:
-    """Tell the server something that has no answer. Does nothing when there is no server any more."""
+    """Send a notification; does nothing without a server."""
     host = current.find()
     if host is not None:
         host.tell({"what": what, **more})

@@ -1,4 +1,4 @@
-"""The session that this process serves, for the functions that models call without naming it."""
+"""The host of this process, for functions that models call without an object of it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _host: Host | None = None
 
 
 def start(host: Host) -> None:
-    """Make a session the one of this process."""
+    """Make a host the one of this process."""
     global _host
     _host = host
 
 
 def stop() -> None:
-    """This process serves no session any more: it is the forked child of one that does."""
+    """Forget the host: a process that a model forked has no connection of its own."""
     global _host
     _host = None
 
 
 def find() -> Host | None:
-    """The session, None in a process that is no model's."""
+    """The host, None in a process that runs no model."""
     return _host
 
 
 def running() -> Host:
-    """The session.
+    """The host.
 
     Raises:
         TritonModelException: this process is not one in which a server runs a model.

@@ -38,7 +38,6 @@ class InferenceRequest:
     __slots__ = (
         "__weakref__",
         "_flags",
-        "_form",
         "_host",
         "_id",
         "_inputs",
@@ -46,11 +45,12 @@ class InferenceRequest:
         "_options",
         "_places",
         "_release_flags",
+        "_schema",
         "_sender",
     )
 
     _parts: Parts | None = None
-    _form: Schema | None
+    _schema: Schema | None
     _inputs: list[Tensor] | None
     _places: tuple[Place, ...]
     _sender: InferenceResponseSender | None
@@ -99,7 +99,7 @@ class InferenceRequest:
         self._id = request_id
         self._flags = _checked("flags", flags, _LARGEST_FLAGS)
         self._number = 0
-        self._form = self._host = self._sender = None
+        self._schema = self._host = self._sender = None
         self._places = ()
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
@@ -154,7 +154,7 @@ class InferenceRequest:
         if self._options is not None:
             return self._options.trace
         trace = InferenceTrace()
-        trace._context = self._form.trace if self._form else ""
+        trace._context = self._schema.trace if self._schema else ""
         trace._parent = self._number
         return trace
 
@@ -166,7 +166,7 @@ class InferenceRequest:
         """
         if self._sender is None:
             host = self._running()
-            wanted = self._form.wanted if self._form else None
+            wanted = self._schema.wanted if self._schema else None
             self._sender = InferenceResponseSender(host, self._number, wanted, self._parts)
         return self._sender
 
@@ -197,8 +197,8 @@ class InferenceRequest:
 
     def _tensors(self) -> list[Tensor]:
         inputs = self._inputs
-        if inputs is None and self._form is not None:
-            inputs = self._inputs = [received(*t, place) for t, place in zip(self._form.tensors, self._places)]
+        if inputs is None and self._schema is not None:
+            inputs = self._inputs = [received(*t, place) for t, place in zip(self._schema.tensors, self._places)]
         return inputs or []
 
     def _input(self, name: str) -> Tensor | None:
@@ -208,7 +208,7 @@ class InferenceRequest:
         return None
 
     def _facts(self) -> Schema | BlsCallOptions:
-        facts = self._form or self._options
+        facts = self._schema or self._options
         if facts is None:
             raise TritonModelException("The request has no content")
         return facts
@@ -234,7 +234,7 @@ RegionInferenceRequest.__name__ = InferenceRequest.__name__
 def received_request(
     host: Host,
     number: int,
-    form: Schema,
+    schema: Schema,
     places: tuple[Place, ...],
     request_id: bytearray,
     parts: Parts | None = None,
@@ -247,10 +247,10 @@ def received_request(
         placed._parts = parts
     request._host = host
     request._number = number
-    request._form = form
+    request._schema = schema
     request._places = places
     request._id = request_id
-    request._flags = form.flags
+    request._flags = schema.flags
     request._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
     request._inputs = request._sender = request._options = None
     return request

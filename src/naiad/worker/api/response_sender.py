@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class InferenceResponseSender:
     """Sends the responses to one request; may be used by any thread, also after ``execute`` returned.
 
-    A sender that the model lets go of before the final response ends its request, with an error unless the one response
+    A sender that the model releases before the final response ends its request, with an error unless the one response
     of a model that is not decoupled was sent: no caller waits for ever.
     """
 

@@ -1,4 +1,4 @@
-"""Memory of this process that is used again: fresh memory costs more in page faults than in copying."""
+"""A pool of memory blocks: fresh memory costs more in page faults than in copying."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 from .types import Array
 
 KEEP_FREE_S = 2.0
-"""How long memory that nobody needs is kept."""
+"""How long free blocks stay in the pool."""
 POOL_BYTES = 64 << 20
-"""So much is kept at most."""
+"""The most memory that the pool has."""
 LOOKED_AT = 16
-"""So many blocks that were taken are looked at before there is a new one."""
+"""How many taken blocks are looked at, whether they are free by now, before a new one is made."""
 
 
 class _FreeList:
@@ -38,9 +38,9 @@ class _FreeList:
 
 
 class BlockPool:
-    """Blocks of bytes. One is given out again when nothing refers to it any more: nobody gives anything back.
+    """Blocks of bytes. A block is free again when nothing refers to it any more, so nobody has to release it.
 
-    Threads may let go of what was taken, and call ``trim``, at any time.
+    Any thread may drop its references, and call ``trim``, at any time.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class BlockPool:
         self._unused = _references_to(deque([np.empty(1, np.uint8)]))
 
     def take(self, size: int) -> Array:
-        """So many bytes, their content undefined."""
+        """A block of ``size`` bytes with undefined content."""
         capacity = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE or mmap.PAGESIZE
         with self._lock:
             block = self._find(capacity)
@@ -86,7 +86,7 @@ class BlockPool:
                 found.free.append(taken.pop())
 
     def trim(self) -> None:
-        """Let go of what was not needed for a while."""
+        """Drop blocks that were free for a while."""
         now = monotonic()
         with self._lock:
             for capacity, found in list(self._classes.items()):
@@ -96,7 +96,7 @@ class BlockPool:
                 dropped = found.spare
                 del free[:dropped]
                 self._collect(found, len(taken))
-                # What is in use now may be for ever: a model may keep what it was given.
+                # A model may keep an input for ever: its block leaves the pool, and is not looked at time and again.
                 self._kept_bytes -= capacity * (dropped + len(taken))
                 taken.clear()
                 found.spare, found.since_s = len(free), now

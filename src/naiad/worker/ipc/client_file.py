@@ -19,7 +19,7 @@ _BLOCK = 512
 
 
 class RegionError(Exception):
-    """A region cannot be read or written; ``answer`` is what the caller is told."""
+    """A region cannot be read or written; ``answer`` is the error for the caller."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class RegionError(Exception):
 class ClientFile:
     """A file that a region lies in; its descriptor is closed when nobody uses it any more.
 
-    ``may_map`` says whether so many bytes more may be mapped.
+    ``may_map`` tells whether a number of further bytes may be mapped.
     """
 
     __slots__ = ("_filled", "_filled_s", "_mapping", "_may_map", "_used_s", "descriptor", "name")

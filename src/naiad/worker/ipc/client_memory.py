@@ -15,7 +15,7 @@ from .client_file import ClientFile, RegionError
 from .types import Array
 
 MAPPED_BYTES = 1 << 30
-"""Files of clients that are mapped have so many bytes at most, all together; what is more is read and written."""
+"""The most bytes of clients' files that are mapped; what is more is read and written."""
 
 Part = Tuple[int, int, int]
 """A part of a region: its number, and offset and size in its file."""
@@ -67,7 +67,7 @@ class Regions:
             region.write(_flat(data), offset)
 
     def trim(self) -> None:
-        """Let go of memory and of mappings that were not needed for a while. May be called in any thread."""
+        """Drop memory and mappings that were not needed for a while. May be called in any thread."""
         self.memory.trim()
         for region in list(self._open.values()):
             region.trim()

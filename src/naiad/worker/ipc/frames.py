@@ -1,4 +1,4 @@
-"""What a server and a child say to each other, over a pair of connected stream sockets.
+"""What a server and a worker say to each other, over a pair of connected stream sockets.
 
 Both sides send frames. A frame is a head of 16 bytes and a payload::
 
@@ -6,18 +6,18 @@ Both sides send frames. A frame is a head of 16 bytes and a payload::
 
 ``number`` is what the frame is about; what that is depends on the kind. Text is UTF-8; JSON payloads are objects.
 
-**Forms.** What is said about requests and responses again and again (names, datatypes, shapes, parameters) is said once
-as a form with a number, before the first frame that uses it. Each side numbers its own forms from 1. ``FORGET_FORMS``
-makes all forms of the sender void; numbers then begin at 1 again.
+**Schemas.** What is said about requests and responses again and again (names, datatypes, shapes, parameters) is said
+once as a schema with a number, before the first frame that uses it. Each side numbers its own schemas from 1.
+``FORGET_FORMS`` makes all schemas of the sender void; numbers then begin at 1 again.
 
-A request's form: ``{"inputs": [[name, datatype, shape], ...], "outputs": [name, ...], "parameters": {...},
+A request's schema: ``{"inputs": [[name, datatype, shape], ...], "outputs": [name, ...], "parameters": {...},
 "timeout_us": n, "flags": n, "correlation_id": n or text, "trace": text or null, "decoupled": bool}``.
-A response's form: ``{"outputs": [[name, datatype, shape], ...], "parameters": {...}}``.
+A response's schema: ``{"outputs": [[name, datatype, shape], ...], "parameters": {...}}``.
 Datatypes are the wire names (``FP32``). BF16 and BYTES travel as the protocol's bytes (BYTES: each element with its
 length of four bytes).
 
 **Tensors.** Each tensor of a request or a response has a place: ``u32 segment, u32 kind, u64 offset, u64 bytes``.
-The kind is 0, but for ``IN_REGION``.
+The kind is 0, except for ``IN_REGION``.
 Segment 0 is the data part of the frame itself, which comes after all else and begins at a multiple of ``ALIGNMENT``
 from the beginning of the payload; offsets count from there, and tensors are aligned to ``ALIGNMENT`` in it. Small
 tensors travel like this, tensors of ``SEGMENT_BYTES`` and more in a segment.
@@ -28,47 +28,47 @@ alone puts tensors there and gives them out again when the other side has releas
 a time. ``DROP_SEGMENT`` tells the other side to unmap one for good. A process that dies leaves nothing behind.
 
 **Regions.** A region is shared memory of a client: a file that the server has open, whose descriptor comes with the
-``REGION`` frame (as that of a segment). ``DROP_REGION`` tells the child to close it; no request uses it any more. A
+``REGION`` frame (as that of a segment). ``DROP_REGION`` tells the worker to close it; no request uses it any more. A
 place of the kind ``IN_REGION`` has the number of a region instead of a segment's, and offset and size in that file. The
-child reads inputs from there, and writes outputs there: a request's form may have ``"placed": [name, ...]``, and then
-each request has one more place for each of these outputs, behind those of its inputs. Such an output is in its region
-when the response is sent, whose place for it is of that kind. Clients may truncate their regions at any time, which
-costs the request an error and nothing else.
+worker reads inputs from there, and writes outputs there: a request's schema may have ``"placed": [name, ...]``, and
+then each request has one more place for each of these outputs, behind those of its inputs. Such an output is in its
+region when the response is sent, whose place for it is of that kind. Clients may truncate their regions at any time,
+which costs the request an error and nothing else.
 
 **A batch.** ``EXECUTE`` (number: the batch) has ``u32 requests, u32 reserved`` and for each request::
 
-    u64 request, u32 form, u16 bytes of the id, u16 reserved, then per input of the form a place, then the id
+    u64 request, u32 schema, u16 bytes of the id, u16 reserved, then per input of the schema a place, then the id
 
-The child answers every request with ``RESPONSE`` frames and ends the batch with ``DONE``. In default mode ``RESPONSES``
-(number: the batch) carries all responses at once and ends the batch as well. A response is::
+The worker answers every request with ``RESPONSE`` frames and ends the batch with ``DONE``. In default mode
+``RESPONSES`` (number: the batch) carries all responses at once and ends the batch as well. A response is::
 
-    u64 request, u32 form, u32 flags, u32 bytes of the error, u32 reserved, then per output a place, then the error
+    u64 request, u32 schema, u32 flags, u32 bytes of the error, u32 reserved, then per output a place, then the error
 
-``form`` 0 means no outputs and no parameters. ``RESPONSES`` begins with ``u32 responses, u32 reserved``; ``RESPONSE``
+``schema`` 0 means no outputs and no parameters. ``RESPONSES`` begins with ``u32 responses, u32 reserved``; ``RESPONSE``
 has one response alone (number: the request). ``FLAG_FINAL``: no further response follows for that request.
 ``FLAG_ERROR``: the error is JSON ``{"message": text, "code": n}`` with a gRPC status code; with ``FLAG_OWN`` it is the
 answer that the model chose, and not a failure. ``FLAG_EMPTY``: there is no response, only the end.
 ``FLAG_RESCHEDULE`` (with ``FLAG_FINAL`` and ``FLAG_EMPTY``): the model gave the request back; it is to be queued again.
 
-**Requests alike.** Most batches are made of requests of one form with small tensors of fixed size. ``EXECUTE_UNIFORM``
-(number: the batch) says what they have in common once::
+**Uniform requests.** Most batches are made of requests of one schema with small tensors of fixed size.
+``EXECUTE_UNIFORM`` (number: the batch) says what they have in common once::
 
-    u64 first request, u32 requests, u32 form, u32 bytes of the ids, u32 column
+    u64 first request, u32 requests, u32 schema, u32 bytes of the ids, u32 column
 
 then the column, then the ids with a zero byte between each two (or nothing when no request has one), then the data
-part: the tensors of one request after the other in the order of the form, each beginning at a multiple of
+part: the tensors of one request after the other in the order of the schema, each beginning at a multiple of
 ``ALIGNMENT``. The requests are numbered one after the other. When each of them has one plain response, and all of one
-form with small tensors that are not BYTES, ``RESPONSES_UNIFORM`` (number: the batch) may answer them: ``u32 responses,
-u32 form``, then the data part, laid out likewise. All of these responses are final.
+schema with small tensors that are not BYTES, ``RESPONSES_UNIFORM`` (number: the batch) may answer them: ``u32
+responses, u32 schema``, then the data part, laid out likewise. All of these responses are final.
 
 The column says in what else the requests differ. 0: in nothing. ``COLUMN_STEPS``: in their sequences, with ``u64
-correlation id, u32 flags, u32 reserved`` for each request; those of the form count for nothing, and ids of sequences
-that are texts travel with forms of their own. ``COLUMN_PLACES``: in where their tensors lie, all of them in regions,
+correlation id, u32 flags, u32 reserved`` for each request; those of the schema count for nothing, and ids of sequences
+that are texts travel with schemas of their own. ``COLUMN_PLACES``: in where their tensors lie, all of them in regions,
 with the places of each request as ``EXECUTE`` has them; there is no data part.
 
 A request that has no final response when its batch ends stays open: the model still holds its response sender, and a
-``RESPONSE`` with ``FLAG_FINAL`` comes later, an error if the model lets go of the sender. This is the rule in
-decoupled mode (where ``async def execute`` ends its batch at once) and possible in default mode. The child keeps the
+``RESPONSE`` with ``FLAG_FINAL`` comes later, an error if the model releases the sender. This is the rule in
+decoupled mode (where ``async def execute`` ends its batch at once) and possible in default mode. The worker keeps the
 tensors of a request until it says ``RELEASE`` for their segments; those inside the frame live as long as it needs
 them. In default mode it releases them before it answers the batch.
 
@@ -109,7 +109,7 @@ INIT = 1
 """JSON ``{"version": 1, "mode": "serve" or "complete", "model_py": path, "model_directory": what
 get_model_dir() says (left out: the folder of model_py), "paths": [folders for sys.path], "args": the
 arguments of initialize (all text), "config": the configuration as JSON, "decoupled": bool, "memory_bytes": how much
-private memory it may have, 0 for any (left out: 0)}``. In mode ``serve`` the child answers ``READY`` or ``FAILED``; in
+private memory it may have, 0 for any (left out: 0)}``. In mode ``serve`` the worker answers ``READY`` or ``FAILED``; in
 mode ``complete`` it answers ``CONFIG`` or ``FAILED`` and ends."""
 EXECUTE = 2
 CANCEL = 3
@@ -123,7 +123,7 @@ PING = 6
 CALL_RESPONSE = 7
 """A response to a call of the model (BLS). number: the call. Payload: one response."""
 ANSWER = 8
-"""The answer to ``ASK``. number: the question. JSON ``{"value": ...}`` or ``{"error": {"message": text, "code":
+"""The reply to ``ASK``. number: the request. JSON ``{"value": ...}`` or ``{"error": {"message": text, "code":
 n}}``."""
 OPEN = 9
 """To the shared process of a framework's models, instead of orders: the connection of another instance, whose
@@ -139,12 +139,12 @@ that other requests need. Nothing may be sent for it, by threads that can wait, 
 RESUME = 14
 """number: the request whose caller takes its responses again."""
 
-# From the child.
+# From the worker.
 READY = 33
 """JSON ``{"is_ready": whether the model has that method, "pid": n, "python": text}``."""
 FAILED = 34
 """JSON ``{"message": text, "traceback": text}``, and of a framework's model ``"error"``, the name of a class of
-``naiad.errors``. The child ends after it."""
+``naiad.errors``. The worker ends after it."""
 CONFIG = 35
 """JSON ``{"config": the completed configuration}``."""
 RESPONSES = 36
@@ -157,26 +157,26 @@ IS_READY = 39
 PONG = 40
 LOG = 41
 """JSON ``{"level": "INFO", "WARNING", "ERROR" or "VERBOSE", "file": text, "line": n, "message": text}``;
-with ``"once": text`` it is written only if no line with the same text there was, whichever child it came from."""
+with ``"once": text`` it is written only if no line with the same text there was, whichever worker it came from."""
 CALL = 42
-"""A call of another model (BLS). number: the call, which the child chooses. Payload: ``u32 bytes of a JSON head, u32
+"""A call of another model (BLS). number: the call, which the worker chooses. Payload: ``u32 bytes of a JSON head, u32
 reserved``, the head ``{"model": name, "version": n, "id": text, "decoupled": bool, "timeout_us": n, "parent":
-request}``, then one request with a form, as in ``EXECUTE`` (its number is not used)."""
+request}``, then one request with a schema, as in ``EXECUTE`` (its number is not used)."""
 CANCEL_CALL = 43
 """number: the call."""
 ASK = 44
-"""A question to the server. number: the question, which the child chooses. JSON ``{"what": "load_model", ...}``; see
-``api/control.py`` of the child for all of them."""
+"""A control request. number: the request, which the worker chooses. JSON ``{"what": "load_model", ...}``; see
+``api/control.py`` of the worker for all of them."""
 TELL = 45
-"""Like ``ASK`` without an answer."""
+"""A notification: like ``ASK``, without a reply."""
 RESPONSES_UNIFORM = 46
 
 CATCH_UP = "catch_up"
-"""What ``ASK`` says when its answer is all that is wanted: the server has taken in what was sent before."""
+"""What ``ASK`` says when only its reply matters: it shows that the server has taken in what was sent before."""
 
 # From both sides.
 FORM = 65
-"""number: the form. JSON."""
+"""number: the schema. JSON."""
 FORGET_FORMS = 66
 SEGMENT = 67
 """number: the segment. Payload: u64 bytes. The descriptor comes along."""

@@ -1,4 +1,4 @@
-"""The child's end of the connection, as a reader of frames.
+"""The reader of the server's frames.
 
 There is no thread for reading. Whoever waits for something reads: the main thread while it has nothing to execute, a
 thread that waits for an answer, an asyncio loop when the socket is readable. One at a time holds the reading side and

@@ -1,4 +1,4 @@
-"""Forms: what requests and responses have in common with others like them, read or written once."""
+"""Schemas: what requests and responses have in common with others like them, read or written once."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .errors import TritonModelException
 from .frame_body import aligned, places_struct
 
 CorrelationId = Union[int, str]
-TensorForm = Tuple[str, WorkerDataType, Tuple[int, ...]]
+TensorSchema = Tuple[str, WorkerDataType, Tuple[int, ...]]
 Parameters = Mapping[str, Any]
 
 
 class Schema:
-    """A form that the server sent: of its requests, or of its responses to calls.
+    """A schema that the server sent: of its requests, or of its responses to calls.
 
     Attributes:
         tensors: name, datatype and shape of every tensor, in the order of the places.
         places: the places of all tensors in one struct, four numbers each.
         in_regions: its requests may have tensors in regions; ``placed`` names the outputs that are wanted there, whose
             places come behind those of the inputs.
-        outputs: names of the wanted outputs; ``wanted`` has them as a set, None when the form names none.
+        outputs: names of the wanted outputs; ``wanted`` has them as a set, None when the schema names none.
         parameters_json: the parameters as compact JSON.
         layout: where each tensor begins among those of one request alike, its bytes, and the strides of its array; the
             tensors of the next request lie ``stride`` bytes further.
@@ -49,7 +49,7 @@ class Schema:
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         is_request = "inputs" in content
-        self.tensors = tuple(_tensor_form(t) for t in content["inputs" if is_request else "outputs"])
+        self.tensors = tuple(_tensor_schema(t) for t in content["inputs" if is_request else "outputs"])
         self.in_regions = "placed" in content
         self.placed: tuple[str, ...] = tuple(content.get("placed", ()))
         self.places = places_struct(len(self.tensors) + len(self.placed))
@@ -65,11 +65,11 @@ class Schema:
         self.decoupled = bool(content.get("decoupled", False))
 
 
-Forms = Dict[int, Schema]
+Schemas = Dict[int, Schema]
 
 
-def read_form(payload: bytes | bytearray) -> Schema:
-    """The form that a ``FORM`` frame holds."""
+def read_schema(payload: bytes | bytearray) -> Schema:
+    """The schema that a ``FORM`` frame holds."""
     return Schema(json.loads(payload))
 
 
@@ -98,26 +98,26 @@ def checked_parameters(parameters: Any) -> str:
     return json.dumps(parameters)
 
 
-def response_form(tensors: tuple[TensorForm, ...], parameters_json: str) -> dict[str, Any]:
-    """The content of a response's form."""
+def response_schema(tensors: tuple[TensorSchema, ...], parameters_json: str) -> dict[str, Any]:
+    """The content of a response's schema."""
     return {"outputs": _listed(tensors), "parameters": json.loads(parameters_json)}
 
 
-def call_form(tensors: tuple[TensorForm, ...], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a call's form; ``options`` has all but the inputs."""
+def call_schema(tensors: tuple[TensorSchema, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a call's schema; ``options`` has all but the inputs."""
     return {"inputs": _listed(tensors), **options}
 
 
-def _listed(tensors: tuple[TensorForm, ...]) -> list[Any]:
+def _listed(tensors: tuple[TensorSchema, ...]) -> list[Any]:
     return [[name, datatype.wire, list(shape)] for name, datatype, shape in tensors]
 
 
-def _tensor_form(entry: Any) -> TensorForm:
+def _tensor_schema(entry: Any) -> TensorSchema:
     name, wire, shape = entry
     return name, BY_WIRE[wire], tuple(shape)
 
 
-def _layout(tensors: tuple[TensorForm, ...]) -> tuple[tuple[tuple[int, int, tuple[int, ...]], ...], int]:
+def _layout(tensors: tuple[TensorSchema, ...]) -> tuple[tuple[tuple[int, int, tuple[int, ...]], ...], int]:
     offset, found = 0, []
     for _, datatype, shape in tensors:
         size, strides = datatype.itemsize, []

@@ -1,4 +1,4 @@
-"""Shared memory for large tensors: segments of the server, read in place, and the child's own, given out again.
+"""Shared memory for large tensors: segments of the other side, read in place, and a pool of one's own segments.
 
 A segment is a file without a name, so that nothing is left behind however a process ends. It lies in memory of its own
 (``memfd_create``), where no size of ``/dev/shm`` limits it. Where the system or this Python has no such memory, it lies
@@ -21,11 +21,11 @@ from .mmap import mapped
 from .types import Array
 
 KEEP_FREE_S = 2.0
-"""How long a segment that nobody needs is kept. Tensors of one size come in quick succession or not at all."""
+"""How long a free segment stays in the pool. Tensors of one size come in quick succession or not at all."""
 
 
 class ServerSegments:
-    """The server's segments, mapped here once and told to be free as soon as no array refers to them."""
+    """Segments of the other side, mapped once each and released as soon as no array refers to them."""
 
     def __init__(self, released: Callable[[int], None]) -> None:
         self._maps: dict[int, Any] = {}
@@ -44,7 +44,7 @@ class ServerSegments:
         self._maps.pop(number, None)
 
     def open(self, number: int, offset: int, size: int) -> Array:
-        """The bytes of a tensor. The segment is given back when the last array that refers to them is gone."""
+        """The bytes of a tensor. The segment is released when the last array that refers to them is gone."""
         mapped = self._maps.get(number)
         if mapped is None:
             raise TritonModelException(f"The server named segment {number}, which it never sent")
@@ -59,7 +59,7 @@ class ServerSegments:
 
 
 class Segment:
-    """One of the child's own. ``descriptor`` is -1 once the server has it."""
+    """A segment of this side. ``descriptor`` is -1 once the other side has it."""
 
     __slots__ = ("bytes", "descriptor", "free_since", "number", "size")
 
@@ -87,7 +87,7 @@ class Segment:
 
 
 class SegmentPool:
-    """The child's own segments. Used by one thread at a time, but for ``give_back``."""
+    """The segments of this side. Used by one thread at a time, except for ``give_back``."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Segment]] = {}
@@ -115,15 +115,15 @@ class SegmentPool:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the server holds any."""
+        """Whether the other side uses any."""
         return bool(self._busy)
 
     def give_back(self, numbers: Sequence[int]) -> None:
-        """Note that the server needs some no more. May be called by any thread."""
+        """Take segments back that the other side released. May be called by any thread."""
         self._returned.append(numbers)
 
     def collect(self) -> None:
-        """Put what was given back where it can be taken."""
+        """Make released segments free to be taken."""
         while self._returned:
             now = monotonic()
             for number in self._returned.popleft():
@@ -133,7 +133,7 @@ class SegmentPool:
                     self._free.setdefault(segment.size, []).append(segment)
 
     def trim(self) -> list[int]:
-        """Let go of segments that have been free for a while; their numbers."""
+        """Drop segments that have been free for a while; their numbers."""
         self.collect()
         limit = monotonic() - KEEP_FREE_S
         dropped: list[int] = []

@@ -78,8 +78,8 @@ class LoopRunner:
         self._is_scheduled = False
         inbox, executor = self._host.inbox, self._executor
         while inbox and executor is not None and (executor.decoupled or not self._tasks):
-            kind, number, payload, forms = inbox.popleft()
-            batch = read_batch(self._host, kind, number, payload, forms)
+            kind, number, payload, schemas = inbox.popleft()
+            batch = read_batch(self._host, kind, number, payload, schemas)
             if batch is None:
                 self._stop()
                 return

@@ -10,7 +10,7 @@ from ..ipc.client_memory import Parts
 from ..ipc.errors import ErrorCode, FailedError
 from ..ipc.frame_body import aligned
 from ..ipc.frames import COLUMN_PLACES, COUNT, EXECUTE, EXECUTE_UNIFORM, IN_REGION, REQUEST, UNIFORM
-from ..ipc.schemas import Forms, Schema
+from ..ipc.schemas import Schema, Schemas
 from ..ipc.types import Place
 from .uniform_batch import NO_ID, read_uniform
 from .writer import error_frame
@@ -31,27 +31,27 @@ class WorkerBatch:
         given: the list that the model is given, which it may change.
         result: what the model returned.
         ended: the server was told that the batch is over.
-        form: what all the requests have in common; None when they differ.
+        schema: what all the requests have in common; None when they differ.
     """
 
-    __slots__ = ("ended", "form", "given", "number", "requests", "result")
+    __slots__ = ("ended", "given", "number", "requests", "result", "schema")
 
-    def __init__(self, number: int, requests: list[InferenceRequest], form: Schema | None = None) -> None:
+    def __init__(self, number: int, requests: list[InferenceRequest], schema: Schema | None = None) -> None:
         self.number = number
         self.requests = requests
         self.given = list(requests)
         self.result: Any = None
         self.ended = False
-        self.form = form
+        self.schema = schema
 
     def forget(self) -> None:
-        """Let go of the requests and of the result, which may refer to them. The model may hold them still."""
+        """Drop the requests and the result, which may refer to them. The model may still have references."""
         self.requests = []
         self.given = []
         self.result = None
 
     def settle_order(self) -> None:
-        """Take the requests in the order of the model's results: it may have sorted the list that it was given.
+        """Order the requests as the model ordered the list that it was given: its results are in that order.
 
         A list with other requests in it counts for nothing. Every request is to be answered.
         """
@@ -59,18 +59,18 @@ class WorkerBatch:
         if given != requests and len(given) == len(requests) and set(map(id, given)) == set(map(id, requests)):
             self.requests = given
             # Without their numbers they are answered in the order in which they came.
-            self.form = None
+            self.schema = None
 
 
-def read_batch(host: RuntimeHost, kind: int, number: int, payload: bytearray, forms: Forms) -> WorkerBatch | None:
-    """The batch that a frame holds, None when it is no batch; ``forms`` are those that were valid when it came."""
+def read_batch(host: RuntimeHost, kind: int, number: int, payload: bytearray, schemas: Schemas) -> WorkerBatch | None:
+    """The batch that a frame holds, None when it is no batch; ``schemas`` are those that were valid when it came."""
     if kind == EXECUTE_UNIFORM:
         if payload[_COLUMN_AT] == COLUMN_PLACES:
-            batch = _read_placed(host, number, payload, forms)
+            batch = _read_placed(host, number, payload, schemas)
         else:
-            batch = WorkerBatch(number, *read_uniform(host, payload, forms))
+            batch = WorkerBatch(number, *read_uniform(host, payload, schemas))
     elif kind == EXECUTE:
-        batch = _read_any(host, number, payload, forms)
+        batch = _read_any(host, number, payload, schemas)
     else:
         return None
     if host.is_decoupled:
@@ -80,41 +80,41 @@ def read_batch(host: RuntimeHost, kind: int, number: int, payload: bytearray, fo
     return batch
 
 
-def _read_any(host: RuntimeHost, number: int, payload: bytearray, forms: Forms) -> WorkerBatch:
+def _read_any(host: RuntimeHost, number: int, payload: bytearray, schemas: Schemas) -> WorkerBatch:
     count, _ = COUNT.unpack_from(payload)
     at = COUNT.size
     described = []
     for _ in range(count):
-        request, form_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
-        form = forms[form_number]
+        request, schema_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
+        schema = schemas[schema_number]
         at += REQUEST.size
-        places = form.places.unpack_from(payload, at)
-        at += form.places.size
-        described.append((request, form, places, payload[at : at + id_bytes]))
+        places = schema.places.unpack_from(payload, at)
+        at += schema.places.size
+        described.append((request, schema, places, payload[at : at + id_bytes]))
         at += id_bytes
     data = aligned(at)
     locate = host.locate
     requests = []
-    for request, form, places, request_id in described:
-        if form.in_regions:
-            read = _read_from_regions(host, request, form, payload, places, data, request_id)
+    for request, schema, places, request_id in described:
+        if schema.in_regions:
+            read = _read_from_regions(host, request, schema, payload, places, data, request_id)
             requests += [] if read is None else [read]
         else:
-            requests.append(received_request(host, request, form, locate(payload, places, data), request_id))
+            requests.append(received_request(host, request, schema, locate(payload, places, data), request_id))
     return WorkerBatch(number, requests)
 
 
-def _read_placed(host: RuntimeHost, number: int, payload: bytearray, forms: Forms) -> WorkerBatch:
+def _read_placed(host: RuntimeHost, number: int, payload: bytearray, schemas: Schemas) -> WorkerBatch:
     """The requests of an ``EXECUTE_UNIFORM`` frame whose tensors all lie in regions."""
-    first, count, form_number, id_bytes, _ = UNIFORM.unpack_from(payload)
-    form = forms[form_number]
-    size = form.places.size
+    first, count, schema_number, id_bytes, _ = UNIFORM.unpack_from(payload)
+    schema = schemas[schema_number]
+    size = schema.places.size
     ids_at = UNIFORM.size + count * size
     ids = payload[ids_at : ids_at + id_bytes].split(b"\0") if id_bytes else [NO_ID] * count
     requests = []
     for row, request_id in enumerate(ids):
-        places = form.places.unpack_from(payload, UNIFORM.size + row * size)
-        read = _read_from_regions(host, first + row, form, payload, places, 0, request_id)
+        places = schema.places.unpack_from(payload, UNIFORM.size + row * size)
+        read = _read_from_regions(host, first + row, schema, payload, places, 0, request_id)
         if read is not None:
             requests.append(read)
     return WorkerBatch(number, requests)
@@ -123,14 +123,14 @@ def _read_placed(host: RuntimeHost, number: int, payload: bytearray, forms: Form
 def _read_from_regions(
     host: RuntimeHost,
     number: int,
-    form: Schema,
+    schema: Schema,
     payload: bytearray,
     places: tuple[int, ...],
     data: int,
     request_id: bytearray,
 ) -> InferenceRequest | None:
     """A request with tensors in regions. None when they cannot be read: then it has been answered."""
-    ends = 4 * len(form.tensors)
+    ends = 4 * len(schema.tensors)
     try:
         located = [_open(host, payload, places[at : at + 4], data) for at in range(0, ends, 4)]
     except RegionError as error:
@@ -141,11 +141,11 @@ def _read_from_regions(
         host.out.post(error_frame(number, FailedError(text, ErrorCode.UNAVAILABLE)))
         return None
     parts: Parts = {}
-    for name, at in zip(form.placed, range(ends, len(places), 4)):
+    for name, at in zip(schema.placed, range(ends, len(places), 4)):
         # Regions are numbered from 1 on; 0 is one that the server writes itself.
         if places[at]:
             parts[name] = (places[at], places[at + 2], places[at + 3])
-    return received_request(host, number, form, tuple(located), request_id, parts or None)
+    return received_request(host, number, schema, tuple(located), request_id, parts or None)
 
 
 def _open(host: RuntimeHost, payload: bytearray, place: tuple[int, ...], data: int) -> Place:

@@ -1,4 +1,4 @@
-"""Running the model: what ``execute`` is given, what it may return, and what callers hear when it does otherwise."""
+"""The executor of a model: calls ``execute``, checks its result, and responds to every request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class WrongResultError(Exception):
-    """``execute`` returned something that answers nobody. The text is meant for the callers."""
+    """``execute`` returned something that is no list of responses. The text is meant for the callers."""
 
 
 class Executor:
@@ -87,7 +87,7 @@ class Executor:
     # A batch that failed, request by request
 
     def _may_split(self, batch: WorkerBatch) -> bool:
-        """What was answered, or given back, has left: that must not run again."""
+        """Whether the batch may run again: requests that were answered or rescheduled have left."""
         if not self._splits_failed or batch.ended or len(batch.requests) < 2:
             return False
         return all(r._sender is None and not _is_rescheduled(r) for r in batch.requests)
@@ -118,7 +118,7 @@ class Executor:
         self._answer_singly(batch, answers)
 
     def _add_failed(self, answers: list[Answer], request: InferenceRequest, error: BaseException) -> None:
-        # Who finds the sender closed has been told by it.
+        # Whoever finds the sender closed has had its final response from it.
         if request._sender is None or not request._sender.close():
             text = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
             answers.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
@@ -156,8 +156,8 @@ class Executor:
             return
         batch.settle_order()
         answers = self._answers(batch.requests, batch.result)
-        form = batch.form if len(answers) == len(batch.requests) else None
-        self._out.answer_batch(batch.number, answers, batch.forget, form)
+        schema = batch.schema if len(answers) == len(batch.requests) else None
+        self._out.answer_batch(batch.number, answers, batch.forget, schema)
         # Not before: answers that cannot be sent are a failure, and that has to end the batch.
         batch.ended = True
 
@@ -184,7 +184,7 @@ class Executor:
         batch.ended = True
 
     def _answers(self, requests: list[InferenceRequest], result: Any) -> list[Answer]:
-        """The answers that a result holds. A request whose sender is in use has its answer from there."""
+        """The responses in a result. A request whose response sender is in use gets them from there."""
         if result is None and any(r._sender is not None or _is_rescheduled(r) for r in requests):
             result = [None] * len(requests)
         if not isinstance(result, list):
@@ -206,7 +206,7 @@ class Executor:
         return answers
 
     def _add_missing(self, answers: list[Answer], request: InferenceRequest) -> None:
-        """The result has None for a request."""
+        """Add the response to a request for which the result has None."""
         if _is_rescheduled(request):
             answers.append((request, None, FLAG_FINAL | FLAG_RESCHEDULE))
         elif request._sender is None:
@@ -241,7 +241,7 @@ def _is_rescheduled(request: InferenceRequest) -> bool:
 
 
 def _is_plain(request: InferenceRequest) -> bool:
-    """Nothing was done to the request that restricts its response."""
+    """Whether nothing was done to the request that restricts its response."""
     return request._sender is None and request._release_flags != TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
 

@@ -1,4 +1,4 @@
-"""What the server sends, taken to where it belongs. Runs in whichever thread reads from the connection."""
+"""The frames of the server, each taken to where it belongs, in whichever thread reads from the connection."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Tuple
 
 from ..api.bls import read_response
-from ..api.control import Question
+from ..api.control import PendingReply
 from ..ipc import frames as protocol
 from ..ipc.client_memory import Regions
 from ..ipc.frame_body import locate
-from ..ipc.schemas import Forms, read_form
+from ..ipc.schemas import Schemas, read_schema
 from ..ipc.segments import ServerSegments
 from .flow_control import PausedRequests
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 MAX_CANCELLED = 4096
 _WORK = frozenset((protocol.EXECUTE_UNIFORM, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE))
-Work = Tuple[int, int, bytearray, Forms]
-"""Kind, number and payload of a frame for the main thread, and the forms that were valid when it came."""
+Work = Tuple[int, int, bytearray, Schemas]
+"""Kind, number and payload of a frame for the main thread, and the schemas that were valid when it came."""
 
 
 class Inbox:
-    """The state of the server's side of the conversation.
+    """Takes frames, and keeps what they announce.
 
     Attributes:
         inbox: frames for the main thread.
         cancelled: numbers of requests whose callers gave up; the oldest are forgotten when there are many.
         calls: take the responses to the calls under way, by number.
-        questions: control requests under way, by number.
+        replies: control requests without a reply yet, by number.
         locate: finds the bytes of tensors in a frame's payload and in the server's segments.
         holds: requests whose responses nobody takes for now.
     """
@@ -49,12 +49,12 @@ class Inbox:
         regions: Regions | None = None,
         look: Callable[[], object] = lambda: None,
     ) -> None:
-        self.forms: Forms = {}
+        self.schemas: Schemas = {}
         self.inbox: deque[Work] = deque()
         self.cancelled: dict[int, None] = {}
         self.calls: dict[int, Callable[[InferenceResponse | None, bool], object]] = {}
-        self.questions: dict[int, Question] = {}
-        self.holds = PausedRequests(look, self.cancelled.__contains__)
+        self.replies: dict[int, PendingReply] = {}
+        self.paused = PausedRequests(look, self.cancelled.__contains__)
         self._channel = channel
         self._out = out
         self._segments = ServerSegments(out.release)
@@ -64,11 +64,11 @@ class Inbox:
         self._check_ready = check_ready
         self._handlers: dict[int, Callable[[int, bytearray], object]] = {
             protocol.CANCEL: self._cancel,
-            protocol.PAUSE: self._hold,
-            protocol.RESUME: self._go_on,
+            protocol.PAUSE: self._pause,
+            protocol.RESUME: self._resume,
             protocol.PING: self._ping,
-            protocol.FORM: self._form,
-            protocol.FORGET_FORMS: self._forget_forms,
+            protocol.FORM: self._schema,
+            protocol.FORGET_FORMS: self._forget_schemas,
             protocol.SEGMENT: self._segment,
             protocol.DROP_SEGMENT: self._drop_segment,
             protocol.RELEASE: self._release,
@@ -82,7 +82,7 @@ class Inbox:
     def handle(self, kind: int, number: int, payload: bytearray) -> None:
         """Take one frame."""
         if kind in _WORK:
-            self.inbox.append((kind, number, payload, self.forms))
+            self.inbox.append((kind, number, payload, self.schemas))
             self._work_arrived()
             return
         handler = self._handlers.get(kind)
@@ -94,23 +94,23 @@ class Inbox:
         if len(self.cancelled) >= MAX_CANCELLED:
             self.cancelled.pop(next(iter(self.cancelled)))
         self.cancelled[number] = None
-        self.holds.go_on(number)
+        self.paused.go_on(number)
 
-    def _hold(self, number: int, payload: bytearray) -> None:
-        self.holds.hold(number, int.from_bytes(payload[:4], "little") / 1000)
+    def _pause(self, number: int, payload: bytearray) -> None:
+        self.paused.hold(number, int.from_bytes(payload[:4], "little") / 1000)
 
-    def _go_on(self, number: int, payload: bytearray) -> None:
-        self.holds.go_on(number)
+    def _resume(self, number: int, payload: bytearray) -> None:
+        self.paused.go_on(number)
 
     def _ping(self, number: int, payload: bytearray) -> None:
         self._out.post(protocol.FRAME.pack(protocol.PONG, 0, number))
 
-    def _form(self, number: int, payload: bytearray) -> None:
-        self.forms[number] = read_form(payload)
+    def _schema(self, number: int, payload: bytearray) -> None:
+        self.schemas[number] = read_schema(payload)
 
-    def _forget_forms(self, number: int, payload: bytearray) -> None:
+    def _forget_schemas(self, number: int, payload: bytearray) -> None:
         # A new table: frames in the inbox still need the old one.
-        self.forms = {}
+        self.schemas = {}
 
     def _segment(self, number: int, payload: bytearray) -> None:
         self._segments.add(number, self._channel.take_descriptor(), int.from_bytes(payload[:8], "little"))
@@ -128,16 +128,16 @@ class Inbox:
         self._out.pool.give_back([n for (n,) in protocol.NUMBERS.iter_unpack(payload)])
 
     def _call_response(self, number: int, payload: bytearray) -> None:
-        response, final = read_response(self.forms, self.locate, payload)
+        response, final = read_response(self.schemas, self.locate, payload)
         deliver = self.calls.pop(number, None) if final else self.calls.get(number)
         if deliver is not None:
             deliver(response, final)
 
     def _answer(self, number: int, payload: bytearray) -> None:
-        question = self.questions.pop(number, None)
-        if question is not None:
+        pending = self.replies.pop(number, None)
+        if pending is not None:
             content: Any = json.loads(payload)
-            question.deliver(content)
+            pending.deliver(content)
 
     def _ask_ready(self, number: int, payload: bytearray) -> None:
         self._check_ready(number)

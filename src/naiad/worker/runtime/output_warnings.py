@@ -1,4 +1,4 @@
-"""Outputs that a model returns and its configuration does not have. They are left out of the answers."""
+"""Warnings of outputs that a model returns and its configuration does not have. They are left out of responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST = 64
 
 
 class UnexpectedOutputs:
-    """Says of each such output once, in the log, that it is left out: most often a name is misspelt."""
+    """Warns of each unexpected output once. Most often its name is misspelt."""
 
     def __init__(self, log: Callable[[str, str], object]) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""Asking the model's own ``is_ready``, beside whatever it executes."""
+"""Checks of readiness: calls of the model's ``is_ready``, beside whatever it executes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ReadinessCheck:
 
 
 class _Report:
-    """The one answer to a check."""
+    """The report of a check, which is sent once: by the check or by its time limit."""
 
     def __init__(self, host: RuntimeHost, number: int) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""The child's side of one connection: the life of the model, and what models ask of the server."""
+"""The session of a worker: loads the model, runs its batches, and sends what the model asks of the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from ..api import current
-from ..api.control import Question
+from ..api.control import PendingReply
 from ..api.model_config import ModelConfig
 from ..ipc import frames as protocol
 from ..ipc.client_memory import Parts, Regions
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from .async_runner import LoopRunner, SideLoop
 
 TICK_S = 0.25
-"""How often somebody looks at the connection while the model keeps the main thread busy."""
+"""How often another thread reads from the connection while the model keeps the main thread busy."""
 AHEAD_BYTES = 1 << 20
-"""So many bytes of responses are sent before the server has to have taken in those before."""
+"""The most bytes of responses that are sent before the server has taken in those before."""
 LAST_S = 3.0
-"""How long a process whose server is gone may take for its last steps."""
+"""How long a worker runs on after its server is gone."""
 
 
 class Session:
@@ -53,9 +53,9 @@ class Session:
         self.is_decoupled = False
         self.model_directory = ""
         self.channel = Channel(connection, self._handle)
-        self._strays = UnexpectedOutputs(self.log)
+        self._unexpected_outputs = UnexpectedOutputs(self.log)
         self.regions = Regions()
-        self.out = FrameWriter(connection, self._look, self._strays.look_at, self.regions)
+        self.out = FrameWriter(connection, self._look, self._unexpected_outputs.look_at, self.regions)
         self._arrivals = Inbox(self.channel, self.out, self._work_arrived, self._check_ready, self.regions, self._look)
         self.inbox = self._arrivals.inbox
         self.locate: Locate = self._arrivals.locate
@@ -74,7 +74,7 @@ class Session:
     # The life of the model
 
     def serve(self) -> int:
-        """Do what the server says, until it says to end; the exit code."""
+        """Obey the server until it ends the worker; the exit code."""
         threading.Thread(target=self._keep_looking, name="naiad", daemon=True).start()
         try:
             self._await_work()
@@ -131,7 +131,7 @@ class Session:
             from .async_runner import LoopRunner
 
             self._runner = LoopRunner(self)
-        self._strays.compare_with(orders["args"])
+        self._unexpected_outputs.compare_with(orders["args"])
         if hasattr(model, "initialize"):
             model.initialize(dict(orders["args"]))
         self._is_running = True
@@ -150,8 +150,8 @@ class Session:
             return
         while True:
             self._await_work()
-            kind, number, payload, forms = inbox.popleft()
-            batch = read_batch(self, kind, number, payload, forms)
+            kind, number, payload, schemas = inbox.popleft()
+            batch = read_batch(self, kind, number, payload, schemas)
             if batch is None:
                 return
             del payload
@@ -191,7 +191,7 @@ class Session:
             self._readiness.start(number)
 
     def _keep_looking(self) -> None:
-        """Answer the server, and notice its end, while the model keeps all other threads busy."""
+        """Read from the server, and notice its end, while the model keeps all other threads busy."""
         pause = threading.Event()
         while not self._is_over:
             pause.wait(TICK_S)
@@ -202,7 +202,7 @@ class Session:
                 self.regions.trim()
                 if text := notice.take():
                     self.log("WARNING", text, once="memory")
-        # Threads of the model may keep the process alive still. Nobody but the server would end it.
+        # Threads of the model may keep the process alive after finalize(): the end of the server has to end it.
         with contextlib.suppress(ServerGoneError):
             while True:
                 self.channel.poll()
@@ -211,7 +211,7 @@ class Session:
         os._exit(1)
 
     def _look(self) -> None:
-        """Take what has arrived, unless another thread does; without the server this process ends at once."""
+        """Read what has arrived, unless another thread does. Without the server this process ends at once."""
         try:
             self.channel.poll()
         except ServerGoneError:
@@ -219,7 +219,7 @@ class Session:
                 os._exit(1)
 
     def forked(self) -> None:
-        """This is a forked child of the process: the connection is not its own."""
+        """Detach from the connection, which a forked process only inherits."""
         self._is_over = True
         self.channel.close()
 
@@ -229,23 +229,23 @@ class Session:
         self, number: int, response: InferenceResponse | None, wanted: Any, final: bool, parts: Parts | None = None
     ) -> None:
         """Send a response, or the end of the responses."""
-        holds = self._arrivals.holds
+        paused = self._arrivals.paused
         if self.out.sent_bytes - self._caught_up_bytes > AHEAD_BYTES:
             self._catch_up()
-        holds.wait(number)
+        paused.wait(number)
         self.out.respond(number, response, wanted, protocol.FLAG_FINAL if final else 0, parts)
         if final:
-            holds.go_on(number)
+            paused.go_on(number)
 
     def _catch_up(self) -> None:
-        """Wait until the server has taken in what was sent: it may want to say that nobody takes the responses."""
+        """Wait until the server has taken in what was sent: it may have to pause a request."""
         self._caught_up_bytes = self.out.sent_bytes
         if not is_in_loop():
             with contextlib.suppress(TritonModelException):
                 self.ask({"what": protocol.CATCH_UP})
 
     def abandoned(self, number: int, answered: bool) -> None:
-        """The model let go of a request without a final response."""
+        """End a request whose response sender the model dropped without a final response."""
         if self._is_over:
             return
         if answered:
@@ -265,7 +265,7 @@ class Session:
             self._look()
         return number in cancelled
 
-    # Calls and questions
+    # Calls and control requests
 
     def start_call(
         self,
@@ -292,23 +292,23 @@ class Session:
         return number
 
     def cancel_call(self, number: int) -> None:
-        """Give a call up."""
+        """Cancel a call."""
         self.out.post(protocol.FRAME.pack(protocol.CANCEL_CALL, 0, number))
 
     def ask(self, content: Mapping[str, Any]) -> Any:
-        """Ask the server and wait.
+        """Send a control request and wait for its value.
 
         Raises:
-            TritonModelException: the answer is an error.
+            TritonModelException: the server refused it.
         """
-        number, question = next(self._numbers), Question()
-        self._arrivals.questions[number] = question
+        number, pending = next(self._numbers), PendingReply()
+        self._arrivals.replies[number] = pending
         self.out.post_json(protocol.ASK, number, content)
-        self.channel.wait_until(question.is_answered, question.waiter)
-        return question.value()
+        self.channel.wait_until(pending.is_answered, pending.waiter)
+        return pending.value()
 
     def tell(self, content: Mapping[str, Any]) -> None:
-        """Tell the server something that has no answer."""
+        """Send a notification, unless the session is over."""
         if not self._is_over:
             self.out.post_json(protocol.TELL, 0, content)
 
@@ -340,7 +340,7 @@ class Session:
             loop.add_reader(self.channel.fileno(), self._look)
 
     def stop_reading_in(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End what ``read_in`` began, once."""
+        """End one ``read_in`` of a loop."""
         if loop not in self._loops:
             return
         self._loops[loop] -= 1
@@ -355,7 +355,7 @@ def _import(orders: Mapping[str, Any]) -> Any:
 
 
 def _is_our_own(error: BaseException) -> bool:
-    """Raised by this side and not by the model, whose lines would say where."""
+    """Whether this side raised an error, and not the model, whose lines would say where."""
     return isinstance(error, TritonModelException) and "\n\nAt:\n" not in describe(error)
 
 

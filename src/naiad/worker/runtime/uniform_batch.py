@@ -1,4 +1,4 @@
-"""Batches whose requests, and whose responses, differ in little but their elements, and so are described once.
+"""Uniform batches: requests, and responses, that differ in little but their elements and so are described once.
 
 The small tensors of such requests lie one request after the other in one frame.
 
@@ -18,7 +18,7 @@ from ..api.tensor import Tensor, made_of, received
 from ..ipc.datatypes import BF16, BYTES, WorkerDataType
 from ..ipc.frame_body import PADDING, aligned
 from ..ipc.frames import ALIGNMENT, COLUMN_STEPS, FLAG_FINAL, SEGMENT_BYTES, STEP, UNIFORM
-from ..ipc.schemas import CorrelationId, Forms, Schema
+from ..ipc.schemas import CorrelationId, Schema, Schemas
 from ..ipc.types import Array
 
 if TYPE_CHECKING:
@@ -28,23 +28,23 @@ NO_ID = bytearray()
 
 
 class UniformRows:
-    """The tensors of ``count`` requests of one form, those of the first of which begin at ``data``."""
+    """The tensors of ``count`` requests of one schema, those of the first of which begin at ``data``."""
 
-    __slots__ = ("_columns", "_count", "_data", "_payload", "form")
+    __slots__ = ("_columns", "_count", "_data", "_payload", "schema")
 
-    def __init__(self, payload: bytearray, data: int, count: int, form: Schema) -> None:
-        self.form = form
+    def __init__(self, payload: bytearray, data: int, count: int, schema: Schema) -> None:
+        self.schema = schema
         self._payload = payload
         self._data = data
         self._count = count
-        self._columns: list[Array | None] = [None] * len(form.tensors)
+        self._columns: list[Array | None] = [None] * len(schema.tensors)
 
     def tensor(self, index: int, row: int) -> Tensor:
-        """The tensor at ``index`` of the form, of the request at ``row``."""
-        form = self.form
-        name, datatype, shape = form.tensors[index]
-        offset, size, _ = form.layout[index]
-        at = self._data + row * form.stride + offset
+        """The tensor at ``index`` of the schema, of the request at ``row``."""
+        schema = self.schema
+        name, datatype, shape = schema.tensors[index]
+        offset, size, _ = schema.layout[index]
+        at = self._data + row * schema.stride + offset
         if datatype is BF16 or datatype is BYTES:
             return received(name, datatype, shape, (self._payload, at, size))
         if self._count == 1 or not shape:
@@ -56,17 +56,17 @@ class UniformRows:
 
     def _column(self, index: int) -> Array:
         """One input of all requests."""
-        form = self.form
-        _, datatype, shape = form.tensors[index]
-        offset, _, strides = form.layout[index]
+        schema = self.schema
+        _, datatype, shape = schema.tensors[index]
+        offset, _, strides = schema.layout[index]
         column: Array = np.ndarray(
-            (self._count, *shape), datatype.stored, self._payload, self._data + offset, (form.stride, *strides)
+            (self._count, *shape), datatype.stored, self._payload, self._data + offset, (schema.stride, *strides)
         )
         return column
 
 
 class UniformRequest(InferenceRequest):
-    """One of such requests; models see no difference."""
+    """A request of a uniform batch; models see no difference."""
 
     __slots__ = ("_found", "_row", "_rows")
     _found: dict[str, Tensor]
@@ -79,29 +79,29 @@ class UniformRequest(InferenceRequest):
             rows, found = self._rows, self._found
             inputs = self._inputs = [
                 found.get(name) or found.setdefault(name, rows.tensor(index, self._row))
-                for name, index in rows.form.indices.items()
+                for name, index in rows.schema.indices.items()
             ]
         return inputs
 
     def _input(self, name: str) -> Tensor | None:
         tensor = self._found.get(name)
         if tensor is None:
-            index = self._rows.form.indices.get(name)
+            index = self._rows.schema.indices.get(name)
             if index is None:
                 return None
             tensor = self._found[name] = self._rows.tensor(index, self._row)
         return tensor
 
     def _begin(self, host: Host, number: int, rows: UniformRows, row: int, request_id: bytearray) -> None:
-        """Be the request at ``row``, in place of ``__init__``, which models call."""
+        """Initialise the request at ``row``, in place of ``__init__``, which models call."""
         self._host = host
         self._number = number
-        self._form = rows.form
+        self._schema = rows.schema
         self._rows = rows
         self._row = row
         self._found = {}
         self._id = request_id
-        self._flags = rows.form.flags
+        self._flags = rows.schema.flags
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         self._inputs = self._sender = self._options = None
 
@@ -110,7 +110,7 @@ UniformRequest.__name__ = InferenceRequest.__name__
 
 
 class UniformSequenceRequest(UniformRequest):
-    """A request that says itself to which sequence it belongs; models see no difference."""
+    """A request with a sequence of its own; models see no difference."""
 
     __slots__ = ("_correlation_id",)
     _correlation_id: int
@@ -123,20 +123,20 @@ class UniformSequenceRequest(UniformRequest):
 UniformSequenceRequest.__name__ = InferenceRequest.__name__
 
 
-def read_uniform(host: Host, payload: bytearray, forms: Forms) -> tuple[list[InferenceRequest], Schema]:
+def read_uniform(host: Host, payload: bytearray, schemas: Schemas) -> tuple[list[InferenceRequest], Schema]:
     """The requests of an ``EXECUTE_UNIFORM`` frame, and what they have in common. Their tensors lie in the frame."""
-    first, count, form_number, id_bytes, column = UNIFORM.unpack_from(payload)
+    first, count, schema_number, id_bytes, column = UNIFORM.unpack_from(payload)
     ids_at = UNIFORM.size + count * STEP.size if column == COLUMN_STEPS else UNIFORM.size
     ids = payload[ids_at : ids_at + id_bytes].split(b"\0") if id_bytes else [NO_ID] * count
-    rows = UniformRows(payload, aligned(ids_at + id_bytes), count, forms[form_number])
+    rows = UniformRows(payload, aligned(ids_at + id_bytes), count, schemas[schema_number])
     if column == COLUMN_STEPS:
-        return _read_steps(host, payload, first, ids, rows), rows.form
+        return _read_steps(host, payload, first, ids, rows), rows.schema
     requests: list[InferenceRequest] = []
     for row, request_id in enumerate(ids):
         request = UniformRequest.__new__(UniformRequest)
         request._begin(host, first + row, rows, row, request_id)
         requests.append(request)
-    return requests, rows.form
+    return requests, rows.schema
 
 
 def _read_steps(
@@ -159,10 +159,10 @@ _Facts = Tuple[str, WorkerDataType, Tuple[int, ...], bytes]
 """Name, datatype and shape of a tensor, and the bytes that fill the room to the next."""
 
 
-def alike(answers: list[Answer], form: Schema) -> list[Any] | None:
-    """The data part of the answers to requests of that form, in pieces; None when the answers differ in their tensors,
-    or are of other than the plain kind."""
-    facts = _facts_of(answers, form)
+def uniform_data(answers: list[Answer], schema: Schema) -> list[Any] | None:
+    """The data part of the answers to requests of that schema, in pieces; None when the answers differ in their
+    tensors, or are of other than the plain kind."""
+    facts = _facts_of(answers, schema)
     if facts is None:
         return None
     data: list[Any] = []
@@ -181,12 +181,12 @@ def alike(answers: list[Answer], form: Schema) -> list[Any] | None:
     return data
 
 
-def _facts_of(answers: list[Answer], form: Schema) -> list[_Facts] | None:
+def _facts_of(answers: list[Answer], schema: Schema) -> list[_Facts] | None:
     response = answers[0][1] if answers else None
     if response is None or not response._tensors:
         return None
     facts = []
-    wanted = form.wanted
+    wanted = schema.wanted
     for tensor in response._tensors:
         array = tensor._array
         if array is None or tensor._type is BYTES or array.nbytes >= SEGMENT_BYTES:

@@ -1,4 +1,4 @@
-"""The child's end of the connection, as a writer of frames: responses, calls, and everything small."""
+"""The writer of a worker's frames: responses, calls of other models, and everything small."""
 
 from __future__ import annotations
 
@@ -39,22 +39,24 @@ from ..ipc.frames import (
     RESPONSES_UNIFORM,
     SEGMENT,
 )
-from ..ipc.schemas import Schema, call_form, response_form
+from ..ipc.schemas import Schema, call_schema, response_schema
 from ..ipc.segments import Segment, SegmentPool
-from .uniform_batch import Answer, alike
+from .uniform_batch import Answer, uniform_data
 
-MAX_FORMS = 2048
-MAX_FORM_BYTES = 1 << 22
-"""Of all forms together: parameters are part of them, and may be long and never the same."""
+MAX_SCHEMAS = 2048
+MAX_SCHEMA_BYTES = 1 << 22
+"""Of all schemas together: parameters are part of them, and may be long and never the same."""
 MAX_ID_BYTES = 0xFFFF
 
 
 class FrameWriter:
     """Writes frames, one thread at a time.
 
-    ``look`` reads what the server has sent without waiting. It is called before a new segment is made, since the server
-    may have given one back. ``dropped`` is told the outputs of a response of which not all are sent. ``regions`` are
-    those of the server's clients.
+    Args:
+        look: reads what the server has sent, without waiting. Called before a new segment is made, since the server may
+            have released one.
+        dropped: gets the outputs of a response some of which are not sent.
+        regions: shared memory of the server's clients.
     """
 
     def __init__(
@@ -70,9 +72,9 @@ class FrameWriter:
         self._look = look
         self._dropped = dropped
         self._lock = threading.Lock()
-        self._forms: dict[Any, int] = {}
-        self._form_bytes = 0
-        # Frames to be written before the next: forms that it uses.
+        self._schemas: dict[Any, int] = {}
+        self._schema_bytes = 0
+        # Frames to be written before the next: schemas that it uses.
         self._fresh: list[bytes] = []
         # What may be sent from anywhere, also by a thread that is interrupted while it holds the lock.
         self._posted: deque[bytes] = deque()
@@ -92,7 +94,7 @@ class FrameWriter:
         self.post(json_frame(kind, number, content))
 
     def release(self, segment: int) -> None:
-        """Tell the server that one of its segments is of no interest any more."""
+        """Release a segment of the server."""
         self._released.append(segment)
         self._flush()
 
@@ -107,16 +109,18 @@ class FrameWriter:
     # Responses
 
     def answer_batch(
-        self, batch: int, answers: list[Answer], forget: Callable[[], object], form: Schema | None = None
+        self, batch: int, answers: list[Answer], forget: Callable[[], object], schema: Schema | None = None
     ) -> None:
-        """Answer the requests of a batch and end it. ``form`` is that of all its requests, where they have one and all
-        of them are answered here.
+        """Answer the requests of a batch and end it.
 
-        ``answers`` is emptied and ``forget`` called before anything is sent: both let go of the batch's tensors, whose
-        segments are then given back in the same write.
+        ``answers`` is emptied and ``forget`` called before anything is sent: both drop the tensors of the batch, whose
+        segments are then released in the same write.
+
+        Args:
+            schema: of all requests of the batch, where they have one and all of them are answered here.
         """
         with self._lock:
-            frame = (form is not None and self._uniform_frame(batch, answers, form)) or self._batch_frame(
+            frame = (schema is not None and self._uniform_frame(batch, answers, schema)) or self._batch_frame(
                 batch, answers
             )
             answers.clear()
@@ -127,17 +131,17 @@ class FrameWriter:
     def _batch_frame(self, batch: int, answers: list[Answer]) -> bytes:
         body = FrameBody(self._segment, COUNT.pack(len(answers), 0))
         for request, response, flags in answers:
-            wanted = request._form.wanted if request._form else None
+            wanted = request._schema.wanted if request._schema else None
             self._encode(body, request._number, response, wanted, flags, request._parts)
         return body.frame(RESPONSES, batch)
 
-    def _uniform_frame(self, batch: int, answers: list[Answer], form: Schema) -> bytes | None:
-        """The frame for responses that differ in their elements alone; None when they differ in more."""
-        data = alike(answers, form)
+    def _uniform_frame(self, batch: int, answers: list[Answer], schema: Schema) -> bytes | None:
+        """The frame for uniform responses; None for others."""
+        data = uniform_data(answers, schema)
         if data is None:
             return None
         response = answers[0][1]
-        number = self._response_form(response._tensors, "{}") if response is not None else 0
+        number = self._schema_number(response._tensors, "{}") if response is not None else 0
         described = COUNT.pack(len(answers), number)
         body = b"".join(data)
         head = FRAME.pack(RESPONSES_UNIFORM, ALIGNMENT + len(body), batch)
@@ -151,7 +155,7 @@ class FrameWriter:
         flags: int,
         parts: Parts | None = None,
     ) -> None:
-        """Send one response; None is no response, just its flags. ``parts``: where outputs are wanted in regions."""
+        """Send one response, or its flags alone. ``parts``: where outputs are wanted in shared memory of clients."""
         with self._lock:
             body = FrameBody(self._segment)
             self._encode(body, number, response, wanted, flags, parts)
@@ -181,8 +185,8 @@ class FrameWriter:
             except Exception as problem:
                 error = FailedError(f"Failed to read the output tensors of a response: {describe(problem)}")
             else:
-                form = self._response_form(tensors, response._parameters)
-                body.heads.append(RESPONSE_HEAD.pack(number, form, flags, 0, 0))
+                schema = self._schema_number(tensors, response._parameters)
+                body.heads.append(RESPONSE_HEAD.pack(number, schema, flags, 0, 0))
                 if written is None:
                     for data, size in payloads:
                         body.add(data, size)
@@ -201,7 +205,7 @@ class FrameWriter:
     def _written(
         self, parts: Parts, tensors: Sequence[Tensor], payloads: Sequence[tuple[Any, int]]
     ) -> list[bytes | None]:
-        """Write the outputs to their regions that are wanted there; the place of each, None for those that are not."""
+        """Write outputs to the regions where they are wanted; the place of each output, None for the others."""
         places: list[bytes | None] = []
         for tensor, (data, size) in zip(tensors, payloads):
             part = parts.get(tensor._name)
@@ -223,7 +227,7 @@ class FrameWriter:
                 return [t for t in tensors if t._name in wanted]
         return tensors
 
-    def _response_form(self, tensors: Sequence[Tensor], parameters: str) -> int:
+    def _schema_number(self, tensors: Sequence[Tensor], parameters: str) -> int:
         key: Any
         if len(tensors) == 1:
             only = tensors[0]
@@ -232,16 +236,16 @@ class FrameWriter:
             key = (tuple([(t._name, t._type, t._shape) for t in tensors]), parameters)
         else:
             return 0
-        number = self._forms.get(key)
+        number = self._schemas.get(key)
         if number is None:
-            number = self._new_form(key, lambda: response_form(_described(tensors), parameters))
+            number = self._new_schema(key, lambda: response_schema(_described(tensors), parameters))
         return number
 
-    def _new_form(self, key: Any, content: Callable[[], Mapping[str, Any]]) -> int:
-        # Forms are counted anew only at the beginning of a frame, whose earlier parts may use them.
-        number = self._forms[key] = len(self._forms) + 1
+    def _new_schema(self, key: Any, content: Callable[[], Mapping[str, Any]]) -> int:
+        # Schemas are counted anew only at the beginning of a frame, whose earlier parts may use them.
+        number = self._schemas[key] = len(self._schemas) + 1
         described = json_frame(FORM, number, content())
-        self._form_bytes += len(described)
+        self._schema_bytes += len(described)
         self._fresh.append(described)
         return number
 
@@ -277,7 +281,7 @@ class FrameWriter:
             self._posted.append(json_frame(LOG, 0, {"level": "WARNING", "message": message, **place}))
 
     def trim(self) -> None:
-        """Let go of segments that were not needed for a while; not now, if another thread writes."""
+        """Drop segments that were free for a while, unless another thread is writing."""
         if not self._lock.acquire(False):
             return
         try:
@@ -300,11 +304,15 @@ class FrameWriter:
         payloads = [t._payload() for t in tensors]
         with self._lock:
             key = ("call", tuple([(t._name, t._type, t._shape) for t in tensors]), json.dumps(options, sort_keys=True))
-            form = self._forms.get(key)
-            if form is None:
-                form = self._new_form(key, lambda: call_form(_described(tensors), options))
+            schema = self._schemas.get(key)
+            if schema is None:
+                schema = self._new_schema(key, lambda: call_schema(_described(tensors), options))
             body = FrameBody(
-                self._segment, NUMBERS.pack(len(text)), NUMBERS.pack(0), text, REQUEST.pack(0, form, len(request_id), 0)
+                self._segment,
+                NUMBERS.pack(len(text)),
+                NUMBERS.pack(0),
+                text,
+                REQUEST.pack(0, schema, len(request_id), 0),
             )
             for data, size in payloads:
                 body.add(data, size)
@@ -323,13 +331,13 @@ class FrameWriter:
             self.sent_bytes += len(frame)
         except OSError as error:
             raise ServerGoneError(f"The connection to the server failed: {error}") from error
-        if len(self._forms) > MAX_FORMS or self._form_bytes > MAX_FORM_BYTES:
-            self._forms.clear()
-            self._form_bytes = 0
+        if len(self._schemas) > MAX_SCHEMAS or self._schema_bytes > MAX_SCHEMA_BYTES:
+            self._schemas.clear()
+            self._schema_bytes = 0
             self._fresh.append(FRAME.pack(FORGET_FORMS, 0, 0))
 
     def _with_due(self, frame: bytes) -> bytes:
-        """What is due and the frame in one piece; only the frame when there is no memory for that."""
+        """The frame behind all frames that are due, in one piece; the frame alone when there is no memory for that."""
         due = self._due()
         try:
             return b"".join((*due, frame))

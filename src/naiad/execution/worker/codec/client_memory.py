@@ -1,4 +1,4 @@
-"""The regions of clients that one child has been given."""
+"""Shared memory of clients, as one worker knows it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from weakref import ref
 from naiad.shared_memory.region import Region, RegionPart
 from naiad.worker.ipc.frames import DROP_REGION, FRAME, IN_REGION, PLACE, REGION
 
-Piece = tuple[bytes, int]
+OutgoingFrame = tuple[bytes, int]
 """Bytes to send, and the descriptor that goes with the first of them; -1 for none."""
 
 
 class WorkerRegions:
-    """Gives a child each region once, and tells it to close those that nobody uses any more.
+    """Sends a worker each region once, and has it close regions that nobody uses any more.
 
-    It keeps no region open: that is what the registry and requests do.
+    It keeps no region open: the registry and the requests do.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[int, tuple[int, Any]] = {}
-        # The last user of a region may let go of it in any thread.
+        # The last user of a region may drop it in any thread.
         self._gone: deque[tuple[int, int]] = deque()
         self._last_number = 0
 
-    def place(self, part: RegionPart, pieces: list[Piece]) -> bytes:
+    def place(self, part: RegionPart, frames: list[OutgoingFrame]) -> bytes:
         """The place of a part as it travels; errors as ``find``."""
-        return PLACE.pack(*self.find(part, pieces))
+        return PLACE.pack(*self.find(part, frames))
 
-    def find(self, part: RegionPart, pieces: list[Piece]) -> tuple[int, int, int, int]:
-        """The place of a part; the region is 0 for one that is no file, which no child can be given.
+    def find(self, part: RegionPart, frames: list[OutgoingFrame]) -> tuple[int, int, int, int]:
+        """The place of a part; the region is 0 for one that is no file, which no worker can be given.
 
         Raises:
             OSError: too many files are open.
@@ -40,11 +40,11 @@ class WorkerRegions:
         if region.descriptor < 0:
             return 0, IN_REGION, 0, 0
         found = self._numbers.get(id(region))
-        number = found[0] if found is not None and found[1]() is region else self._introduce(region, pieces)
+        number = found[0] if found is not None and found[1]() is region else self._introduce(region, frames)
         return number, IN_REGION, region.start + offset, size
 
-    def _introduce(self, region: Region, pieces: list[Piece]) -> int:
-        self.drop(pieces)
+    def _introduce(self, region: Region, frames: list[OutgoingFrame]) -> int:
+        self.drop(frames)
         descriptor = os.dup(region.descriptor)
         number = self._last_number = self._last_number + 1
         key = id(region)
@@ -52,14 +52,14 @@ class WorkerRegions:
         self._numbers[key] = number, ref(region, lambda _: gone.append((key, number)))
         name = region.name.encode("utf-8", "replace")
         # It is closed by whoever sends it.
-        pieces.append((FRAME.pack(REGION, len(name), number) + name, descriptor))
+        frames.append((FRAME.pack(REGION, len(name), number) + name, descriptor))
         return number
 
-    def drop(self, pieces: list[Piece]) -> None:
-        """Add the frames that tell the child which regions are gone."""
+    def drop(self, frames: list[OutgoingFrame]) -> None:
+        """Add the frames that have the worker close regions that are gone."""
         while self._gone:
             key, number = self._gone.popleft()
             # Another region may have come to lie where that one was.
             if (found := self._numbers.get(key)) is not None and found[0] == number:
                 del self._numbers[key]
-            pieces.append((FRAME.pack(DROP_REGION, 0, number), -1))
+            frames.append((FRAME.pack(DROP_REGION, 0, number), -1))

@@ -1,6 +1,6 @@
 """A whole batch as one request of ``naiad.worker.ipc.frames``: each input in one tensor, gathered while it is written.
 
-So a batch costs a framework's process the same whether it has one request or sixty.
+So a batch of sixty requests costs a framework's process as much as a batch of one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import orjson
 
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.batch import Batch
-from naiad.execution.worker.codec.client_memory import Piece
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.request import Array
 from naiad.shared_memory.tensor_ref import RegionTensor
@@ -31,21 +31,23 @@ class _Tensor(NamedTuple):
     is_bytes: bool
 
 
-def write_gathered(writer: BatchWriter, spec: ModelSpec, number: int, batch: Batch, pieces: list[Piece]) -> None:
-    """Add the frames of a batch: what the child does not know yet, then the batch itself, as one request.
+def write_gathered(
+    writer: BatchWriter, spec: ModelSpec, number: int, batch: Batch, frames: list[OutgoingFrame]
+) -> None:
+    """Add the frames of a batch: what the worker does not know yet, then the batch itself, as one request.
 
     Raises:
         OSError, MemoryError: there is no shared memory for it. What was added is to be sent all the same.
     """
-    writer.make_room(pieces)
+    writer.make_room(frames)
     tensors = {name: _tensor(name, batch, spec) for name in batch.requests[0].inputs}
     inputs = [[name, spec.inputs[name].dtype.wire, t.shape] for name, t in tensors.items()]
-    form = writer.form(orjson.dumps({"inputs": inputs, "outputs": batch.outputs}), pieces)
-    body = writer.body(pieces, COUNT.pack(1, 0), REQUEST.pack(number, form, 0, 0))
+    schema = writer.schema(orjson.dumps({"inputs": inputs, "outputs": batch.outputs}), frames)
+    body = writer.body(frames, COUNT.pack(1, 0), REQUEST.pack(number, schema, 0, 0))
     try:
         for tensor in tensors.values():
             body.add_joined(*_raw(tensor))
-        pieces.append((body.frame(EXECUTE, number), -1))
+        frames.append((body.frame(EXECUTE, number), -1))
     except BaseException:
         writer.pool.give_back(body.taken)
         raise

@@ -1,6 +1,6 @@
-"""Where the answers of a Python model differ from its configuration.
+"""Warnings of responses of a Python model that differ from its configuration.
 
-Callers get them as the model gives them, as they do from the reference, so the log is where its author hears of it.
+Callers get them as the model gives them, as they do from the reference, so its author hears of it in the log alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST = 64
 
 
 class OutputWarnings:
-    """Says it in one warning for each output. Asked once for each form of answers."""
+    """Logs one warning for each output. Called once for each schema of responses."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.step_row import SequenceRow, StepFacts
-from naiad.execution.worker.codec.client_memory import Piece, WorkerRegions
+from naiad.execution.worker.codec.client_memory import OutgoingFrame, WorkerRegions
 from naiad.request import InferRequest, RequestOptions
 from naiad.shared_memory.tensor_ref import RegionTensor
 from naiad.worker.ipc.frame_body import PADDING, aligned, places_struct
@@ -50,7 +50,9 @@ class UniformSchema:
         # One tensor without room behind it needs no loop over the tensors.
         self._only = tensors[0][0] if len(tensors) == 1 and not tensors[0][1] % ALIGNMENT else None
 
-    def frame(self, batch: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> bytes | None:
+    def frame(
+        self, batch: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]
+    ) -> bytes | None:
         """The frame of a batch whose requests are numbered from ``first`` on.
 
         None when it cannot be written like this: an id has a zero byte, or an array is not one row-major block.
@@ -91,7 +93,9 @@ class UniformStepSchema:
         self._before, self._after = _with_gaps(before), _with_gaps(after)
         self._stride = controls + sum(aligned(size) for _, size in (*before, *after))
 
-    def frame(self, batch: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> bytes | None:
+    def frame(
+        self, batch: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]
+    ) -> bytes | None:
         """The frame of a batch, all of whose requests have facts; None as ``UniformSchema.frame``."""
         ids = _joined_ids(requests)
         if ids is None:
@@ -131,15 +135,17 @@ class UniformShmSchema:
         gap = -(UNIFORM.size + self._places.size) % ALIGNMENT
         self._one = struct.Struct(f"{FRAME.format}{described}{gap}x")
 
-    def frame(self, batch: int, first: int, requests: Sequence[InferRequest], pieces: list[Piece]) -> bytes | None:
-        """The frame of a batch; regions that are new to the worker are added to ``pieces``.
+    def frame(
+        self, batch: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]
+    ) -> bytes | None:
+        """The frame of a batch; regions that are new to the worker are added to ``frames``.
 
         None as ``UniformSchema.frame``, and when a tensor lies elsewhere.
 
         Raises:
             OSError: too many files are open.
         """
-        found = [self._numbers(request, pieces) for request in requests]
+        found = [self._numbers(request, frames) for request in requests]
         ids = _joined_ids(requests)
         if ids is None or None in found:
             return None
@@ -150,7 +156,7 @@ class UniformShmSchema:
         begin, parts = _head(batch, first, len(requests), self._number, COLUMN_PLACES, column, ids, 0)
         return _joined(parts, FRAME.size + begin)
 
-    def _numbers(self, request: InferRequest, pieces: list[Piece]) -> list[int] | None:
+    def _numbers(self, request: InferRequest, frames: list[OutgoingFrame]) -> list[int] | None:
         """All places of a request in one list."""
         use = request.use
         if use is None:
@@ -159,9 +165,9 @@ class UniformShmSchema:
         for tensor in request.inputs.values():
             if not isinstance(tensor, RegionTensor):
                 return None
-            numbers += self._regions.find(tensor.part, pieces)
+            numbers += self._regions.find(tensor.part, frames)
         for part in use.outputs.values():
-            numbers += self._regions.find(part, pieces)
+            numbers += self._regions.find(part, frames)
         return numbers if len(numbers) == 4 * self._count else None
 
 
