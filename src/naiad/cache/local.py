@@ -1,4 +1,4 @@
-"""The response cache in the server's own memory, shared by all models; beyond its bytes the least recently used leave."""
+"""The response cache in the server's own memory, shared by all models; beyond its bytes the least used leave first."""
 
 from __future__ import annotations
 
