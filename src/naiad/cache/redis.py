@@ -230,7 +230,7 @@ class RedisCache:
         return jobs
 
     def _run(self, client: Any, jobs: list[LookUp | Insertion]) -> None:
-        asked: list[LookUp | Insertion] = []
+        sent: list[LookUp | Insertion] = []
         pipe = client.pipeline(transaction=False)
         for job in jobs:
             if isinstance(job, LookUp):
@@ -243,14 +243,14 @@ class RedisCache:
                 pipe.set(job.key, value)
             else:
                 continue
-            asked.append(job)
-        if not asked:
+            sent.append(job)
+        if not sent:
             return
         begun_ns = monotonic_ns()
         answers = pipe.execute(raise_on_error=False)
-        took_ns = (monotonic_ns() - begun_ns) // len(asked)
+        took_ns = (monotonic_ns() - begun_ns) // len(sent)
         # Read all before the first callback: when reading one fails, ``_give_up`` calls all of them.
-        self._report([(job, self._read(job, answer, took_ns)) for job, answer in zip(asked, answers, strict=True)])
+        self._report([(job, self._read(job, answer, took_ns)) for job, answer in zip(sent, answers, strict=True)])
 
     def _report(self, results: list[tuple[LookUp | Insertion, Found]]) -> None:
         for job, value in results:

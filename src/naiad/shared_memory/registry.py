@@ -14,7 +14,7 @@ from naiad.shared_memory.spec import RegionOptions
 from naiad.shared_memory.tensor_ref import Array
 
 MAX_REGIONS: Final = 4096
-"""How many regions may be open, counting those that lost their name and are still used. Each is an open file."""
+"""The most open regions, unregistered ones in use included. Each is an open file."""
 
 DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 LONGEST_NAME: Final = 1024

@@ -167,14 +167,14 @@ class Members:
         return found
 
     def schema(
-        self, step: EnsembleStep, values: Sequence[Any], asked: RequestOptions, request_id: str
+        self, step: EnsembleStep, values: Sequence[Any], caller: RequestOptions, request_id: str
     ) -> MemberRequestSchema:
         """The schema of the request to a step.
 
         Args:
             step: the step.
             values: by the number of the tensor, its array or why there is none.
-            asked: the options of the ensemble's caller.
+            caller: the options of the ensemble's caller.
             request_id: for the texts of errors.
 
         Raises:
@@ -190,8 +190,8 @@ class Members:
         found = schemas.get(key)
         if found is None:
             found = schemas[key] = self._make_schema(step, values, request_id)
-        if asked.parameters or asked.priority or asked.timeout_us or asked.flags or asked.correlation_id:
-            return MemberRequestSchema(_with_caller_options(found.options, asked), found.shapes)
+        if caller.parameters or caller.priority or caller.timeout_us or caller.flags or caller.correlation_id:
+            return MemberRequestSchema(_with_caller_options(found.options, caller), found.shapes)
         return found
 
     def _make_schema(self, step: EnsembleStep, values: Sequence[Any], request_id: str) -> MemberRequestSchema:
@@ -247,15 +247,15 @@ def reshape_output(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
         ) from None
 
 
-def _with_caller_options(options: RequestOptions, asked: RequestOptions) -> RequestOptions:
+def _with_caller_options(options: RequestOptions, caller: RequestOptions) -> RequestOptions:
     """``options`` of a step with those of the ensemble's caller, which apply to each step."""
     return RequestOptions(
         options.outputs,
         options.rows,
         options.shape_key,
-        asked.parameters,
-        asked.priority,
-        asked.timeout_us,
-        asked.flags,
-        asked.correlation_id,
+        caller.parameters,
+        caller.priority,
+        caller.timeout_us,
+        caller.flags,
+        caller.correlation_id,
     )

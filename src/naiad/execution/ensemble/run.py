@@ -373,12 +373,12 @@ class EnsembleRun:
         options = self.request.options
         if not options.correlation_id and not options.flags and self._parameters is None:
             return {}
-        asked = {
+        own = {
             "sequence_id": options.correlation_id,
             "sequence_start": bool(options.flags & SEQUENCE_START),
             "sequence_end": bool(options.flags & SEQUENCE_END),
         }
-        return {**asked, **(self._parameters or {})}
+        return {**own, **(self._parameters or {})}
 
     # The end
 
