@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -131,14 +131,14 @@ def test_a_folder_that_is_no_repository(tmp_path: Path, capsys: pytest.CaptureFi
     assert "looks like version 1 of model 'm'" in capsys.readouterr().out
 
 
-def read_terminal(controller: int) -> bytes:
-    """All that was written to a pseudoterminal whose other end is closed; one read may return only a part."""
-    parts = []
-    # At the end Linux raises EIO.
-    with suppress(OSError):
-        while part := os.read(controller, 1 << 16):
-            parts.append(part)
-    return b"".join(parts)
+def read_terminal(descriptor: int) -> str:
+    """All that was written to a terminal whose other end is closed; it comes in pieces."""
+    shown = b""
+    # The last read fails on Linux and is empty elsewhere.
+    with contextlib.suppress(OSError):
+        while piece := os.read(descriptor, 1 << 16):
+            shown += piece
+    return shown.decode()
 
 
 def test_a_terminal_has_colours(
@@ -153,7 +153,7 @@ def test_a_terminal_has_colours(
         with os.fdopen(theirs, "w") as stream, monkeypatch.context() as patch:
             patch.setattr("sys.stdout", stream)
             assert check(tmp_path) == 1
-        shown = read_terminal(ours).decode()
+        shown = read_terminal(ours)
         os.close(ours)
     assert "fine: \x1b[32mok\x1b[0m (version 1)" in shown
     assert "wrong: \x1b[1;31m1 problem\x1b[0m" in shown
