@@ -37,7 +37,7 @@ class FolderLease:
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
         unlocked.rename(self.path / _LOCK)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the lock. Remove the folder before."""
         os.close(self.descriptor)
 
