@@ -66,7 +66,7 @@ def shown(body: bytes) -> str:
 
 
 def run_calls(port: int, calls: Iterator[Call], connections: int, limit_seconds: float) -> Tally:
-    """Send every call over ``connections`` connections and give back what came of them.
+    """Send every call over ``connections`` connections and return what came of them.
 
     Raises:
         CaseError: calls were still unanswered after ``limit_seconds``.

@@ -1,4 +1,4 @@
-"""A crew of callers over one list of calls: who connects, what came back, and when all is done.
+"""A crew of callers with one list of calls: its connections, results and end.
 
 How a caller speaks to the server is its own matter: HTTP/1.1 in ``closed_loop``, gRPC in ``grpc_callers``.
 """
@@ -54,8 +54,8 @@ class Crew:
     """The callers of one run.
 
     Attributes:
-        calls: what is still to be sent; every caller takes its next call from here.
-        tally: what came back so far.
+        calls: the calls to send; every caller takes its next call from here.
+        tally: the results so far.
         callers: the callers that have a connection now.
     """
 
@@ -102,7 +102,7 @@ class Crew:
         self.check_done()
 
     def check_done(self) -> None:
-        """End the run when nobody is left."""
+        """End the run when no caller is left."""
         if not self.callers and not self._connecting:
             self._done.set()
 
@@ -114,7 +114,7 @@ def run_crew(
     connections: int,
     limit_seconds: float,
 ) -> Tally:
-    """Send every call over ``connections`` connections made by ``caller`` and give back what came of them.
+    """Send every call over ``connections`` connections made by ``caller`` and return what came of them.
 
     Raises:
         CaseError: calls were still unanswered after ``limit_seconds``.

@@ -1,4 +1,4 @@
-"""The frameworks called directly in a loop, in a process of their own: what serving is measured against.
+"""The baseline of serving: the frameworks called directly in a loop, in a process of their own.
 
 ``python -m benchmarks.direct onnx MODEL THREADS SECONDS`` and ``... torch MODEL BATCH SECONDS`` print one JSON line.
 """

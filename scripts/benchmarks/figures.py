@@ -1,4 +1,4 @@
-"""What a case hands back: named figures, each with the bound that the project promises."""
+"""The result of a case: named figures, each with the bound that the project promises."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class GrpcCall:
 
 
 def run_grpc_calls(port: int, calls: Iterator[GrpcCall], connections: int, limit_seconds: float) -> Tally:
-    """Send every call over ``connections`` connections and give back what came of them.
+    """Send every call over ``connections`` connections and return what came of them.
 
     Raises:
         CaseError: calls were still unanswered after ``limit_seconds``.

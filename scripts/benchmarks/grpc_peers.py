@@ -1,4 +1,4 @@
-"""The identity model served by grpcio, as small as it can honestly be: what a server on grpcio cannot go below.
+"""The lower bound of a server on grpcio: the identity model served by grpcio with as little code as possible.
 
 ``python -m benchmarks.grpc_peers aio`` and ``... sync`` listen on a port of the loopback and print it. Protobuf parses
 requests and builds answers, tensors become numpy arrays, and nothing is checked.

@@ -86,7 +86,7 @@ def ask_unary(port: int, path: str, message: bytes) -> bytes:
 
 
 def check_infer(port: int, message: bytes, output: str, expected: Array) -> int:
-    """Send ``message`` once and compare the answer; gives back the bytes of a right answer with its prefix.
+    """Send ``message`` once and compare the answer; returns the bytes of a right answer with its prefix.
 
     Raises:
         CaseError: the status is not OK or the values are not the expected ones.

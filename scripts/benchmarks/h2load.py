@@ -44,7 +44,7 @@ class Fan:
 
 @dataclass(frozen=True, slots=True)
 class GrpcLoad:
-    """What one server did under load: answered calls, the seconds they took, processor time of a call in us."""
+    """The result of one server under load: completed calls, the seconds they took, processor time of a call in us."""
 
     calls: int
     seconds: float

@@ -45,7 +45,8 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one server did under load: answered requests, the time they took, latencies and processor time in us."""
+    """The result of one server under load: completed requests, the time they took, latencies and processor time in
+    us."""
 
     requests: int
     seconds: float

@@ -1,4 +1,4 @@
-"""What the operating system knows: cores and pinning, processor time and memory of a process tree."""
+"""Figures of the operating system: cores and pinning, processor time and memory of a process tree."""
 
 from __future__ import annotations
 

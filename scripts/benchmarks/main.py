@@ -28,7 +28,7 @@ REFERENCE = "NAIAD_REFERENCE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the chosen cases, print the table and give back the exit code."""
+    """Run the chosen cases, print the table and return the exit code."""
     options = parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryDirectory(prefix="naiad-bench-") as work:

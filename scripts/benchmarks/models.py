@@ -33,7 +33,7 @@ def one_instance(threads: int, key: str = "intra_op_thread_count") -> str:
 
 
 def add_model(repository: Path, name: str, *fields: str) -> Path:
-    """Write ``config.pbtxt`` of one model and give back its empty version folder."""
+    """Write ``config.pbtxt`` of one model and return its empty version folder."""
     version = repository / name / "1"
     version.mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text("\n".join((f'name: "{name}"', *fields)) + "\n")
@@ -56,7 +56,7 @@ def add_identity(
 
 
 def add_mlp(repository: Path, name: str = "mlp") -> Path:
-    """A small network, x FP32 [16] to y FP32 [16], batched dynamically up to 64; gives back its file."""
+    """A small network, x FP32 [16] to y FP32 [16], batched dynamically up to 64; returns its file."""
     version = add_model(
         repository,
         name,
@@ -152,7 +152,7 @@ def save_graph(
 
 
 def add_table(repository: Path, name: str, rows: int, *fields: str, like: Path | None = None) -> Path:
-    """A model that looks rows of FP32 [16] up in a table of ``rows``, which its file holds; gives back that file.
+    """A model that looks rows of FP32 [16] up in a table of ``rows``, which its file holds; returns that file.
 
     With ``like`` it is one that was made before: a large one takes long to make.
     """
@@ -175,7 +175,7 @@ def add_table(repository: Path, name: str, rows: int, *fields: str, like: Path |
 
 
 def add_resnet(repository: Path, name: str, threads: int) -> tuple[Path, str, str]:
-    """resnet50 with random weights and a fixed batch of one; gives back its file, input name and output name."""
+    """resnet50 with random weights and a fixed batch of one; returns its file, input name and output name."""
     onnx = _import_onnx()
     source = Path(onnx.__file__).parent / "backend/test/data/light/light_resnet50.onnx"
     if not source.exists():
@@ -227,7 +227,7 @@ def _random_weight(random: np.random.Generator, name: str, shape: tuple[int, ...
 def add_linear_models(repository: Path, sample: Array) -> tuple[Path, Array]:
     """``linear_model`` (batched dynamically) and ``linear_unbatched``, the same 1000 chained layers of one neuron.
 
-    Gives back the file and what the network answers to ``sample``, FP32 [rows, 1].
+    Returns the file and what the network answers to ``sample``, FP32 [rows, 1].
     """
     try:
         import torch

@@ -1,4 +1,4 @@
-"""Time as a part that can be replaced: policies ask a ``Clock``, so that tests turn it by hand and never sleep."""
+"""Replaceable time: policies read a ``Clock``, so that tests advance it by hand and never sleep."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that stands still until it is advanced."""
 
     def __init__(self, now_ns: int = 0) -> None:
         self._now_ns = now_ns

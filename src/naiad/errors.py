@@ -1,4 +1,5 @@
-"""One error tree. Each class knows the codes it is answered with, whether a retry can help and how it is counted.
+"""The tree of errors. Each class has its HTTP and gRPC status, whether a retry can help, and the label it is counted
+by.
 
 A message is written for the person who can act on it: what was found, what was expected, where, and what to change.
 ``http_status`` and ``grpc_code`` follow the status map of the protocol; ``reason`` is the label under which a failed
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 MAX_TEXT: Final = 4096
-"""Characters of an error's text that a caller is told."""
+"""The most characters of an error's text that are sent to a caller."""
 
 
 class NaiadError(Exception):
@@ -28,7 +29,7 @@ class InternalError(NaiadError):
 
 
 class InvalidArgumentError(NaiadError):
-    """The caller sent something that cannot be served as it is."""
+    """The request of the caller is wrong and cannot be served."""
 
     http_status = 400
     grpc_code = 3
@@ -49,7 +50,7 @@ class AlreadyExistsError(NaiadError):
 
 
 class UnsupportedError(NaiadError):
-    """A well-formed request for something this server, model or build does not do."""
+    """A well-formed request for something that this server, model or build does not support."""
 
     http_status = 501
     grpc_code = 12
@@ -64,7 +65,7 @@ class UnavailableError(NaiadError):
 
 
 class CancelledError(NaiadError):
-    """The caller gave the request up."""
+    """The caller cancelled the request."""
 
     http_status = 400
     grpc_code = 1
@@ -82,7 +83,7 @@ class QueueFullError(UnavailableError):
 
 
 class TooManyRequestsError(QueueFullError):
-    """The same for servers that answer with 429 (``--overload-status=429``)."""
+    """``QueueFullError`` of a server with ``--overload-status=429``."""
 
     http_status = 429
     grpc_code = 8
@@ -95,7 +96,7 @@ class RequestTimeoutError(UnavailableError):
 
 
 class ExecutionTimeoutError(UnavailableError):
-    """A model ran for longer than it may (``execute-timeout-seconds``), and its process was ended."""
+    """A model exceeded its run time (``execute-timeout-seconds``), and its process was ended."""
 
     http_status = 504
     grpc_code = 4
@@ -103,7 +104,7 @@ class ExecutionTimeoutError(UnavailableError):
 
 
 class UnauthenticatedError(NaiadError):
-    """The caller shows no API key, or none that is known.
+    """The caller sent no API key, or an unknown one.
 
     ``reason_code`` is the word of RFC 6750 for it; "" when nothing was shown.
     """
@@ -117,7 +118,7 @@ class UnauthenticatedError(NaiadError):
 
 
 class ScopeError(NaiadError):
-    """The caller's API key is for other things; ``scope`` names the scopes that would do."""
+    """The caller's API key lacks the scope; ``scope`` names the scopes that would suffice."""
 
     http_status = 403
     grpc_code = 7
@@ -128,14 +129,14 @@ class ScopeError(NaiadError):
 
 
 class RestrictedError(NaiadError):
-    """A feature that is served only to who sends a certain header. The codes are the protocol's own."""
+    """A feature that is served only to callers that send a certain header. The codes are the protocol's."""
 
     http_status = 403
     grpc_code = 14
 
 
 class RateLimitError(NaiadError):
-    """An API key is beyond its limit of requests; one would pass in ``retry_s`` seconds."""
+    """An API key exceeds its limit of requests; the next one would pass in ``retry_s`` seconds."""
 
     http_status = 429
     grpc_code = 8
@@ -148,7 +149,7 @@ class RateLimitError(NaiadError):
 
 
 class ResponseBacklogError(NaiadError):
-    """A caller does not take the responses of a decoupled model as fast as the model sends them."""
+    """A caller reads the responses of a decoupled model more slowly than the model sends them."""
 
     http_status = 429
     grpc_code = 8
@@ -162,7 +163,7 @@ class ServerStoppingError(UnavailableError):
 
 
 class BackendError(InternalError):
-    """The model itself failed while it ran; the message carries the framework's own words."""
+    """The model itself failed during its run; the message has the framework's own text."""
 
     reason = "BACKEND"
 
@@ -183,7 +184,7 @@ class StoreError(ModelLoadError):
 
 
 class StoreUnreachableError(StoreError):
-    """A remote repository does not answer, or only with errors that pass."""
+    """A remote repository does not respond, or only with temporary errors."""
 
     http_status = 503
     grpc_code = 14
@@ -195,10 +196,10 @@ class OptionError(NaiadError):
 
 
 class ConfigError(InvalidArgumentError):
-    """A model configuration is wrong.
+    """A wrong model configuration.
 
-    ``file`` and ``line`` (from 1) say where, when known; ``str(error)`` is the bare text that the protocol shows and
-    ``located()`` the text with its place in front.
+    ``file`` and ``line`` (from 1) are the place, when known; ``str(error)`` is the bare text for API clients and
+    ``located()`` the text with the place in front.
     """
 
     def __init__(self, message: str, file: Path | None = None, line: int | None = None) -> None:
@@ -207,7 +208,7 @@ class ConfigError(InvalidArgumentError):
         self.line = line
 
     def located(self) -> str:
-        """The message as ``file:line: message``, leaving out what is not known."""
+        """The message as ``file:line: message``, without the parts that are unknown."""
         if self.file is None:
             return str(self)
         place = f"{self.file}:{self.line}" if self.line is not None else str(self.file)
@@ -220,9 +221,9 @@ def first_line(error: BaseException) -> str:
 
 
 def caller_text(error: BaseException | str) -> str:
-    """What a caller is told: the whole text, or when it is longer than ``MAX_TEXT`` its beginning and its end.
+    """The text for a caller: all of it, or its beginning and its end when it is longer than ``MAX_TEXT``.
 
-    A text may quote what a model raised, which can be of any length. The end of a traceback says what was raised.
+    A text may quote a model's exception, which can be of any length. The end of a traceback names the exception.
     """
     text = str(error)
     if len(text) <= MAX_TEXT:

@@ -1,6 +1,6 @@
-"""Temporary folders that do not stay when the server is killed: the next server finds that nobody holds them.
+"""Temporary folders that a killed server leaves behind and that the next server can recognise and remove.
 
-A lock that the system gives back with its process tells which those are.
+Each folder has a file that its process keeps locked. The system releases the lock when the process ends.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _LOCK: Final = ".in-use"
 
 
 class FolderLease:
-    """A new folder with a locked file in it, held for as long as this process lives or until it is let go.
+    """A new folder with a locked file in it, leased until this process ends or the lease is released.
 
     Args:
-        prefix: what its name begins with.
-        parent: where it is made; None for the system's folder of temporary files.
+        prefix: the beginning of its name.
+        parent: the parent folder; None for the system's folder of temporary files.
 
     Attributes:
         path: the folder.
-        descriptor: of the locked file. A program that inherits it holds the folder, too.
+        descriptor: that of the locked file. A program that inherits it holds the lease, too.
     """
 
     __slots__ = ("descriptor", "path")
@@ -37,13 +37,13 @@ class FolderLease:
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
         unlocked.rename(self.path / _LOCK)
 
-    def let_go(self) -> None:
-        """Give the lock back; the folder is to be removed before."""
+    def release(self) -> None:
+        """Release the lock. Remove the folder before."""
         os.close(self.descriptor)
 
 
 def abandoned_folders(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """The folders with names of ``prefix`` that nobody holds any more."""
+    """The folders with names of ``prefix`` whose lease has ended."""
     for path in (parent or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
         if _is_abandoned(path):
             yield path

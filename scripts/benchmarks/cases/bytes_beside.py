@@ -1,4 +1,4 @@
-"""A caller that sends very many strings, and what that does to the tail of another caller's small requests."""
+"""The effect of a caller that sends very many strings on the tail of another caller's small requests."""
 
 from __future__ import annotations
 

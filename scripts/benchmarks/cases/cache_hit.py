@@ -1,4 +1,4 @@
-"""Requests that the response cache answers, beside the reference server's local cache."""
+"""Requests with cached responses, compared with the reference server's local cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ensemble of two small Python models, one behind the other: what the way from step to step costs."""
+"""The cost of a step in an ensemble of two small Python models, one after the other."""
 
 from __future__ import annotations
 

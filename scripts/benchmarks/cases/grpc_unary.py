@@ -1,4 +1,4 @@
-"""ModelInfer over gRPC on the identity model: what one call costs the server, small and with 600 KB each way."""
+"""The cost of one ModelInfer call over gRPC on the identity model, small and with 600 KB each way."""
 
 from __future__ import annotations
 

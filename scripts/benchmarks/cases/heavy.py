@@ -37,7 +37,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
 
 
 def call_once(file: Path, pixels: Array) -> Array:
-    """What onnxruntime itself answers."""
+    """The outputs of onnxruntime itself."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])

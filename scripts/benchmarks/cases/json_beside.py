@@ -1,4 +1,4 @@
-"""A caller that sends very large JSON, and what that does to the tail of another caller's small requests."""
+"""The effect of a caller that sends very large JSON on the tail of another caller's small requests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def beside(
 
 
 def large_request(size: int) -> Request:
-    """A request of about so many bytes of JSON, whose answer is binary."""
+    """A request of about this many bytes of JSON, with a binary response."""
     count = size // (len(NUMBER) + 1)
     described = {"name": "INPUT0", "datatype": "FP32", "shape": [1, count], "data": []}
     wanted = [{"name": "OUTPUT0", "parameters": {"binary_data": True}}]

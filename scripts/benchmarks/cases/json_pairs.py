@@ -1,4 +1,4 @@
-"""What data in JSON cost a request more than binary data do."""
+"""The extra cost of data in JSON over binary data."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_json(port: int, request: Request, expected: Array) -> None:
 
 
 def plain_us(body: bytes) -> float:
-    """What parsing ``body``, one copy into an array and writing that as JSON take, on the server's core."""
+    """The time to parse ``body``, copy it into an array and write that as JSON, on the server's core."""
     with machine.held_on(os.getpid(), machine.server_core()):
         began = time.process_time()
         for _ in range(TURNS):

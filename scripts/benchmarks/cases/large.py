@@ -1,4 +1,4 @@
-"""600 KB in and 600 KB out: what moving an image through the server costs."""
+"""The cost of moving an image through the server: 600 KB in and 600 KB out."""
 
 from __future__ import annotations
 

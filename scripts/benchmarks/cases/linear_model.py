@@ -1,4 +1,4 @@
-"""The field's tutorial model, 1000 chained layers of one neuron: what batching gives where a call has a fixed cost."""
+"""The field's tutorial model, 1000 chained layers of one neuron: the gain of batching where a call has a fixed cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tail of one model's requests has of another model that is loaded meanwhile, of 1 GB."""
+"""The effect of loading a model of 1 GB on the tail of another model's requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .mlp import input_row, our_request
 
 CONNECTIONS = 4
 RATE = 1000
-"""Requests a second: what the project promises for reloads under load."""
+"""Requests a second: the project's promise for reloads under load."""
 RATE_CONNECTIONS = 32
 """At most. So many requests can wait in the server at a time; the others wait for a connection, and that counts too."""
 ROWS, QUICK_ROWS = 1 << 24, 1 << 20
@@ -68,7 +68,7 @@ def _beside(settings: Settings, server: Server, way: str, size_mib: float) -> It
 def _pairs(
     settings: Settings, server: Server, model: str, take: Callable[[], float], loads: list[int]
 ) -> tuple[float, float]:
-    """Medians of what is taken alone and while ``model`` is loaded."""
+    """Medians measured alone and while ``model`` is being loaded."""
 
     def take_beside() -> float:
         with loading(server, model, loads):

@@ -1,4 +1,4 @@
-"""A small network through the dynamic batcher: what one request costs the server."""
+"""The cost of one request to a small network through the dynamic batcher."""
 
 from __future__ import annotations
 

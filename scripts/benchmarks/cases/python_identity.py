@@ -1,4 +1,4 @@
-"""A Python model that gives its input back: what the way through the server and its child costs, small and large."""
+"""The cost of a request through the server and a worker, small and large: a Python model that returns its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to the child of a Python model and back, without a network and without a queue."""
+"""The round trip to the worker of a Python model, without a network and without a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Python model with sequences, direct and oldest: what it costs that each request finds its place."""
+"""The cost of sequence batching, direct and oldest, with a Python model."""
 
 from __future__ import annotations
 

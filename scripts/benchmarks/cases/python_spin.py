@@ -1,4 +1,4 @@
-"""A Python model that spins in pure Python: what it does to the tail of the models beside it.
+"""The effect of a Python model that spins in pure Python on the tail of other models.
 
 The server is pinned to one core and the load generator to another. The spinning process has a third core where there
 is one. Where there is none it shares that of the load generator, and runs only when that waits: otherwise the figures

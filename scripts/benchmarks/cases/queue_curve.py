@@ -1,4 +1,4 @@
-"""What a request costs the event loop, by how many others wait in the queue of its model."""
+"""The cost of a request for the event loop, by the length of its model's queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How soon the server is there, how small it is, and what its package costs to import."""
+"""The time until the server is ready, its memory, and the time to import its package."""
 
 from __future__ import annotations
 

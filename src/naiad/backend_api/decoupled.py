@@ -46,13 +46,13 @@ class DecoupledInstance(ABC):
     """One executable copy of a model. It is used on the event loop: a step takes microseconds and never blocks."""
 
     @abstractmethod
-    def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Requester) -> Iterator[Step]:
+    def steps(self, inputs: Arrays, outputs: Sequence[str], requester: Requester) -> Iterator[Step]:
         """The steps that execute one request, pulled one by one. The end of the steps is the end of its responses.
 
         Args:
             inputs: those of the request, without a copy. They may be read-only.
             outputs: the names of the requested outputs; no others may be returned.
-            asker: whether the caller still waits.
+            requester: whether the caller still waits.
 
         Raises:
             NaiadError: from the iterator: the last response, instead of outputs.

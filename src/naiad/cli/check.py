@@ -139,10 +139,10 @@ def _reports(outline: Outline, settings: LoadSettings) -> Iterator[ModelReport]:
         if is_made_of_others(found):
             ensembles.append(found)
         else:
-            yield _tried(found, settings, checked)
+            yield _try_load(found, settings, checked)
     ordered, circles = in_order(ensembles)
     for found in ordered:
-        yield _tried(found, settings, checked)
+        yield _try_load(found, settings, checked)
     for found in circles:
         yield ModelReport(found.source.name, problems=tuple(_lines(circular(found.source.name))))
 
@@ -152,7 +152,7 @@ def _candidate(model: ModelSource | RemoteModel, settings: LoadSettings) -> Cand
     return finder.candidate(model) if isinstance(model, ModelSource) else finder.fetched(model)
 
 
-def _tried(found: Candidate, settings: LoadSettings, checked: CheckedModels) -> ModelReport:
+def _try_load(found: Candidate, settings: LoadSettings, checked: CheckedModels) -> ModelReport:
     """Load every version of a model that a server would load, and let it go again."""
     report = _report(found, settings, checked)
     if found.folder is not None:

@@ -16,8 +16,8 @@ from naiad.bounded_dict import BoundedDict
 MAX_STEPS: Final = 1000
 """The largest pattern, in steps: about one step for each character, repeated ``{n}`` times."""
 
-_MAX_KEPT: Final = 1024
-_LONGEST_KEPT: Final = 64
+_MAX_CACHED: Final = 1024
+_LONGEST_CACHED: Final = 64
 _CHARACTERS: Final = frozenset(map(chr, range(33, 127)))
 _DIGITS: Final = frozenset(string.digits)
 _WORD: Final = _DIGITS | frozenset(string.ascii_letters + "_")
@@ -54,22 +54,22 @@ class HeaderPattern:
         ValueError: the pattern is malformed, too large, or uses syntax that does not apply to header names.
     """
 
-    __slots__ = ("_known", "_moves", "_start", "_steps", "text")
+    __slots__ = ("_moves", "_results", "_start", "_steps", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._steps = [*_Parser(text).parse(), PatternToken(Do.MATCH)]
         self._start = self._reach({0}, {Do.BEGIN})
-        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = BoundedDict(_MAX_KEPT)
-        self._known: dict[str, bool] = BoundedDict(_MAX_KEPT)
+        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = BoundedDict(_MAX_CACHED)
+        self._results: dict[str, bool] = BoundedDict(_MAX_CACHED)
 
     def matches(self, name: str) -> bool:
         """Whether the pattern is found in a header name."""
-        found = self._known.get(name)
+        found = self._results.get(name)
         if found is None:
             found = self._search(name)
-            if len(name) <= _LONGEST_KEPT:
-                self._known[name] = found
+            if len(name) <= _LONGEST_CACHED:
+                self._results[name] = found
         return found
 
     def _search(self, name: str) -> bool:

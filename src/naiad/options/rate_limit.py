@@ -13,7 +13,7 @@ from naiad.options.kinds import Kind, choice, integer
 
 EXECUTION_COUNT: Final = "execution_count"
 RATE_LIMIT: Final = choice(EXECUTION_COUNT, "off")
-_FORM: Final = "'<resource_name>:<count>:<device>' or '<resource_name>:<count>'"
+_SYNTAX: Final = "'<resource_name>:<count>:<device>' or '<resource_name>:<count>'"
 _RESOURCE: Final = re.compile(r"(?P<name>[^:]+):(?P<count>[^:]*)(?::(?P<device>[^:]*))?", re.DOTALL)
 
 
@@ -33,9 +33,9 @@ class ResourceSetting:
 def _read(text: str) -> ResourceSetting:
     found = _RESOURCE.fullmatch(text)
     if found is None:
-        raise ValueError(f"--rate-limit-resource option format is {_FORM}. Got {text}")
+        raise ValueError(f"--rate-limit-resource option format is {_SYNTAX}. Got {text}")
     number, device = integer(0), found["device"]
     return ResourceSetting(found["name"], number.read(found["count"]), None if device is None else number.read(device))
 
 
-RESOURCE_SETTING: Final = Kind("<name>:<count>[:<device>]", _FORM, _read)
+RESOURCE_SETTING: Final = Kind("<name>:<count>[:<device>]", _SYNTAX, _read)

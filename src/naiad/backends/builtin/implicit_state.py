@@ -37,8 +37,8 @@ class ImplicitStateInstance(Instance):
         """OUTPUT and the unchanged states; InvalidArgumentError or BackendError in the cases of errors."""
         for case in inputs["TEST_CASE"].ravel().tolist():
             self._check(case)
-        kept = {made: inputs[given] for given, made in self._states.items()}
-        return {"OUTPUT": inputs["INPUT"] + inputs["INPUT_STATE"], **kept}
+        states = {made: inputs[given] for given, made in self._states.items()}
+        return {"OUTPUT": inputs["INPUT"] + inputs["INPUT_STATE"], **states}
 
     def _check(self, case: int) -> None:
         if case == _UNKNOWN_STATE:

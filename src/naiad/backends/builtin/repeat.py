@@ -31,7 +31,7 @@ _OUTPUTS = (Expected("OUT", "INT32", (1,)), Expected("IDX", "UINT32", (1,)))
 class RepeatInstance(DecoupledInstance):
     """Repeats; see the module."""
 
-    def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Requester) -> Iterator[Step]:
+    def steps(self, inputs: Arrays, outputs: Sequence[str], requester: Requester) -> Iterator[Step]:
         """A response for each element; an error when there is not one delay for each."""
         values, delays = inputs["IN"], inputs["DELAY"]
         if values.shape != delays.shape:
@@ -45,7 +45,7 @@ class RepeatInstance(DecoupledInstance):
         for index in range(count):
             if waits and (delay_ms := int(delays[index])):
                 yield Delay(delay_ms / 1000)
-            if asker.is_cancelled:
+            if requester.is_cancelled:
                 return
             yield {name: column[index] for name, column in wanted}
 

@@ -41,7 +41,7 @@ class SquareInstance(DecoupledInstance):
         self._failing = failing
         self._empty = empty
 
-    def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Requester) -> Iterator[Step]:
+    def steps(self, inputs: Arrays, outputs: Sequence[str], requester: Requester) -> Iterator[Step]:
         """The responses; an error for a number that none can be."""
         given = inputs["IN"]
         if given.size != 1:
@@ -53,7 +53,7 @@ class SquareInstance(DecoupledInstance):
         response = dict.fromkeys(outputs, answer)
         first_failing, first_empty = count - self._failing - self._empty, count - self._empty
         for index in range(count):
-            if asker.is_cancelled:
+            if requester.is_cancelled:
                 yield Delay(self._cancel_s, can_be_cut=False)
                 yield CancelledError("cancelled")
                 return

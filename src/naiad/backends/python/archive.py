@@ -84,7 +84,7 @@ class Archives:
             self._replaced.clear()
             if root is not None:
                 shutil.rmtree(root.path, ignore_errors=True)
-                root.let_go()
+                root.release()
 
     def _unpack(self, archive: Path) -> Path:
         with self._lock:

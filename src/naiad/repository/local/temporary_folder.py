@@ -69,7 +69,7 @@ class TemporaryFolder:
             is_last = self._holders == 0
         if is_last:
             _remove(self._root.path)
-            self._root.let_go()
+            self._root.release()
 
 
 def remove_abandoned() -> None:

@@ -44,7 +44,7 @@ class LogSink:
             if self._drainer is None:
                 data = _write_ready(self._descriptor, data)
             if data:
-                self._keep(data)
+                self._buffer(data)
 
     def flush(self, timeout_s: float) -> None:
         """Wait up to ``timeout_s`` seconds until the buffered lines are written."""
@@ -52,7 +52,7 @@ class LogSink:
         if drainer is not None:
             drainer.join(timeout_s)
 
-    def _keep(self, data: bytes) -> None:
+    def _buffer(self, data: bytes) -> None:
         if self._waiting_bytes + len(data) > _BACKLOG:
             self._dropped += 1
             return

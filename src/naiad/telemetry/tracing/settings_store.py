@@ -109,7 +109,7 @@ class Tracing:
         self._samplers: dict[str, Sampler] = {}
         self._ids = count(1)
         self.when_changed: Callable[[], None] = lambda: None
-        self._renew(_ALL)
+        self._update_sampler(_ALL)
 
     @classmethod
     def from_options(cls, options: ServerOptions) -> Tracing:
@@ -181,7 +181,7 @@ class Tracing:
         before, self._settings, self._own = self._settings, settings, own
         for scope in before.keys() | settings.keys():
             if scope in renewed or before.get(scope) != settings.get(scope):
-                self._renew(scope)
+                self._update_sampler(scope)
         self.when_changed()
 
     def _check(self, settings: TraceSettings) -> None:
@@ -190,7 +190,7 @@ class Tracing:
         if TENSORS in settings.trace_level and self._writer is not None and not self._writer.takes_tensors:
             raise UnsupportedError(TENSORS_IN_FILES)
 
-    def _renew(self, scope: str) -> None:
+    def _update_sampler(self, scope: str) -> None:
         old = self._samplers.pop(scope, None)
         if old is not None:
             old.finish()
@@ -198,9 +198,9 @@ class Tracing:
         if settings is None or self._writer is None:
             return
         if settings.traces or (settings.is_on and self._writer.takes_parents):
-            self._samplers[scope] = Sampler(settings, self._writer, self._ids, self._tell)
+            self._samplers[scope] = Sampler(settings, self._writer, self._ids, self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.when_changed()
 
 

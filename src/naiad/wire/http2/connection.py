@@ -166,7 +166,7 @@ class Http2Connection(ConnectionControl):
                 if used < size:
                     self.unread = self._buffer[used:size]
             else:
-                self._go_on_reading(size)
+                self._continue_reading(size)
         except Http2ConnectionError as error:
             self.fail(error.code, str(error))
         # Half a window at a time: small requests then cause no window updates of the connection.
@@ -195,7 +195,7 @@ class Http2Connection(ConnectionControl):
             self._open_window()
         return sent
 
-    def _go_on_reading(self, size: int) -> None:
+    def _continue_reading(self, size: int) -> None:
         """Append bytes to those that are not processed yet."""
         partial = self._partial
         if partial is None:

@@ -115,11 +115,11 @@ class ConnectionControl(OutboundQueue):
         """End one stream by an error of the peer."""
         self.out.append(encode_reset(stream_id, code))
         self.closed_here(stream_id)
-        self._give_up(stream_id, code)
+        self._abandon(stream_id, code)
         if not self.inside:
             self.wake()
 
-    def _give_up(self, stream_id: int, code: int) -> None:
+    def _abandon(self, stream_id: int, code: int) -> None:
         """Forget a stream that the peer gave up, or made this side give up.
 
         Raises:
@@ -143,7 +143,7 @@ class ConnectionControl(OutboundQueue):
 
     def control_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         """A whole frame of any type but DATA, HEADERS and CONTINUATION of a header block."""
-        self._check_form(kind, stream_id, len(payload))
+        self._check_frame(kind, stream_id, len(payload))
         if kind == WINDOW_UPDATE:
             self.window_update(stream_id, int.from_bytes(payload, "big"))
             return
@@ -152,13 +152,13 @@ class ConnectionControl(OutboundQueue):
         elif kind == PING:
             self._ping(flags, payload)
         elif kind == RST_STREAM:
-            self._give_up(stream_id, int.from_bytes(payload, "big"))
+            self._abandon(stream_id, int.from_bytes(payload, "big"))
         elif kind in (PUSH_PROMISE, CONTINUATION):
             raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"frame of type {kind} out of place")
         # PRIORITY is ignored (5.3.2), and so are unknown types (5.5). A peer that sends GOAWAY still reads.
         self.spend()
 
-    def _check_form(self, kind: int, stream_id: int, size: int) -> None:
+    def _check_frame(self, kind: int, stream_id: int, size: int) -> None:
         """A frame's length, and whether it belongs to a stream or to the connection."""
         expected = _SIZES.get(kind)
         if expected is not None and size != expected:

@@ -224,7 +224,7 @@ class OutboundQueue:
         self.initial_window = size
         for stream in self.streams.values():
             if stream.flags & STALLED and size + stream.credit > 0:
-                self._go_on(stream)
+                self._resume(stream)
 
     def grow_stream_window(self, stream: Stream, increment: int) -> None:
         """The peer takes more on one stream."""
@@ -234,9 +234,9 @@ class OutboundQueue:
         if self.initial_window + stream.credit > MAX_WINDOW:
             raise Http2StreamError(Http2ErrorCode.FLOW_CONTROL_ERROR, "the stream's window is above 2^31-1")
         if stream.flags & STALLED and self.initial_window + stream.credit > 0:
-            self._go_on(stream)
+            self._resume(stream)
 
-    def _go_on(self, stream: Stream) -> None:
+    def _resume(self, stream: Stream) -> None:
         stream.flags &= ~STALLED
         self.waiting.append(stream)
 

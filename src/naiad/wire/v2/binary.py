@@ -71,8 +71,8 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
         # By the shapes of the outputs: a response without an id, and the text after an id.
         self._placed_answers: dict[object, tuple[bytes, bytes]] = BoundedDict(MAX_HEADS)
 
-    def _begin_answers(self) -> None:
-        super()._begin_answers()
+    def _begin_heads(self) -> None:
+        super()._begin_heads()
         self._placed_answers = BoundedDict(MAX_HEADS)
         self._json_texts = BoundedDict(MAX_HEADS)
 

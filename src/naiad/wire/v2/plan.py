@@ -138,11 +138,11 @@ class InferPlan(RequestOptions, Generic[_Head]):
             found = self._of_versions[version] = copy(self)
             found.version = version
             # All copies are cached in the first plan; a copy has none, which would be a reference cycle.
-            found._begin_answers()
+            found._begin_heads()
             found._of_versions = None
         return found
 
-    def _begin_answers(self) -> None:
+    def _begin_heads(self) -> None:
         """Begin an own cache of heads, which contain the version."""
         self._heads = BoundedDict(MAX_HEADS)
 

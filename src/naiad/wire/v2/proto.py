@@ -27,7 +27,7 @@ _DESCRIPTION_RANK: Final = 4
 # The tags of a request's fields, all of variable size, by the part they belong to. Parts come in this order.
 _RANKS: Final = {0x0A: 1, 0x12: 2, ID_TAG: 3, 0x22: 4, 0x2A: 4, 0x32: 4, _RAW_TAG: _RAW_RANK}
 _RAW_OUTPUT: Final = 6
-_STREAMED_ANSWER: Final = 2
+_STREAMED_RESPONSE: Final = 2
 _FINAL: Final = {final: parameter_field(FINAL, final) for final in (False, True)}
 
 
@@ -193,7 +193,7 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
         head, tensors = self._head(outputs)
         own = _FINAL[final] if not request_id else _id_field(request_id) + _FINAL[final]
         size = head.size + len(own)
-        opening = field_head(_STREAMED_ANSWER, size)
+        opening = field_head(_STREAMED_RESPONSE, size)
         text = b"".join((opening, head.before, own, head.after))
         return head.parts(text, tensors), _checked(len(opening) + size)
 
@@ -239,18 +239,18 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
     def _any_head(self, outputs: Mapping[str, Array]) -> tuple[ProtoResponseHead, Sequence[Any]]:
         if self.classes is not None and not isinstance(outputs, Classified):
             outputs = self.classes.apply(outputs)
-        said = parameter_fields(parameters_of(outputs))
+        parameters = parameter_fields(parameters_of(outputs))
         found = [(n, outputs[n], datatype_of(outputs[n], self.dtypes[n])) for n in self.outputs if n in outputs]
         # An output in shared memory is described, and has no bytes in the message.
         placed = self.placed
         tensors = [b"" if name in placed else tensor_bytes(array, dtype) for name, array, dtype in found]
         described = [output_field(name, dtype, array.shape) for name, array, dtype in found]
-        return ProtoResponseHead(self._opening(), said + b"".join(described), [len(t) for t in tensors]), tensors
+        return ProtoResponseHead(self._opening(), parameters + b"".join(described), [len(t) for t in tensors]), tensors
 
     def ended(self, request_id: str) -> Answer:
         """A ``ModelStreamInferResponse`` without a response: the end of the responses to the request."""
         own = field(1, self.model.encode()) + _FINAL[True]
-        message = field(_STREAMED_ANSWER, (own if not request_id else own + _id_field(request_id)))
+        message = field(_STREAMED_RESPONSE, (own if not request_id else own + _id_field(request_id)))
         return (message,), len(message)
 
     def _opening(self) -> bytes:

@@ -75,8 +75,8 @@ def answer_head(request_id: str) -> bytes:
 
 def model_head(model: str, version: int, parameters: Parameters = NO_PARAMETERS) -> bytes:
     """The part of a response between the id and the first output; errors as ``parameters_json``."""
-    said = parameters_json(parameters)
-    return b'"model_name":%s,"model_version":"%d",%s"outputs":[' % (orjson.dumps(model), version, said)
+    parameters_text = parameters_json(parameters)
+    return b'"model_name":%s,"model_version":"%d",%s"outputs":[' % (orjson.dumps(model), version, parameters_text)
 
 
 def output_head(name: str, dtype: DataType, shape: tuple[int, ...]) -> bytes:
