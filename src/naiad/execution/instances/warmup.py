@@ -25,7 +25,7 @@ PROGRESS_S: Final = 10.0
 """How often a long warm-up says in the log how far it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Sample:
     """Requests alike that run together, ``count`` times.
 

@@ -34,7 +34,7 @@ from naiad.execution.worker.shared_process import SharedProcesses
 from naiad.lifecycle.loading.custom_batching_file import load_strategy
 from naiad.lifecycle.loading.finder import Finder
 from naiad.lifecycle.loading.readable_files import check_readable, unreadable
-from naiad.lifecycle.loading.warmup_samples import samples_of
+from naiad.lifecycle.loading.warmup_samples import runs_of, samples_of
 from naiad.lifecycle.memory.measure import LoadMeter, files_bytes, process_bytes
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.changes.identity import identity_of
@@ -158,13 +158,13 @@ def make_warmup(
     """What new instances of a version run before they get requests; ``folder`` is the model's own.
 
     Raises:
-        NaiadError: a sample of the configuration cannot be made.
+        NaiadError: a sample of the configuration is wrong.
     """
     check = None if models is None else models.check
     again = partial(samples_of, spec, folder, check, settings.auto_warmup, settings.budget.max_bytes)
     samples = again()
     if samples:
-        runs, instances = sum(sample.count for sample in samples), spec.instance_count
+        runs, instances = runs_of(spec, samples), spec.instance_count
         logger.info("warming up '%s': %d run(s) on each of %d instance(s)", spec.name, runs, instances)
     return Warmup(samples, not_wanted, again)
 
