@@ -482,7 +482,7 @@ class ModelManager:
     ) -> AbstractAsyncContextManager[Operation]:
         if asker is not None and asker.permit is not None:
             # It does nothing while it waits, and what it waits for may need the permit.
-            asker.permit.give_back()
+            asker.permit.release()
         return self._operations.turn(name, asker.operation if asker is not None else None, undoes, is_asked)
 
     async def _find(self, name: str, finding: Awaitable[Candidate]) -> Candidate:

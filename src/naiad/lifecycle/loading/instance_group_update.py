@@ -126,7 +126,7 @@ class InstanceGroupUpdate:
         finally:
             if version.asker is not None:
                 version.asker.is_loaded()
-            permit.give_back()
+            permit.release()
 
     async def _undo(self, change: _Change) -> None:
         coming = change.regrouping.coming

@@ -153,7 +153,7 @@ class VersionLoader:
             progress.end()
             meter.close()
             asker.is_loaded()
-            permit.give_back()
+            permit.release()
         _serve(name, version, found, model, config, monotonic() - begun)
         return None
 

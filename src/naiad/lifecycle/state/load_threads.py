@@ -57,7 +57,7 @@ class LoadPermit:
         self._permits = permits
         self._is_held = True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the permit; a second call has no effect."""
         if self._is_held:
             self._is_held = False

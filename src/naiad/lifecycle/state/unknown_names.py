@@ -40,8 +40,8 @@ class UnknownNames:
         """Look at a model after an operation: it may be unknown now. The oldest of too many are forgotten."""
         self._unknown.pop(name, None)
         unknown = self._entries.keys() - self._known()
-        for gone in self._unknown.keys() - unknown:
-            del self._unknown[gone]
+        for other in self._unknown.keys() - unknown:
+            del self._unknown[other]
         # Others left their repository since. A model that could never be tried stays in the index.
         for other in sorted(unknown - self._unknown.keys() - {name}):
             if self._entries[other].versions:
