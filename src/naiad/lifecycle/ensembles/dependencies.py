@@ -316,7 +316,7 @@ class Ensembles:
         task.add_done_callback(self._loads.pop)
 
     def _with_others(self) -> set[str]:
-        """Ensembles that use models of other namespaces although their own has them by now, unless they load already."""
+        """Ensembles with members of other namespaces although their own has these by now, unless they load already."""
         return {
             entry.name
             for entry, _, model in self._serving()

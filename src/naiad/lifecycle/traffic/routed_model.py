@@ -123,7 +123,7 @@ class RoutedModel:
         return self._only or self._split.take(), shadow if shadow is not None and shadow.wants() else None
 
     def expect(self) -> None:
-        """Reserve a place for a request: one of the present versions will respond to it, whatever is loaded meanwhile."""
+        """Reserve a place for a request: a version of now will respond to it, whatever is loaded meanwhile."""
         if not self._expected:
             for model in self._versions.values():
                 model.expect()

@@ -1,7 +1,7 @@
 """Shadow traffic: copies of requests for another version, whose responses are compared and dropped.
 
-A copy is sent after its caller has the response, in a later turn of the loop. So it cannot delay or fail the caller, and
-costs only the processor time of the shadow version. The inputs are not copied: nothing changes them.
+A copy is sent after its caller has the response, in a later turn of the loop. So it cannot delay or fail the caller,
+and costs only the processor time of the shadow version. The inputs are not copied: nothing changes them.
 """
 
 from __future__ import annotations
