@@ -50,7 +50,7 @@ class BucketRepository:
         return f"{self.uri.scheme}-{digest(store.identity)[:24]}"
 
     def models(self, is_whole: bool) -> Mapping[str, RemoteModel]:
-        """As ``RemoteRepository.models``; what the mirror has when the store does not answer."""
+        """As ``RemoteRepository.models``; the mirror's listing when the store does not respond."""
         try:
             return self._models(is_whole, may_be_old=True)
         except StoreUnreachableError as error:
@@ -91,7 +91,7 @@ class BucketRepository:
         return self._model(name, entries, may_be_old)
 
     def _level(self) -> Level | None:
-        """What lies at the root; None when the address is that of one model."""
+        """The contents of the root; None when the address is one model."""
         if self._only:
             return None
         level = self._store.level()

@@ -80,7 +80,7 @@ class MlflowRepository:
         self._index = mirror.index(self._id)
 
     def models(self, is_whole: bool) -> Mapping[str, RemoteModel]:
-        """As ``RemoteRepository.models``; the server is asked when the model is fetched."""
+        """As ``RemoteRepository.models``; the server is read when the model is fetched."""
         return {self._name: RemoteModel(self._name, self.uri, partial(self._fetch, True))}
 
     def find(self, name: str, may_be_old: bool) -> RemoteModel | None:
@@ -111,7 +111,7 @@ class MlflowRepository:
             if not may_be_old:
                 raise
             return self._fetch_old(error)
-        # What was found, by its place in the folder of the model.
+        # The entries found, by their paths in the folder of the model.
         self._index.keep(self._name, [StoredFile(f"{path}\n{e.path}", e.size, e.version) for path, e in files.items()])
         self._index.keep_names([store.identity])
         return view
@@ -245,7 +245,7 @@ class ArtifactStore:
 
 
 class _GoneStore:
-    """Stands for a store that does not answer, so that what the mirror has of it can be found."""
+    """A store that does not respond, for which the mirror may have a copy."""
 
     has_ranges = False
 
