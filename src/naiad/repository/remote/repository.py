@@ -34,7 +34,7 @@ class RemoteModel:
 
     @property
     def key(self) -> str:
-        """As ``ModelSource.key``."""
+        """The key of the model, as of a ``ModelSource``."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
@@ -62,7 +62,7 @@ class RemoteRepository(Protocol):
         """
 
     def present(self) -> Mapping[str, RemoteModel]:
-        """All models by name as they are now, with their files. Nobody answers for a store that does not."""
+        """All models by name as they are now, with their files; never from a mirror."""
 
 
 def listed(entries: Iterable[StoredFile]) -> Listed:

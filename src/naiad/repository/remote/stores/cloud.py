@@ -94,7 +94,6 @@ class CloudStore:
         self._hint = hint
 
     def list(self, folder: str = "") -> Sequence[StoredFile]:
-        """As ``Store.list``."""
         below = "/".join(filter(None, (self._prefix, folder)))
         found: list[StoredFile] = []
         with self._explained(f"list '{below}'"):
@@ -106,14 +105,12 @@ class CloudStore:
         return found
 
     def level(self) -> Level:
-        """As ``Store.level``."""
         with self._explained(f"list '{self._prefix}'"):
             found = self._raw.list_with_delimiter(self._prefix or None)
         folders = [path.rpartition("/")[2] for path in found["common_prefixes"]]
         return Level(folders, [meta["path"].rpartition("/")[2] for meta in found["objects"]])
 
     def exists(self, entry: StoredFile) -> bool:
-        """As ``Store.exists``."""
         try:
             with self._explained(f"look for '{entry.path}'"):
                 self._raw.head(self._full(entry))
@@ -122,7 +119,6 @@ class CloudStore:
         return True
 
     def read(self, entry: StoredFile, start: int, end: int) -> Iterator[memoryview]:
-        """As ``Store.read``."""
         if start == end:
             return
         with self._explained(f"read '{entry.path}'"):

@@ -140,19 +140,15 @@ class WebFile:
                 return whole if self.has_ranges else answer.headers.get("Content-Length", ""), answer.headers
 
     def list(self, folder: str = "") -> Sequence[StoredFile]:
-        """As ``Store.list``."""
         return [self.describe()]
 
     def level(self) -> Level:
-        """As ``Store.level``."""
         return Level((), (self.name,))
 
     def exists(self, entry: StoredFile) -> bool:
-        """As ``Store.exists``."""
         return True
 
     def read(self, entry: StoredFile, start: int, end: int) -> Iterator[memoryview]:
-        """As ``Store.read``."""
         return self._web.read(self._url, entry, start, end, self.has_ranges)
 
 
