@@ -186,7 +186,7 @@ def test_models_that_left_the_repository_are_forgotten_in_the_end(
             await refresh(found)
             await found.manager.load_model(f"m{number}")
             await found.manager.unload_model(f"m{number}")
-            await until(lambda: not found.manager._retirements.models)
+            await until(lambda: not found.manager._draining.models)
             shutil.rmtree(found.repository / f"m{number}")
             await refresh(found)
         # The last one was in the repository when it was unloaded.

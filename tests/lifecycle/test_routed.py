@@ -34,7 +34,7 @@ def test_a_request_that_is_expected_is_answered_by_what_was_there(tmp_path: Path
         assert [model.in_flight for model in before] == [1, 1], "one is still expected"
         routed.release()
         assert [model.in_flight for model in before] == [0, 0]
-        await until(lambda: not found.manager._retirements.models)
+        await until(lambda: not found.manager._draining.models)
 
     play(tmp_path, scenario)
 

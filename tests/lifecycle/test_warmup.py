@@ -201,6 +201,42 @@ def test_samples_up_to_the_bound_are_made(tmp_path: Path) -> None:
         configured_samples(frozen, tmp_path, None, 3999)
 
 
+def test_a_sample_is_made_when_it_is_read_and_shared_while_it_is_used(tmp_path: Path) -> None:
+    size = 8_000_000
+    texts = [sample(given(data="random_data: true", dims=str(size // 4)), name=f"s{n}") for n in range(4)]
+    frozen = freeze(parse_config(LARGE + "".join(texts), ConfigFormat.PBTXT).config)
+    tracemalloc.start()
+    try:
+        samples = configured_samples(frozen, tmp_path, None)
+        _, most_bytes = tracemalloc.get_traced_memory()
+        assert most_bytes < size
+        first = samples[0]
+        assert samples[0] is first
+        del first
+        names = [made.name for made in samples]
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert names == ["s0", "s1", "s2", "s3"]
+    # The sample that ran last, and the next one.
+    assert most_bytes < 2.5 * size
+
+
+def test_a_file_that_went_after_the_check_fails_the_sample(tmp_path: Path) -> None:
+    file = tmp_path / "warmup" / "x"
+    file.parent.mkdir()
+    file.write_bytes(bytes(8))
+    text = LARGE + sample(given(data='input_data_file: "x"'))
+    samples = configured_samples(freeze(parse_config(text, ConfigFormat.PBTXT).config), tmp_path, None)
+    assert samples[0].inputs["x"].tobytes() == bytes(8)
+    file.write_bytes(bytes(7))
+    with pytest.raises(ModelLoadError, match="expects 8 bytes, but the data provided from x only has 7 bytes"):
+        samples[0]
+    file.unlink()
+    with pytest.raises(NaiadError, match=r"failed to open text file for read .*/warmup/x: No such file"):
+        samples[0]
+
+
 def test_automatic_samples_that_are_too_large_are_left_out() -> None:
     text = LARGE.replace("-1", "1000") + "dynamic_batching { preferred_batch_size: [ 2 ] }"
     frozen = freeze(parse_config(text, ConfigFormat.PBTXT).config)

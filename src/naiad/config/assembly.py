@@ -60,7 +60,7 @@ class PadSpec:
         return -(-longest // self.multiple) * self.multiple
 
     def shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """What the items of these shapes (without the batch dimension) are padded to."""
+        """The shape that items of these shapes (without the batch dimension) are padded to."""
         first = list(shapes[0])
         for dim in self.dims:
             first[dim] = self.size(max([shape[dim] for shape in shapes]))

@@ -11,9 +11,9 @@ from naiad.config.pad_terms import KEEP, PREFIX, read_pad, read_unpad
 from naiad.tensor.dtypes import BY_CONFIG
 
 BATCH_BYTES: Final = "max_batch_bytes"
-"""A parameter: what the inputs of a batch may have together."""
+"""A parameter: the most bytes of the inputs of a batch."""
 BATCH_ERROR: Final = "batch_error"
-"""A parameter: what happens to a batch that failed, ``split`` or ``fail``."""
+"""A parameter: the handling of a batch that failed, ``split`` or ``fail``."""
 SPLIT: Final = "split"
 FAIL: Final = "fail"
 _DIGITS: Final = 18

@@ -1,4 +1,4 @@
-"""Fills in what the model's files say about it: name, backend, platform and file name.
+"""Fills in the fields that follow from the model's files: name, backend, platform and file name.
 
 This step always runs, also with ``--disable-auto-complete-config``. What the framework knows of the model (inputs,
 outputs, batching) is filled in later by ``Backend.complete``.
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 ENSEMBLE = "ensemble"
 PYTHON_RUNTIME = "model.py"
-"""The file of a Python-based backend, which is what ``runtime`` says of its models."""
+"""The file of a Python-based backend, and the ``runtime`` of its models."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFormat:
-    """One kind of model file: who runs it, what it is called by default, and ``platform`` ("" for none)."""
+    """One kind of model file: its backend, its default name, and ``platform`` ("" for none)."""
 
     backend: str
     platform: str
@@ -134,7 +134,7 @@ def _complete_from_name(config: Any, source: ModelSource, folder: Path | None) -
 
 
 def _hint(source: ModelSource, folder: Path | None) -> str:
-    """What to do about it, from the files that are there."""
+    """Advice from the files that are there."""
     if source.single_file is not None:
         suffixes = [Path(f.filename).suffix for f in FORMATS]
         suffix = source.single_file.suffix

@@ -53,7 +53,7 @@ def graph_level(config: Any) -> int | None:
 
 
 def accelerators(config: Any) -> tuple[str, ...]:
-    """The names under ``optimization.execution_accelerators``, those for GPUs first."""
+    """The names under ``optimization.execution_accelerators``, GPU accelerators first."""
     found = config.optimization.execution_accelerators
     return tuple(a.name for a in (*found.gpu_execution_accelerator, *found.cpu_execution_accelerator))
 

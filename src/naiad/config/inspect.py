@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Inspection:
-    """What ``inspect`` found: problems in file order, and where each field path stands (line, column).
+    """The findings of ``inspect``: problems in file order, and the place of each field path (line, column).
 
     ``is_text`` is True for the text format, which writes maps as pairs and where one value and a list of one are alike.
     """

@@ -45,7 +45,7 @@ def _read(folder: Path, name: str, origin: Origin, place: str) -> tuple[bytes, .
         if stat.S_ISREG(found.st_mode) and found.st_size > MAX_LABEL_BYTES:
             text = f"label file '{name}' is {found.st_size} bytes large, expected at most {MAX_LABEL_BYTES}"
             raise origin.error(text, place)
-        # The opening of a pipe would wait for somebody at its other end; a folder is told by what reading it raises.
+        # The opening of a pipe would wait for a writer; a folder shows by the error of reading it.
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
             raise origin.error(f"label file '{name}' is a pipe or a device, expected a plain file", place)
         return tuple(file.read_bytes().splitlines())

@@ -13,7 +13,7 @@ TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 def stated_bytes(parameters: Mapping[str, str]) -> int | None:
-    """What a model says that it takes; None where it says nothing, or nothing that is a number of bytes."""
+    """The memory that a model states, in bytes; None where it states none, or no number."""
     text = parameters.get(BYTES, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 

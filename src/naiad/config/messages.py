@@ -1,4 +1,4 @@
-"""The message classes of the protocol, built from ``protos/naiad.desc`` when first asked for.
+"""The message classes of the protocol, built from ``protos/naiad.desc`` at their first use.
 
 They live in a descriptor pool of their own, so that a process may also import another package that defines the same
 ``inference.*`` messages (a tritonclient, say) in protobuf's default pool.

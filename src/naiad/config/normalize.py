@@ -1,4 +1,4 @@
-"""Fills in every default that a configuration leaves open, so that what follows never asks twice.
+"""Fills in every default that a configuration leaves open, so that later steps find every field set.
 
 Source: configuration reference, sections "Fields" and "Normalisation".
 """

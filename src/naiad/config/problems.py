@@ -66,7 +66,7 @@ class ConfigProblemsError(ConfigError):
 
     @property
     def is_of_loading(self) -> bool:
-        """The first problem is one that only loading a version shows."""
+        """Whether the first problem only shows when a version is loaded."""
         return isinstance(self.problems[0], LoadingConfigError)
 
     def located(self) -> str:

@@ -1,4 +1,4 @@
-"""What instances of a group ask for before each execution: the section ``rate_limiter`` of ``instance_group``."""
+"""The resources that instances of a group need for each execution: ``rate_limiter`` of ``instance_group``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ResourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class RateLimiterSpec:
-    """What an instance has to have for each execution, and how its turns count.
+    """The resources that an instance needs for each execution, and how its turns count.
 
     ``priority`` 2 gets half as many turns as 1. The configuration's 0 stands for 1.
     """

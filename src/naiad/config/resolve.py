@@ -47,7 +47,7 @@ class PreparedConfig:
 def prepare(
     source: ModelSource, version: int, *, model_config_name: str = "", read: ReadConfig | None = None
 ) -> PreparedConfig:
-    """The configuration of one version, up to the point where its backend is asked.
+    """The configuration of one version, before its backend completes it.
 
     Args:
         version: one of ``source.versions``.
@@ -99,7 +99,7 @@ def problems(prepared: PreparedConfig, *, gpu_count: int = 0) -> list[ConfigErro
 
 
 def problems_without_version(source: ModelSource, read: ReadConfig) -> list[ConfigError]:
-    """What is wrong with a configuration as written, of a model that has no version folder to look into."""
+    """The problems of a configuration as written, for a model without a version folder."""
     config = type(read.config)()
     config.CopyFrom(read.config)
     folder = source.directory or Path()

@@ -1,4 +1,4 @@
-"""Where a model lies on disk."""
+"""The place of a model on disk."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ModelSource:
 
     @property
     def key(self) -> str:
-        """What tells the model from all others: its name, behind that of its namespace where there is one."""
+        """The key of the model: its name, behind its namespace where there is one."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def folder(self, version: int) -> Path:
-        """The model's folder; for a single file the one that holds it."""
+        """The model's folder; for a single file the folder that contains it."""
         return self.directory if self.directory is not None else self.versions[version]

@@ -79,11 +79,11 @@ class QueueSpec:
     max_wait_ns: int = 0
 
     def priority_of(self, asked: int) -> int:
-        """The level of a request that asks for ``asked``."""
+        """The priority level of a request that states ``asked``."""
         return asked if 1 <= asked <= self.levels else self.default_level
 
     def policy_of(self, priority: int) -> QueuePolicySpec:
-        """What holds for a level."""
+        """The queue policy of a priority level."""
         return self.level_policies.get(priority, self.policy)
 
 

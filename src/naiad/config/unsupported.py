@@ -1,4 +1,4 @@
-"""What the protocol can express and this version cannot do yet, in one table.
+"""The features of the protocol that this version does not support yet, in one table.
 
 A model that asks for any of it is refused when it is loaded: without it the answers would differ from what was asked
 for. What only tunes GPUs, TensorRT or the first-response histogram (all off) changes none and passes.
@@ -83,7 +83,7 @@ UNSUPPORTED = (
 
 
 def unsupported(config: Any, origin: Origin | None = None) -> list[ConfigError]:
-    """One problem for each place of ``config`` that asks for what this version cannot do."""
+    """One problem for each place of ``config`` that uses an unsupported feature."""
     place = origin or Origin()
     return [place.error(_refusal(row, path, config.name), path) for row in UNSUPPORTED for path in row.paths(config)]
 

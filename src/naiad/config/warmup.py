@@ -1,4 +1,4 @@
-"""The ``model_warmup`` section, frozen: what every instance runs before it gets requests.
+"""The ``model_warmup`` section, frozen: the samples that every instance runs before it gets requests.
 
 Nothing is checked here. As with the reference server, what is wrong with a sample fails the load of the version.
 """
@@ -55,7 +55,7 @@ class WarmupSample:
 
 
 def warmup_samples(config: Any) -> tuple[WarmupSample, ...]:
-    """The samples of ``config``, a ``ModelConfig``; those of batch size 0 are left out, which is what it means."""
+    """The samples of ``config``, a ``ModelConfig``; a batch size of 0 leaves a sample out."""
     controls = frozenset(control.name for control in config.sequence_batching.control_input)
     return tuple(_sample(sample, controls) for sample in config.model_warmup if sample.batch_size)
 

@@ -1,4 +1,4 @@
-"""Owns every model: loads them at the start and when told to, lets them finish and go when told to and at the end."""
+"""The owner of every model: it loads models at the start and on request, and drains them on request and at the end."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 MAX_UNLOADING: Final = 8
-"""How many earlier copies of each version of a model may still finish their requests when it is loaded anew."""
+"""How many earlier copies of each version of a model may be draining when it is loaded again."""
 FETCHES: Final = 4
-"""How many models of remote repositories are fetched at the same time when the server starts."""
+"""How many models of remote repositories are fetched at the same time at the start."""
 _NOT_EXPLICIT: Final = (
     "explicit model load / unload is not allowed if polling is enabled; start the server with "
     "--model-control-mode=explicit to load and unload models over the API"
@@ -60,17 +60,17 @@ class ModelManager:
         settings: how models are loaded.
         load_threads: how many versions load at the same time.
         catalog: where ``load_model`` looks for a model.
-        is_explicit: models may be loaded and unloaded when somebody asks for it.
-        memory: the limits for memory, and whether requests have models loaded.
+        is_explicit: models may be loaded and unloaded on request.
+        memory: the limits for memory, and whether requests load models.
 
     Attributes:
-        memory: who has how much memory, and who goes.
-        demand: loads models for requests; None when requests do not.
+        memory: the memory of models, and their evictions.
+        demand: loads models for requests; None when requests load none.
         loaded: every model of the start was tried.
         versions: changes which versions of a model serve.
-        names: those of all models in the repositories.
-        custom_metrics: those that models count themselves.
-        budget: bounds the requests to all of them.
+        names: the names of all models in the repositories.
+        custom_metrics: the metrics that models define themselves.
+        budget: bounds the requests to all models.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class ModelManager:
         self._keys = ModelKeys(self._catalog, self.names, self.entries)
         self._is_explicit = is_explicit
         self._operations = Operations()
-        self._retirements = Draining(self._operations.graph.notify)
+        self._draining = Draining(self._operations.graph.notify)
         permits = LoadPermits(load_threads)
         self._in_place = InstanceGroupUpdate(settings, permits)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strays = UnknownNames(self.entries, lambda: self.names.known, self._operations.concern)
-        self._brought = UploadQuota()
+        self._unknown = UnknownNames(self.entries, lambda: self.names.known, self._operations.concern)
+        self._quota = UploadQuota()
         self._fetching = asyncio.Semaphore(FETCHES)
         graph = self._operations.graph
         self._ensembles = Ensembles(self, self._keys, settings, graph, in_turn=bool(memory.budget_bytes))
         loads = VersionLoader(self, settings, permits, self._operations, self._ensembles, self.custom_metrics)
-        self.versions = VersionSwap(loads, self._retirements, self._ensembles.look_soon)
+        self.versions = VersionSwap(loads, self._draining, self._ensembles.look_soon)
         self.versions.observers.append(self._ensembles)
         self.demand = LoadOnDemand(self, memory.demand_s, graph) if memory.demand_s else None
         self.memory = ModelMemory(
@@ -110,7 +110,7 @@ class ModelManager:
             self._operations,
             self._ensembles.members_within,
             self._retire_model,
-            self._retirements.models,
+            self._draining.models,
         )
 
     def subscribe(self, directory: CallableModels, observer: ServingObserver) -> None:
@@ -121,7 +121,7 @@ class ModelManager:
     # At the start
 
     async def load_all(self, sources: Iterable[ModelSource | RemoteModel]) -> None:
-        """Try to load every model; what became of each stands in ``entries`` and in the log."""
+        """Try to load every model; the outcome of each is in ``entries`` and in the log."""
         found = list(sources)
         for source in found:
             self._entry(source.key)
@@ -131,13 +131,13 @@ class ModelManager:
         self.loaded = True
 
     def refuse(self, name: str, problem: NaiadError) -> None:
-        """Note a model that cannot be tried at all, such as one that two repositories hold."""
+        """Note a model that cannot be tried at all, such as a name that two repositories have."""
         self.entries[name] = ModelEntry(name, problem=problem)
         logger.error("failed to load '%s': %s", name, located(problem))
 
     async def _load_source(self, source: ModelSource | RemoteModel) -> None:
         async with self._operations.turn(source.key, is_asked=False) as operation:
-            # Somebody may have been quicker, over the API, and may have unloaded it again.
+            # It may have been loaded over the API meanwhile.
             if self._entry(source.key).serving:
                 return
             try:
@@ -153,7 +153,7 @@ class ModelManager:
                     self._leave_out(entry, found, error)
 
     def _leave_out(self, entry: ModelEntry, found: Candidate, problem: NaiadError) -> None:
-        """There is no memory for a model of the start. That is no fault where requests have it loaded."""
+        """Note a model of the start for which there is no memory: no failure where requests load models."""
         if self.demand is None:
             self.refuse(entry.name, problem)
             return
@@ -180,18 +180,18 @@ class ModelManager:
     async def load_model(
         self, name: str, overrides: Overrides = NO_OVERRIDES, asker: RequestingVersion | None = None
     ) -> None:
-        """Load a model as its repository has it now, with what ``overrides`` brings in place of it.
+        """Load a model as its repository has it now, with the configuration and files of ``overrides`` in their place.
 
         Where namespaces let names repeat, all models of the name are loaded, and ``overrides`` needs a single one.
 
-        One that serves goes on serving until the new versions are there, and for good when they cannot be loaded.
-        Nothing happens when it serves, its files are the same and nothing is overridden.
+        Versions that serve are replaced once the new ones are loaded, and stay when these cannot be. Nothing happens
+        when the model serves, its files are the same and nothing is overridden.
 
         Raises:
-            UnavailableError: the server does not run in explicit mode, or too much is under way.
-            ServerStoppingError: it is about to end.
+            UnavailableError: the server does not run in explicit mode, or too many operations are queued.
+            ServerStoppingError: the server is stopping.
             InternalError: there is no such model, or its configuration is wrong.
-            UnusableFilesError: the files of ``overrides`` cannot be those of a model.
+            UnusableFilesError: the files of ``overrides`` cannot be the files of a model.
             ModelLoadError: a version cannot be loaded.
         """
         self._check_explicit()
@@ -201,18 +201,18 @@ class ModelManager:
             try:
                 await self._load_one(key, overrides, asker)
             except NaiadError as error:
-                # One that is broken does not stand in the way of others of its name.
+                # A broken model does not keep others of its name from loading.
                 problem = problem or error
         if problem is not None:
             raise problem
         if asker is None:
-            # Those that were waiting for it are there when it is said to be.
+            # The ensembles that lacked it are loaded before the caller has the response.
             await self._ensembles.settled()
 
     async def _keys_of(self, name: str, overrides: Overrides, asker: RequestingVersion | None) -> list[str]:
         if self._keys.is_key(name):
             return [name]
-        # An operation too, so that not any number of threads looks.
+        # An operation too: they are bounded, and threads that look would not be.
         async with self._turn(name, asker):
             keys = await self._keys.found(name)
         if overrides and len(keys) > 1:
@@ -228,7 +228,7 @@ class ModelManager:
         is_asked: bool = True,
     ) -> None:
         """Load one model, in any mode; with ``only_missing`` nothing happens when it serves by then."""
-        with self._brought.holding(name, overrides.size):
+        with self._quota.holding(name, overrides.size):
             async with self._turn(name, asker, is_asked=is_asked) as operation:
                 await self._load_found(name, overrides, only_missing, operation)
 
@@ -236,11 +236,11 @@ class ModelManager:
         if only_missing and not self.is_loadable(name):
             return
         if only_missing:
-            # Nobody says that its files are complete: a request came.
+            # A request says nothing about its files, which may still be copied there.
             await in_thread(wait_until_still, self._catalog, name, operation.check_wanted)
         before = self.entries.get(name)
         known = before.files if before is not None and before.serving and not overrides else None
-        # What serves is neither replaced by a copy of unknown age nor said to be the newest because of one.
+        # A model that serves is not replaced by a copy of unknown age.
         may_be_old = before is None or not before.serving
         find = partial(self._settings.finder.find, self._catalog, name, overrides, known, may_be_old)
         found = await self._find(name, in_thread(find))
@@ -254,16 +254,16 @@ class ModelManager:
     async def follow(
         self, name: str, source: ModelSource | RemoteModel | None, unchanged: frozenset[int] = frozenset()
     ) -> bool:
-        """Bring a model to what a look at the repositories found: load it from ``source``, or unload it.
+        """Follow a change in the repositories: load a model from ``source``, or unload it where that is None.
 
-        Versions that are ``unchanged`` and serve go on as they are.
+        Versions that are ``unchanged`` and serve stay as they are.
 
         Returns:
-            Whether versions serve that come from there. When not, what served before goes on.
+            Whether versions from ``source`` serve now. Otherwise the earlier ones still do.
 
         Raises:
-            UnavailableError: too much is under way, or the server is about to end.
-            StoreError: it lies elsewhere, and its store or the mirror did not give it.
+            UnavailableError: too many operations are queued, or the server is stopping.
+            StoreError: it could not be fetched from its remote repository.
         """
         async with self._operations.turn(name, undoes=source is None, is_asked=False) as operation:
             if source is None:
@@ -286,25 +286,25 @@ class ModelManager:
                     raise error.__cause__ from None
                 if isinstance(error, TooLargeError):
                     self.note_problem(name, error)
-                # Of a model that served nothing, those versions serve that could be loaded.
+                # Of a model without a version that served, the versions that could be loaded serve.
                 entry = self.entries.get(name)
                 return before is None and entry is not None and entry.serving is not None
             return True
 
     @asynccontextmanager
     async def _trying(self, entry: ModelEntry, found: Candidate) -> AsyncIterator[ModelEntry]:
-        """Give back what a candidate holds once it was tried."""
+        """Release the temporary folder of a candidate after its load."""
         try:
             yield entry
         finally:
             if (folder := found.folder) is not None:
                 await in_thread(folder.tried, any(v.folder is folder for v in entry.ready()))
-            self._strays.note(entry.name)
+            self._unknown.note(entry.name)
 
     async def _take_up(
         self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int] = frozenset()
     ) -> None:
-        """Load what was found, beside what serves and in place of it; errors as ``load_model``."""
+        """Load a candidate, and replace the versions that serve; errors as ``load_model``."""
         if entry.unloading >= MAX_UNLOADING * len(found.versions):
             raise UnavailableError(
                 f"{entry.unloading} earlier versions of model '{entry.name}' still finish their requests: load it "
@@ -315,11 +315,11 @@ class ModelManager:
                 if entry.serving:
                     await self._in_place.update(entry, found, operation)
                     return
-            # It went for the room of others while it waited for some.
+            # It was evicted for others while it waited for room.
         problem: NaiadError | None = None
         async with self.memory.room(entry, found, operation):
             if entry.serving:
-                # Agents look after the versions of one load together.
+                # Agents follow all versions of one load together.
                 known = unchanged if found.folder is None else frozenset()
                 await self.versions.replace(entry, found, operation, known)
             else:
@@ -330,14 +330,14 @@ class ModelManager:
     async def unload_model(
         self, name: str, unload_dependents: bool = False, asker: RequestingVersion | None = None
     ) -> None:
-        """Let a model go: it refuses new requests from now on and ends when its last one is answered.
+        """Unload a model: it refuses new requests from now on, and is closed after its last response.
 
-        That end is not waited for. An unknown model is as good as unloaded. With ``unload_dependents`` those go too
-        that were loaded for an ensemble, once no other one needs them.
+        Nothing waits for that. An unknown model counts as unloaded. With ``unload_dependents`` the models are unloaded
+        too that were loaded for an ensemble, once no other ensemble needs them.
 
         Raises:
-            UnavailableError: the server does not run in explicit mode, or too much is under way.
-            ServerStoppingError: it is about to end.
+            UnavailableError: the server does not run in explicit mode, or too many operations are queued.
+            ServerStoppingError: the server is stopping.
         """
         self._check_explicit()
         for key in self._keys.known(name):
@@ -350,7 +350,7 @@ class ModelManager:
     # Members of ensembles
 
     async def load_member(self, name: str, asker: RequestingVersion) -> bool:
-        """As ``ensembles.Owner``: where models are loaded on request; elsewhere what is under way is waited for."""
+        # In explicit mode members are loaded; in other modes the operations that are under way are waited for.
         name = self._keys.one_seen(name)
         async with self._turn(name, asker, is_asked=False) as operation:
             entry = self.entries.get(name)
@@ -361,7 +361,6 @@ class ModelManager:
             return True
 
     async def key_within(self, name: str, namespace: str) -> str:
-        """As ``ensembles.Owner``."""
         own = f"{namespace}/{name}"
         entry = self.entries.get(own)
         if entry is not None and (entry.serving is not None or not self.loaded):
@@ -369,18 +368,16 @@ class ModelManager:
         try:
             keys = await self._keys.found(name) if self._is_explicit else self._keys.seen(name)
         except NaiadError:
-            # Loading it says so.
+            # The load of the member raises the same.
             keys = []
         return own if own in keys else keys[0] if len(keys) == 1 else name
 
     async def unload_member(self, name: str) -> None:
-        """As ``ensembles.Owner``."""
         async with self._turn(name, None, undoes=True, is_asked=False):
             self._ensembles.not_wanted(name)
             self._unload(name)
 
     def retire_ensemble(self, entry: ModelEntry, version: VersionEntry, problem: NaiadError) -> None:
-        """As ``ensembles.Owner``."""
         logger.warning("unloading '%s' version %d: %s", entry.name, version.version, problem)
         entry.files = None
         if isinstance(problem, MissingMemberError):
@@ -391,7 +388,6 @@ class ModelManager:
         entry.choose_serving()
 
     def begin_again(self, name: str) -> asyncio.Task[None]:
-        """As ``ensembles.Owner``."""
         return self._begin(self._load_one(name, is_asked=False), lambda error: None)
 
     def _unload(self, name: str) -> None:
@@ -404,10 +400,10 @@ class ModelManager:
         self.versions.retire_all(entry)
         if not entry.versions and entry.routing is None:
             del self.entries[name]
-        self._strays.note(name)
+        self._unknown.note(name)
 
     def begin_load(self, name: str, overrides: Overrides, done: Done, asker: RequestingVersion | None = None) -> None:
-        """Start ``load_model``; ``done`` gets the error that it ends with, or None."""
+        """Start ``load_model``; ``done`` gets its error, or None."""
         if self.demand is not None:
             for key in self._keys.seen(name):
                 self.demand.allow(key)
@@ -416,41 +412,40 @@ class ModelManager:
     def begin_unload(
         self, name: str, unload_dependents: bool, done: Done, asker: RequestingVersion | None = None
     ) -> None:
-        """Start ``unload_model``; ``done`` gets the error that it ends with, or None."""
+        """Start ``unload_model``; ``done`` gets its error, or None."""
         if self.demand is not None and self._is_explicit:
             for key in self.names.known.intersection(self._keys.seen(name)):
                 self.demand.withhold(key)
         self._begin(self.unload_model(name, unload_dependents, asker), done)
 
     def loadable_key(self, name: str) -> str:
-        """What the one model of a name is known by, where a request may have it loaded; "" where none may."""
+        """The key of the one model of a name that a request may load; "" where there is none."""
         keys = self._keys.seen(name)
         return keys[0] if self.demand is not None and len(keys) == 1 and self.demand.can_load(keys[0]) else ""
 
     def is_loadable(self, name: str) -> bool:
-        """The model lies in a repository, and no version of it serves."""
+        """Whether the model is in a repository, and no version of it serves."""
         entry = self.entries.get(name)
         return (entry is None or entry.serving is None) and name in self.names.known and self.loaded
 
     def begin_demanded(self, name: str, done: Done) -> None:
-        """Load a model for a request, unless it serves by then; ``done`` as in ``begin_load``."""
+        """Start to load a model for a request, unless it serves by then; ``done`` as in ``begin_load``."""
         self._begin(self._load_one(name, only_missing=True), done)
 
     def is_under_way(self, name: str) -> bool:
-        """As ``ensembles.Owner``."""
         return self._operations.concern(name)
 
     def _retire_model(self, entry: ModelEntry, why: str) -> None:
-        """Let a model go that no operation concerns, or whose own operation says so."""
+        """Evict a model: without an operation on it, or within its own."""
         entry.files = None
         for version in entry.ready():
             version.reason_gone = f"{UNLOADED}: {why}"
         self.versions.retire_all(entry)
-        # At once: nobody is to find an ensemble whose member is gone.
+        # At once: no request may find an ensemble whose member is gone.
         self._ensembles.look()
 
     def begin_listing(self, done: Done) -> None:
-        """Look at the repositories again, where models may come and go, for ``names``."""
+        """Start to read the names of the models in the repositories again, in explicit mode."""
         if not self._is_explicit:
             done(None)
             return
@@ -481,8 +476,8 @@ class ModelManager:
         self, name: str, asker: RequestingVersion | None, undoes: bool = False, is_asked: bool = True
     ) -> AbstractAsyncContextManager[Operation]:
         if asker is not None and asker.permit is not None:
-            # It does nothing while it waits, and what it waits for may need the permit.
-            asker.permit.give_back()
+            # The operation that it waits for may need the permit.
+            asker.permit.release()
         return self._operations.turn(name, asker.operation if asker is not None else None, undoes, is_asked)
 
     async def _find(self, name: str, finding: Awaitable[Candidate]) -> Candidate:
@@ -494,9 +489,9 @@ class ModelManager:
             raise not_found(name, problem) from error
 
     def is_settled(self, name: str) -> bool:
-        """Whether a model serves as it was tried last, with every version that was wanted then.
+        """Whether every version of a model serves that its last load wanted.
 
-        One that was unloaded for its memory, and that a request loads again, is as good.
+        A model that was evicted and that a request loads again counts as serving.
         """
         entry = self.entries.get(name)
         if entry is None or entry.problem is not None:
@@ -506,11 +501,11 @@ class ModelManager:
         return all(v.was_unloaded or (v.state is ModelState.READY and not v.reason) for v in entry.versions.values())
 
     def unfetched(self) -> frozenset[str]:
-        """The models that are not there because a store or the mirror did not give them."""
+        """The models that could not be fetched from a remote repository."""
         return frozenset(name for name, entry in self.entries.items() if isinstance(entry.problem, StoreError))
 
     def note_problem(self, name: str, problem: NaiadError) -> None:
-        """A model that serves goes on; otherwise it shows why there is none, if it is a model at all."""
+        """Show in the index why a model could not be loaded, or was not replaced."""
         logger.error("failed to load '%s': %s", name, located(problem))
         entry = self.entries.get(name)
         if entry is not None and entry.serving:
@@ -519,12 +514,12 @@ class ModelManager:
             entry = self._entry(name)
             entry.problem = problem
             note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), str(problem))
-            self._strays.note(name)
+            self._unknown.note(name)
 
     # The end
 
     async def unload_all(self, timeout: float) -> bool:
-        """Refuse new requests, let the accepted ones and what loads finish, close everything.
+        """Refuse new requests, finish the accepted ones and the loads under way, and close every model.
 
         Returns:
             False when that took longer than ``timeout`` seconds.
@@ -535,9 +530,9 @@ class ModelManager:
         self._in_place.close()
         self._retire_all()
         is_idle = await self._operations.wait_idle(timeout)
-        # What was still loading is there by now.
+        # Versions that were still loading serve by now.
         self._retire_all()
-        return await self._retirements.finish(max(0.0, deadline - monotonic())) and is_idle
+        return await self._draining.finish(max(0.0, deadline - monotonic())) and is_idle
 
     def _retire_all(self) -> None:
         for entry in self.entries.values():

@@ -44,7 +44,7 @@ class NamespacedEntries(dict[str, "ModelEntry"]):
             del self._keys[short_name(key)]
 
     def keys_of(self, name: str) -> list[str]:
-        """The keys of all models of a name; a key stands for itself."""
+        """The keys of all models of a name; of a key, the key itself."""
         return [name] if name in self else list(self._keys.get(name, ()))
 
 
@@ -78,7 +78,7 @@ class RepositoryNames:
     """The names of all models in the repositories.
 
     Attributes:
-        known: those that were there when somebody looked last.
+        known: the names at the last look.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -88,9 +88,9 @@ class RepositoryNames:
         self._reading: asyncio.Task[None] | None = None
 
     def refresh(self, done: Done) -> None:
-        """Look again; ``done`` gets None when ``known`` is as new as this call, or could not be renewed.
+        """Look again; ``done`` gets None once ``known`` is newer than this call, or could not be read.
 
-        All who ask while somebody looks share the next look: one thread does for any number.
+        All calls during a look share the next one: one thread serves any number of callers.
         """
         self._askers.append(done)
         if self._reading is None:
@@ -104,7 +104,7 @@ class RepositoryNames:
                     await self._read()
                 finally:
                     for done in asked:
-                        # Each for itself: one that fails must not take the others' answers.
+                        # In calls of their own: an error in one must not keep the others from theirs.
                         asyncio.get_running_loop().call_soon(done, None)
         finally:
             self._reading = None
@@ -122,8 +122,8 @@ class ModelKeys:
     """The keys behind names. Used on the event loop only.
 
     Args:
-        catalog: what the repositories hold.
-        names: what they held when somebody looked last.
+        catalog: the repositories.
+        names: the names at the last look.
         entries: all models that the server knows.
     """
 
@@ -133,22 +133,22 @@ class ModelKeys:
         self._entries = entries
 
     def is_key(self, name: str) -> bool:
-        """A name stands for one model alone, whatever the repositories hold."""
+        """Whether a name can stand for one model only."""
         return not self._catalog.has_namespaces or "/" in name
 
     def seen(self, name: str) -> list[str]:
-        """Those of a name when somebody looked last."""
+        """The keys of a name at the last look."""
         if self.is_key(name):
             return [name]
         return [key for key in self._names.known if short_name(key) == name]
 
     def one_seen(self, name: str) -> str:
-        """The only one of a name, or the name itself where there are several or none."""
+        """The only key of a name at the last look, or the name itself where there are several or none."""
         keys = self.seen(name)
         return keys[0] if len(keys) == 1 else name
 
     async def found(self, name: str) -> list[str]:
-        """Those of a name now; the name itself where there are none.
+        """The keys of a name in the repositories now; the name itself where there are none.
 
         Raises:
             NaiadError: a repository cannot be read, or there can be no such name.
@@ -161,6 +161,6 @@ class ModelKeys:
             raise not_found(name, error) from error
 
     def known(self, name: str) -> list[str]:
-        """Those of a name that the server knows; the name itself where there are none."""
+        """The keys of a name in the model table; the name itself where there are none."""
         keys = self._entries.keys_of(name) if isinstance(self._entries, NamespacedEntries) else []
         return keys or [name]

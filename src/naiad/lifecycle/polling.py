@@ -1,4 +1,4 @@
-"""Looking at the repositories again and again, and bringing the models to what was found."""
+"""Polling: looks at the repositories at intervals, and loads and unloads models as they change there."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 SETTLING_S: Final = 5.0
-"""The most seconds between two looks while something changes: whoever waits for a model should not wait for long."""
+"""The longest interval while something changes: a model that is being copied should not be waited for long."""
 
 
 class PolledManager(Protocol):
-    """Who loads and unloads: the manager."""
+    """The part of the manager that polling uses."""
 
     names: RepositoryNames
 
@@ -56,11 +56,11 @@ class Polling:
         self._unreadable: Mapping[Path | RemoteUri, str] = {}
 
     def start(self) -> None:
-        """Look from now on; the models of the start are tried."""
+        """Start to look; called once the models of the start were tried."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Look no more. A load that was begun goes on, and the manager waits for it."""
+        """Stop looking. The manager waits for the loads that were begun."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -78,11 +78,11 @@ class Polling:
 
     async def look(self) -> bool:
         """Look once and begin the loads and unloads that follow from it; whether the next look should come soon."""
-        # What a store did not give is asked for again at each look.
+        # Models that could not be fetched are tried again at each look.
         busy = frozenset(self._busy)
         ended = dict.fromkeys(self._manager.unfetched() - busy, Outcome.NOT_NOW) | self._ended
         self._ended = {}
-        # Asked here, since the states of models belong to the loop.
+        # Read here: the states of models belong to the loop, and ``_look`` runs in a thread.
         settled = frozenset(name for name in self._manager.names.known if self._manager.is_settled(name))
         findings = await in_thread(self._look, ended, busy, settled.__contains__)
         self._manager.names.known = findings.names
@@ -98,11 +98,11 @@ class Polling:
 
     @property
     def is_busy(self) -> bool:
-        """Something that a look has begun is not over."""
+        """Whether a load or an unload that a look began is not over."""
         return bool(self._busy)
 
     async def wait(self) -> None:
-        """Wait until what the looks have begun is over."""
+        """Wait until the loads and unloads that the looks began are over."""
         while self._busy:
             await asyncio.wait(self._busy.values())
 

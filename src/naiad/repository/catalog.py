@@ -1,4 +1,4 @@
-"""What a server was told to serve, looked at again whenever a model is to be loaded."""
+"""The catalog of everything a server serves, read again for each load of a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("naiad")
 
 @dataclass(frozen=True, slots=True)
 class Obtained:
-    """A model that lies on this machine; ``folder`` is to be released once it is of no more use."""
+    """A model on this machine; ``folder`` is released once it is not used any more."""
 
     source: ModelSource
     folder: ModelFolder | None = None
@@ -47,13 +47,13 @@ class Outline:
 
     @property
     def models(self) -> Mapping[str, ModelSource | RemoteModel]:
-        """Those that can be tried, by name."""
+        """The models that can be loaded, by name."""
         found: dict[str, ModelSource | RemoteModel] = {**self.local.models, **self.remote}
         return {name: found[name] for name in sorted(found) if name not in self.unavailable}
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all."""
+        """The names of all models."""
         return frozenset(self.models) | frozenset(self.unavailable)
 
 
@@ -73,7 +73,7 @@ class Catalog:
     close: Callable[[], None] = lambda: None
 
     def listing(self) -> Listing:
-        """All models that lie on this machine; errors as ``discover``."""
+        """All models on this machine; errors as ``discover``."""
         if not self.has_namespaces:
             return discover(self.repositories, self.paths)
         listings = [self._listing_of(place) for place in self._places()]
@@ -81,7 +81,7 @@ class Catalog:
         return Listing(models, tuple(problem for listing in listings for problem in listing.problems))
 
     def places(self) -> Iterator[tuple[Path, Listing | None, str]]:
-        """Each folder and path on this machine for itself, so that one that cannot be read leaves the others alone.
+        """Each folder and path on this machine by itself, so that an unreadable one does not affect the others.
 
         Yields:
             The place, its models, and in place of them why it cannot be read.
@@ -93,7 +93,7 @@ class Catalog:
                 yield place, None, str(error)
 
     def remote_places(self) -> Iterator[tuple[RemoteUri, Mapping[str, RemoteModel] | None, str]]:
-        """The same of the repositories elsewhere, whose models are listed with their files."""
+        """Each remote repository by itself, with the files of its models."""
         for repository in self.remote:
             try:
                 yield repository.uri, self._named(repository, repository.present()), ""
@@ -117,7 +117,7 @@ class Catalog:
         return in_namespace(listing, str(place)) if self.has_namespaces else listing
 
     def keys(self, name: str) -> list[str]:
-        """What the models of a name are known by, where there are namespaces; errors as ``find``."""
+        """The keys of the models of a name, where there are namespaces; errors as ``find``."""
         check_model_name(name)
         return sorted(key for key in self.names() if short_name(key) == name)
 
@@ -140,11 +140,11 @@ class Catalog:
         return Outline(local, found, unavailable)
 
     def names(self) -> frozenset[str]:
-        """The names of all models, also of those that cannot be loaded; errors as ``outline``."""
+        """The names of all models, unloadable ones included; errors as ``outline``."""
         return self.outline().names
 
     def obtain(self, name: str, may_be_old: bool = True) -> Obtained:
-        """The model ``name`` as it is now, fetched when it lies elsewhere.
+        """The model ``name`` as it is now, fetched from a remote repository where necessary.
 
         With ``may_be_old`` a store that does not answer is answered for by the mirror.
 
@@ -174,7 +174,7 @@ class Catalog:
         return Obtained(self.find(key))
 
     def _remote_models(self, name: str, may_be_old: bool, is_local: bool) -> Sequence[RemoteModel]:
-        """Those of that name. A repository that cannot be read matters only when no other has the model."""
+        """The models of that name. An unreadable repository matters only when no other has the model."""
         found: list[RemoteModel] = []
         problems: list[StoreError] = []
         for repository in self.remote:
@@ -192,7 +192,7 @@ class Catalog:
         return found
 
     def find(self, name: str) -> ModelSource:
-        """Where the model ``name`` lies now on this machine.
+        """The present place of the model ``name`` on this machine.
 
         Raises:
             ModelLoadError: it lies nowhere, in more than one repository, or its folder cannot be read.
@@ -215,7 +215,7 @@ def open_catalog(
     mirror_size: int,
     has_namespaces: bool = False,
 ) -> Catalog:
-    """The catalog of local folders and of addresses; no store is asked yet.
+    """The catalog of local folders and of addresses; no store is read yet.
 
     ``mirror`` and ``mirror_size`` are ``--model-repository-mirror`` and its size.
 
@@ -224,7 +224,7 @@ def open_catalog(
     """
     if all(isinstance(place, Path) for place in (*repositories, *paths)):
         return Catalog(_local(repositories), _local(paths), has_namespaces)
-    # Imported here: a server of local folders does not pay for it.
+    # Imported here: a server with local folders only does not pay for it.
     from naiad.repository.remote.opening import Mirrors, open_repository
 
     mirrors = Mirrors(mirror, mirror_size)
@@ -260,5 +260,5 @@ def fetched(model: RemoteModel) -> Obtained:
 
 
 def in_two(name: str, place: str) -> str:
-    """Why a model cannot be loaded that lies at ``place``, the address of a repository, and elsewhere as well."""
+    """The error for a model that is at ``place``, the address of a repository, and in another one too."""
     return f"{IN_TWO}: '{place}' and another one have a model '{name}'; keep it in one of them"

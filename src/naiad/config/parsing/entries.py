@@ -1,4 +1,4 @@
-"""The written form of a configuration: what stands where in the file, before it is a message.
+"""The written form of a configuration: its entries with their places in the file, before it is a message.
 
 The readers of the three file formats each give a tree of ``Entry``; ``inspect.py`` holds it against the protocol.
 """

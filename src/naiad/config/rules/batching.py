@@ -1,4 +1,4 @@
-"""Dynamic batching, and what the response cache goes together with."""
+"""Rules of dynamic batching, and of the response cache with other sections."""
 
 from __future__ import annotations
 

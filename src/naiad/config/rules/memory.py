@@ -11,7 +11,7 @@ from naiad.config.problems import Violation
 
 
 def violations(config: Any) -> Iterator[Violation]:
-    """Values that are not what they should be."""
+    """Problems with the values of the memory parameters."""
     found = parameters(config)
     if (text := found.get(PINNED)) is not None and text.strip().lower() not in TRUTHS:
         yield _violation(config, PINNED, text, '"true" or "false"')

@@ -25,7 +25,7 @@ PROGRESS_S: Final = 10.0
 """How often the progress of a long warm-up is logged."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Sample:
     """Equal requests that run together, ``count`` times.
 

@@ -45,26 +45,26 @@ logger = logging.getLogger("naiad")
 
 
 class MissingMemberError(EnsembleError):
-    """A model that an ensemble is made of is not there; the ensemble is tried again when it comes."""
+    """A member of an ensemble does not serve; the ensemble is loaded again once it does."""
 
 
 class CircularEnsembleError(EnsembleError):
-    """An ensemble is made of itself."""
+    """An ensemble is a member of itself, perhaps through other ensembles."""
 
 
 class EnsembleManager(Protocol):
-    """The manager, as ensembles need it."""
+    """The part of the manager that ensembles use."""
 
     entries: dict[str, ModelEntry]
 
     def is_under_way(self, name: str) -> bool:
-        """An operation on a model runs or waits."""
+        """Whether an operation on a model runs or is queued."""
 
     async def key_within(self, name: str, namespace: str) -> str:
-        """What a model is known by that an ensemble of a namespace names: one of its own comes before others."""
+        """The key of a model that an ensemble of a namespace names: its own namespace comes before others."""
 
     async def load_member(self, name: str, asker: RequestingVersion) -> bool:
-        """Have a model loaded, if it may be and does not serve; whether that was so.
+        """Load a model if it may be loaded and does not serve; whether it was loaded.
 
         Raises:
             InvalidArgumentError: it waits for the asker.
@@ -72,21 +72,21 @@ class EnsembleManager(Protocol):
         """
 
     def retire_ensemble(self, entry: ModelEntry, version: VersionEntry, problem: NaiadError) -> None:
-        """Let a version go that lost a member."""
+        """Unload a version that lost a member."""
 
     def begin_again(self, name: str) -> asyncio.Task[None]:
-        """Load a model once more."""
+        """Start to load a model once more."""
 
     async def unload_member(self, name: str) -> None:
-        """Unload a model that only an ensemble needed."""
+        """Unload a model that was loaded for an ensemble only."""
 
 
 class Ensembles:
-    """Looks after the ensembles of ``owner``.
+    """Loads the members of ensembles with them, and unloads and reloads ensembles as their members change.
 
     Args:
         owner: the manager.
-        keys: what the models are known by that ensembles name.
+        keys: the keys of the models that ensembles name.
         settings: how models are loaded.
         graph: what waits for what.
         in_turn: one is loaded after the other.
@@ -107,13 +107,13 @@ class Ensembles:
         self._owner = owner
         self._keys = keys
         self._settings = settings
-        # All that have requests, also those on their way out.
+        # The ensembles that have requests, draining ones included.
         self._all: WeakSet[EnsembleModel] = WeakSet()
-        # What could not be loaded, or had to go, for the models that it needs: tried again when these have changed.
+        # Ensembles without all of their members, as written: loaded again when these serve.
         self._lacking: dict[str, ModelSpec] = {}
-        # As their configurations name the members, without namespaces.
+        # The ensembles as written: their configurations name the members without namespaces.
         self._written: WeakKeyDictionary[EnsembleModel, ModelSpec] = WeakKeyDictionary()
-        # Models that were loaded for an ensemble, and that nobody asked for otherwise.
+        # Models that were loaded for an ensemble, and not on request.
         self._brought: set[str] = set()
         self._is_looking = False
         self._loads: dict[asyncio.Task[None], str] = {}
@@ -143,8 +143,8 @@ class Ensembles:
             model = self._make(name, version, spec, written, models, metrics, {})
         else:
             if asker.permit is not None:
-                # What it waits for may need the permit.
-                asker.permit.give_back()
+                # The loads of its members may need the permit.
+                asker.permit.release()
             async with self.together.holding(asker.operation or Operation(name), map(self._keys.one_seen, members)):
                 failures = await self._bring_all(name, members, asker)
                 model = self._make(name, version, spec, written, models, metrics, failures)
@@ -176,7 +176,7 @@ class Ensembles:
         return model
 
     def _are_there(self, name: str, members: Iterable[str]) -> bool:
-        """All members serve, and no operation is under way that would change one."""
+        """Whether all members serve, and no operation is under way that would change one."""
         for member in members:
             entry = self._entry(member)
             if member == name or entry is None or entry.serving is None or self._owner.is_under_way(entry.name):
@@ -191,7 +191,7 @@ class Ensembles:
         return None
 
     async def _bring_all(self, name: str, members: Iterable[str], asker: RequestingVersion) -> dict[str, NaiadError]:
-        """Have all members of an ensemble loaded; gives back why some are not."""
+        """Load all members of an ensemble; the errors of those that could not be loaded."""
         failures: dict[str, NaiadError] = {}
         for member in members:
             try:
@@ -219,14 +219,14 @@ class Ensembles:
             raise
 
     async def _in_namespace(self, spec: ModelSpec, namespace: str) -> ModelSpec:
-        """Members of an ensemble's own namespace come before those of others."""
+        """The specification with keys for members: those of the ensemble's own namespace come before others."""
         if not namespace or spec.ensemble is None:
             return spec
         found = {model: await self._owner.key_within(model, namespace) for model in spec.ensemble.models}
         return _with_members(spec, found)
 
     def _with_own(self, name: str, spec: ModelSpec) -> ModelSpec:
-        """An ensemble as it is written, with those members of its own namespace that serve now."""
+        """The specification of an ensemble as written, with the members of its own namespace that serve now."""
         namespace = namespace_of(name)
         if not namespace or spec.ensemble is None:
             return spec
@@ -235,7 +235,7 @@ class Ensembles:
         return _with_members(spec, {m: key for m, key in own.items() if key in entries and entries[key].serving})
 
     def _check(self, spec: ModelSpec, failures: dict[str, NaiadError]) -> None:
-        """Check that all members are there. The texts are the reference's own."""
+        """Check that all members serve. The texts are the reference's own."""
         if spec.ensemble is None:
             return
         unknown = [member for member in spec.ensemble.models if self._entry(member) is None]
@@ -267,11 +267,11 @@ class Ensembles:
     # Changes
 
     def wanted(self, name: str) -> None:
-        """Somebody asks for a model to be loaded: it stays when an ensemble goes that it is part of."""
+        """Note that a model was requested: it stays when an ensemble is unloaded with its members."""
         self._brought.discard(name)
 
     def not_wanted(self, name: str) -> None:
-        """Somebody unloads a model: it is not loaded again by itself."""
+        """Note that a model is unloaded on request: it is not loaded again by itself."""
         self._lacking.pop(name, None)
         self._brought.discard(name)
 
@@ -291,13 +291,13 @@ class Ensembles:
             asyncio.get_running_loop().call_soon(self.look)
 
     def on_unloading(self, model: ServingModel) -> None:
-        """A model is being unloaded, or replaced: requests of ensembles that began with it still find it."""
+        """Forget a model in all ensembles; their requests that began with it still find it."""
         for ensemble in self._all:
             ensemble.forget(model)
         self.look_soon()
 
     def look(self, but: Collection[str] = ()) -> None:
-        """Unload ensembles that lost a member, and have those loaded again that lack none any more, ``but`` some."""
+        """Unload ensembles that lost a member, and reload those whose members serve again, ``but`` some."""
         self._is_looking = False
         while self._renew_all():
             # Ensembles may be members of others.
@@ -310,7 +310,7 @@ class Ensembles:
                 self._load_again(name)
 
     def _note_lacking(self, name: str, written: ModelSpec) -> None:
-        # Callers make names up, which the server forgets again.
+        # Callers choose names, which the server forgets again.
         for gone in self._lacking.keys() - self._owner.entries.keys():
             del self._lacking[gone]
         self._lacking[name] = written
@@ -321,7 +321,7 @@ class Ensembles:
         task.add_done_callback(self._loads.pop)
 
     def _with_others(self) -> set[str]:
-        """Ensembles with members of other namespaces that serve in their own by now, unless they are loaded anyway."""
+        """Ensembles with members of other namespaces although their own has these by now, unless they load already."""
         return {
             entry.name
             for entry, _, model in self._serving()
@@ -332,7 +332,7 @@ class Ensembles:
         }
 
     async def settled(self) -> None:
-        """Wait until the ensembles that lack no model any more are loaded, or could not be; each is tried once."""
+        """Wait until the ensembles whose members serve again are loaded, or have failed; each is tried once."""
         tried: set[str] = set()
         self.look()
         while self._loads:
@@ -350,10 +350,10 @@ class Ensembles:
         return True
 
     def _specs(self, spec: ModelSpec) -> list[ModelSpec]:
-        """Those of the models of each step, which all serve.
+        """The specifications of the models of all steps, which all serve.
 
         Raises:
-            UnavailableError: the routes of one lead to no version.
+            UnavailableError: the routes of a model lead to no version.
         """
         found: list[ModelSpec] = []
         for step in () if spec.ensemble is None else spec.ensemble.steps:
@@ -365,12 +365,12 @@ class Ensembles:
         return found
 
     def _renew_all(self) -> bool:
-        """Show ensembles the models that are there now, and let those go that cannot run; whether one has changed."""
+        """Renew ensembles whose members have changed, and unload those that cannot run; whether one has changed."""
         for entry, version, model in list(self._serving()):
             try:
                 self._check(model.spec, {})
                 if model.renew():
-                    # Those that it is a member of have to know.
+                    # Ensembles of which it is a member have to be renewed too.
                     return True
             except NaiadError as error:
                 if isinstance(error, UnavailableError):
@@ -388,7 +388,7 @@ class Ensembles:
                     yield entry, version, version.model
 
     async def unload_members(self, names: Iterable[str]) -> None:
-        """Unload those of the models that were loaded for an ensemble, and that no other ensemble needs."""
+        """Unload models that were loaded for an ensemble only, unless another ensemble needs them."""
         for name in sorted(names):
             needed = {member for _, _, model in self._serving() for member in members_of(model.spec)}
             if name in self._brought and name not in needed:
@@ -397,7 +397,7 @@ class Ensembles:
                 await self.unload_members(inner)
 
     def borrows(self, name: str) -> bool:
-        """A model is an ensemble with members of other namespaces: its own may have come."""
+        """Whether a model is an ensemble with members of other namespaces: its own may have come."""
         own = namespace_of(name)
         return bool(own) and any(namespace_of(key) != own for key in map(self._key, self.members_of_entry(name)))
 
@@ -406,7 +406,7 @@ class Ensembles:
         return member if entry is None else entry.name
 
     def members_within(self, name: str) -> set[str]:
-        """All models that the versions of a model that serve are made of, those of members included."""
+        """All members of an ensemble that serves, the members of its members included; none for other models."""
         found: set[str] = set()
         waiting = [name]
         while waiting:
@@ -417,14 +417,14 @@ class Ensembles:
         return found
 
     def members_of_entry(self, name: str) -> set[str]:
-        """The models that the versions of a model are made of; none where it is no ensemble."""
+        """The members of the versions of an ensemble that serve; none for other models."""
         entry = self._entry(name)
         found = () if entry is None else entry.loaded()
         return {member for model in found for member in members_of(model.spec)}
 
 
 def members_of(spec: ModelSpec) -> tuple[str, ...]:
-    """The models that an ensemble is made of."""
+    """The members of an ensemble; none for other models."""
     return () if spec.ensemble is None else spec.ensemble.models
 
 
@@ -436,7 +436,7 @@ def _with_members(spec: ModelSpec, keys: Mapping[str, str]) -> ModelSpec:
 
 
 def _why(entry: ModelEntry | None) -> str:
-    """Why a model has no version that serves; "" where that is not known."""
+    """Why a model has no version that serves, "" where that is not known."""
     if entry is None:
         return ""
     failed = (v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE and not v.was_unloaded)

@@ -1,7 +1,7 @@
-"""Leases on the members of ensembles: they stay while their ensemble is loaded. Used on the event loop only.
+"""Leases on the members of ensembles, which stay while their ensemble is loaded. Used on the event loop only.
 
-Under a budget for memory one ensemble is loaded after the other. Two that hold the members that they have already would
-otherwise wait for each other's memory. An ensemble that the load of another one waits for does not wait for its turn.
+Under a memory budget one ensemble is loaded after the other: two that hold some of their members would wait for each
+other's memory. An ensemble that the running load waits for does not wait for its turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Lease:
-    """The load of one version of an ensemble; ``begins`` is set when it may hold its members."""
+    """The lease of one version of an ensemble; ``begins`` is set when its turn has come."""
 
     __slots__ = ("begins", "edges", "members", "operation")
 
@@ -36,8 +36,8 @@ class MemberLeases:
 
     Args:
         in_turn: one ensemble is loaded after the other.
-        within: the models that a model which serves is made of.
-        graph: gets the edges of the leases, and of those that wait for their turn.
+        within: the members of an ensemble that serves, those of its members included; none for other models.
+        graph: gets the edges of leases and of ensembles that wait for their turn.
     """
 
     def __init__(self, in_turn: bool, within: Callable[[str], Collection[str]], graph: WaitGraph) -> None:
@@ -64,11 +64,11 @@ class MemberLeases:
             self._begin()
 
     def holds(self, name: str) -> bool:
-        """A model is a member of an ensemble that is being loaded, or a member of such a member."""
+        """Whether a model is a member of an ensemble that is being loaded, or a member of such a member."""
         return any(name in lease.members for lease in self._running)
 
     def extend(self, ensemble: str, members: Iterable[str]) -> None:
-        """An ensemble is loaded: leases on it are leases on its members from now on."""
+        """Extend the leases on an ensemble, which was just loaded, to its members."""
         found = set(members)
         for lease in self._running:
             if ensemble in lease.members:
@@ -82,11 +82,11 @@ class MemberLeases:
             lease.edges.enter_context(self._graph.noting(lease.operation, OperationsOn(name)))
 
     def _begin(self) -> None:
-        """Let those begin that may; each may bring others in."""
+        """Begin all leases that may; each may admit further ones, of ensembles that it waits for."""
         while lease := next(filter(self._may_begin, self._waiting), None):
             self._waiting.remove(lease)
             self._running.append(lease)
-            # At once, not when its task goes on: nobody is to count it among those that wait.
+            # Now, and not when its task resumes: the graph must not show a wait that is over.
             lease.edges.close()
             lease.edges.enter_context(self._graph.noting(self, lease.operation))
             self._hold(lease, set(lease.members))

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """How candidates are made.
+    """Makes candidates.
 
     Attributes:
         model_config_name: ``--model-config-name``.
-        agents: where repository agents are found.
+        agents: finds repository agents.
     """
 
     model_config_name: str = ""
@@ -52,11 +52,11 @@ class Finder:
         folder: ModelFolder | None = None,
         files: Fingerprint | None = None,
     ) -> Candidate:
-        """The candidate that lies in ``source``, with the configuration of ``overrides`` where there is one.
+        """The candidate in ``source``, with the configuration of ``overrides`` where there is one.
 
-        Agents are asked unless the files are those that are ``known``. ``folder`` is what the model came in, and stays
-        with the caller when an error is raised; ``files`` tells its files from others where they do not do so
-        themselves.
+        Agents are called unless the files are ``known``. ``folder`` is the temporary folder of the model, and stays
+        with the caller when an error is raised; ``files`` replaces the fingerprint of its files where that would not
+        tell them from others.
 
         Raises:
             ConfigError: the configuration cannot be read, or is wrong and there is no version either.
@@ -80,7 +80,7 @@ class Finder:
         return Candidate(source, read, versions, files, tended or folder)
 
     def fetched(self, model: RemoteModel, known: Fingerprint | None = None) -> Candidate:
-        """The candidate of a model that lies elsewhere, fetched first; ``known`` as in ``candidate``.
+        """The candidate of a model in a remote repository, fetched first; ``known`` as in ``candidate``.
 
         Raises:
             StoreError: it cannot be fetched.
@@ -91,12 +91,12 @@ class Finder:
     def obtained(
         self, found: Obtained, overrides: Overrides = NO_OVERRIDES, known: Fingerprint | None = None
     ) -> Candidate:
-        """The candidate of what a catalog has obtained, which is given back when an error is raised.
+        """The candidate of a model that a catalog obtained, which is released when an error is raised.
 
         Raises:
             NaiadError: as ``candidate``.
         """
-        # Other files make another folder, so its path tells them apart; what a model writes there does not count.
+        # Other files make another folder, so its path tells them apart; files that a model writes there do not count.
         files = None if found.folder is None else frozenset([(str(found.source.directory), 0, 0)])
         try:
             return self.candidate(found.source, overrides, known, found.folder, files)
@@ -113,9 +113,9 @@ class Finder:
         known: Fingerprint | None = None,
         may_be_old: bool = True,
     ) -> Candidate:
-        """The candidate for the model ``name``: that of the catalog, or the files of ``overrides``.
+        """The candidate of the model ``name``: from the catalog, or from the files of ``overrides``.
 
-        ``may_be_old`` allows for the mirror's copy when the store of the model does not answer.
+        ``may_be_old`` allows the mirror's copy when the store of the model does not respond.
 
         Raises:
             InvalidArgumentError: the files come without a configuration, or are not usable.
@@ -152,7 +152,7 @@ def _chosen(read: ReadConfig, source: ModelSource) -> tuple[int, ...]:
         if source.versions or source.directory is None:
             raise NoVersionError(str(error)) from error
         missing = f"{error}{hint_for_model(source.directory)}"
-        # Both are said: whoever adds the folder would else find out then what is wrong with the configuration.
+        # Both in one error: otherwise the second problem would only show once the first is solved.
         if found := problems_without_version(source, read):
             raise ConfigProblemsError([*found, ConfigError(missing)]) from error
         raise NoVersionError(missing) from error

@@ -1,4 +1,4 @@
-"""Other instance groups for versions that serve, without loading them again.
+"""Updating the instance groups of versions that serve, without loading them again.
 
 Source: the reference's rules for loading a model again. A change of ``instance_group`` alone adds and ends instances;
 requests in flight, statistics and all other instances are not touched.
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 LOOK_S: Final = 0.05
-"""How soon an instance that leaves is ended when nothing is open in it any more."""
+"""How soon an instance that leaves is ended after its last request."""
 END_S: Final = 5.0
-"""The longest that the answer to a load waits for the end of instances that leave."""
+"""The longest time for which the response to a load waits for the end of instances that leave."""
 MAX_LEAVING: Final = 64
-"""How many instances of a version may still finish their requests when others are to come or go."""
+"""How many instances of a version may be leaving when another update begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One version on its way to other groups; ``before`` and ``config`` are completed configuration messages."""
+    """The update of one version; ``before`` and ``config`` are completed configuration messages."""
 
     version: VersionEntry
     model: LoadedModel
@@ -61,7 +61,7 @@ class InstanceGroupUpdate:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def growth(self, entry: ModelEntry, found: Candidate) -> float:
-        """How many instances a model has with the groups of ``found`` for each that it has now; 1 if they are wrong."""
+        """The factor by which the groups of ``found`` change the number of instances; 1 if the groups are wrong."""
 
         def counted() -> float:
             loaded = [(v, v.model) for v in versions if isinstance(v.model, LoadedModel)]
@@ -73,7 +73,7 @@ class InstanceGroupUpdate:
         try:
             return await in_thread(counted)
         except NaiadError:
-            # ``update`` says so.
+            # ``update`` raises the error.
             return 1.0
 
     async def update(self, entry: ModelEntry, found: Candidate, operation: Operation) -> None:
@@ -99,13 +99,13 @@ class InstanceGroupUpdate:
         ending = [task for change in changes for task in self._switch(entry, change)]
         entry.files, entry.read = found.files, found.read
         if ending:
-            # Who asked for fewer instances may count on their memory; one that still works is not waited for.
+            # A caller that asked for fewer instances may count on their memory. Busy ones are not waited for.
             await asyncio.wait(ending, timeout=END_S)
 
     async def _prepare(
         self, version: VersionEntry, found: Candidate, operation: Operation, changes: list[_Change]
     ) -> None:
-        """Start what a version needs beyond what it has."""
+        """Start the instances that a version lacks for its new groups."""
         model = version.model
         if not isinstance(model, LoadedModel):
             raise InternalError(f"version {version.version} serves without instances")
@@ -116,7 +116,7 @@ class InstanceGroupUpdate:
             )
         permit = await self._permits.take()
         if version.asker is not None:
-            # Its new processes may ask for models while they start, which this operation then waits for.
+            # Its new processes may request loads while they start; this operation then waits for them.
             version.asker.operation, version.asker.permit = operation, permit
         try:
             config, spec, warmup = await in_thread(_read, version, model, found, self._settings, operation)
@@ -127,7 +127,7 @@ class InstanceGroupUpdate:
         finally:
             if version.asker is not None:
                 version.asker.is_loaded()
-            permit.give_back()
+            permit.release()
 
     async def _undo(self, change: _Change) -> None:
         coming = change.regrouping.coming
@@ -136,7 +136,7 @@ class InstanceGroupUpdate:
         change.model.stay_with(change.before)
 
     def _switch(self, entry: ModelEntry, change: _Change) -> list[asyncio.Task[None]]:
-        """Let a version serve by its new groups; gives the tasks that end what leaves."""
+        """Have a version serve with its new groups; the tasks that end the instances that leave."""
         regrouping = change.regrouping
         change.model.serve_by(change.spec, regrouping)
         change.version.config = change.config
@@ -152,14 +152,14 @@ class InstanceGroupUpdate:
         return ending
 
     async def _end(self, model: LoadedModel, instance: ModelInstance) -> None:
-        """End an instance when it is done. One of a model that is unloaded meanwhile ends with that."""
+        """End an instance after its last request. A model that is unloaded meanwhile ends it itself."""
         while not model.may_end(instance):
             await asyncio.sleep(LOOK_S)
         await in_thread(end, [instance])
         model.let_go([instance])
 
     def close(self) -> None:
-        """Leave the instances that have not ended to the end of their models."""
+        """Stop waiting for instances that leave: their models end them."""
         for task in self._tasks:
             task.cancel()
 
@@ -167,7 +167,7 @@ class InstanceGroupUpdate:
 def _read(
     version: VersionEntry, model: LoadedModel, found: Candidate, settings: LoadSettings, operation: Operation
 ) -> tuple[Any, ModelSpec, Warmup]:
-    """The completed configuration of a version with the groups of ``found``, and what its new instances begin with.
+    """The completed configuration of a version with the groups of ``found``, and the warm-up of its new instances.
 
     Raises:
         NaiadError: the groups are wrong.

@@ -34,7 +34,7 @@ from naiad.execution.worker.shared_process import SharedProcesses
 from naiad.lifecycle.loading.custom_batching_file import load_strategy
 from naiad.lifecycle.loading.finder import Finder
 from naiad.lifecycle.loading.readable_files import check_readable, unreadable
-from naiad.lifecycle.loading.warmup_samples import samples_of
+from naiad.lifecycle.loading.warmup_samples import runs_of, samples_of
 from naiad.lifecycle.memory.measure import LoadMeter, files_bytes, process_bytes
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.changes.identity import identity_of
@@ -46,12 +46,17 @@ logger = logging.getLogger("naiad")
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """The server options that concern loading. ``backend_settings`` gives the ``--backend-config`` of a backend.
+    """The server options that concern loading.
 
-    ``retries`` says how often a failed load is tried again, ``shared`` has the processes that models share, ``cache``
-    the answers of those with a response cache, ``budget`` bounds the requests to all of them, ``limits`` has the
-    resources that their instances share, None where they share none, ``agents`` finds repository agents. With
-    ``auto_warmup`` models are warmed up that do not say how.
+    Attributes:
+        backend_settings: gives the ``--backend-config`` of a backend.
+        retries: how often a failed load is tried again.
+        shared: the processes that models share.
+        cache: the responses of models with a response cache.
+        budget: bounds the requests to all models.
+        limits: the resources that instances share; None where they share none.
+        auto_warmup: warms up models whose configuration has no warm-up.
+        agents: finds repository agents.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -68,7 +73,7 @@ class LoadSettings:
 
     @property
     def finder(self) -> Finder:
-        """Who finds what is to be loaded."""
+        """The finder of candidates."""
         return Finder(self.model_config_name, self.agents)
 
     @property
@@ -92,8 +97,8 @@ def load_version(
 ) -> tuple[LoadedModel, Any]:
     """Load one version, create its instances and warm them up.
 
-    ``models`` are those that it can call, ``metrics`` is where what it counts itself is shown, ``meter`` measures it.
-    ``not_wanted`` says why a warm-up is to end before its time.
+    ``models`` are the models that it can call, ``metrics`` takes the metrics that it defines itself, ``meter`` measures
+    it. ``not_wanted`` says why a warm-up is to end before its time.
 
     Returns:
         The loaded model and its completed configuration message.
@@ -155,16 +160,16 @@ def _cache_of(
 def make_warmup(
     spec: ModelSpec, folder: Path, settings: LoadSettings, models: ModelDirectory | None, not_wanted: Callable[[], str]
 ) -> Warmup:
-    """What new instances of a version run before they get requests; ``folder`` is the model's own.
+    """The warm-up of new instances of a version; ``folder`` is the model's own.
 
     Raises:
-        NaiadError: a sample of the configuration cannot be made.
+        NaiadError: a sample of the configuration is wrong.
     """
     check = None if models is None else models.check
     again = partial(samples_of, spec, folder, check, settings.auto_warmup, settings.budget.max_bytes)
     samples = again()
     if samples:
-        runs, instances = sum(sample.count for sample in samples), spec.instance_count
+        runs, instances = runs_of(spec, samples), spec.instance_count
         logger.info("warming up '%s': %d run(s) on each of %d instance(s)", spec.name, runs, instances)
     return Warmup(samples, not_wanted, again)
 
@@ -176,9 +181,9 @@ def start_backend(
     settings: LoadSettings,
     created: Callable[[Backend], None] = lambda backend: None,
 ) -> tuple[PreparedConfig, Backend, ModelSpec]:
-    """One version inside its framework, checked, without instances. The caller closes the backend.
+    """Load one version into its framework and check it, without instances. The caller closes the backend.
 
-    ``created`` is shown the backend before it has loaded anything.
+    ``created`` gets the backend before it has loaded anything.
 
     Raises:
         NaiadError: the configuration is wrong or does not fit the model, or the model cannot be loaded.
@@ -209,6 +214,6 @@ def start_backend(
         backend.close()
         if isinstance(error, NaiadError):
             raise
-        # A framework that calls for the end of the process, with SystemExit say, ends this load and nothing else.
+        # A framework that raises SystemExit ends this load, not the server.
         raise ModelLoadError(f"{type(error).__name__}: {error}") from error
     return prepared, backend, spec

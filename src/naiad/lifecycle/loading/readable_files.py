@@ -1,4 +1,4 @@
-"""Model files that the server's user may not read, said before a framework says something else about them."""
+"""A check that the server's user may read the model files, before a framework reports something less clear."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from naiad.errors import ModelLoadError
 
 
 def check_readable(model: str, path: Path) -> None:
-    """Try to open a model file, or the files in a folder that is a model. What is not there is the backend's to say.
+    """Try to open a model file, or the files in a model's folder. The backend reports files that are missing.
 
     Raises:
         ModelLoadError: one cannot be read; the text says which, as which user, and what keeps it.
@@ -38,7 +38,7 @@ def unreadable(model: str, path: Path, error: OSError) -> ModelLoadError:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """What is opened: no pipes and the like, which would wait."""
+    """The files to open; no pipes, which would block."""
     if not path.is_dir():
         path.stat()
         if path.is_file():
@@ -60,5 +60,5 @@ def _user() -> str:
 
         return f"'{pwd.getpwuid(number).pw_name}' (uid {number})"
     except (ImportError, KeyError):
-        # Containers often run as a number that nobody has a name for.
+        # Containers often run as a number without a name.
         return f"with uid {number}"

@@ -1,4 +1,4 @@
-"""Loading a version again that could not be loaded (``--model-load-retry-count``)."""
+"""Retries of loads that failed (``--model-load-retry-count``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger("naiad")
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 FINAL: Final = (ConfigError, BackendUnavailableError, ServerStoppingError)
-"""What another try cannot help with."""
+"""Errors that another try does not solve."""
 
 _R = TypeVar("_R")
 
@@ -23,9 +23,9 @@ _R = TypeVar("_R")
 async def with_retries(
     label: str, count: int, load: Callable[[], Awaitable[_R]], is_wanted: Callable[[], bool] = lambda: True
 ) -> _R:
-    """What ``load`` gives, which is called up to ``count`` times more while it fails and ``is_wanted``.
+    """The result of ``load``, which is called up to ``count`` times more while it fails and ``is_wanted``.
 
-    The pauses between grow.
+    The pauses between the calls grow.
 
     Raises:
         Exception: what the last call raised.
@@ -43,6 +43,6 @@ async def with_retries(
             logger.warning("could not load %s, %d more tries, the next in %.1f s: %s", label, left, pause_s, problem)
             await asyncio.sleep(pause_s)
             if not is_wanted():
-                # Somebody has unloaded it meanwhile.
+                # It was unloaded meanwhile.
                 raise
     return await load()

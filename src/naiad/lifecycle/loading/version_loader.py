@@ -1,4 +1,4 @@
-"""The load of one version from its turn on: permits, tries, measuring, and what is shown of it meanwhile."""
+"""Loading one version within an operation: its permit, retries, memory, progress and state."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 FIRST_WORD_S = 5.0
-"""How long a load takes in silence, in seconds."""
+"""How long a load takes before the log reports its progress."""
 
 _LONGEST_PAUSE_S = 60.0
 
 
 class _Progress:
-    """Says now and then that a load goes on, until ``end``; less often the longer it takes."""
+    """Logs at growing intervals that a load is not over, until ``end``."""
 
     def __init__(self, what: str, loop: asyncio.AbstractEventLoop) -> None:
         self._what = what
@@ -76,12 +76,12 @@ class VersionLoader:
     """Loads versions. Used on the event loop only.
 
     Args:
-        control: who loads what models ask for.
+        control: starts the loads and unloads that models request.
         settings: how versions are loaded.
-        permits: how many load at the same time.
-        operations: those that the loads are part of.
-        ensembles: loads those that are ensembles.
-        metrics: where what models count themselves is shown.
+        permits: bound how many load at the same time.
+        operations: refuse loads once the server is stopping.
+        ensembles: loads versions that are ensembles.
+        metrics: the metrics that models define themselves.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class VersionLoader:
         operation: Operation,
         callable_models: CallableModels | None,
     ) -> NaiadError | None:
-        """Load a version of the model ``name``, which is then ready; the error that it cannot be loaded for.
+        """Load a version of the model ``name``, which is ready afterwards; its error if it cannot be loaded.
 
-        ``callable_models`` are those that it can call.
+        ``callable_models`` are the models that it can call.
         """
         version.become(ModelState.LOADING)
         asker = version.asker = RequestingVersion(operation)
@@ -153,7 +153,7 @@ class VersionLoader:
             progress.end()
             meter.close()
             asker.is_loaded()
-            permit.give_back()
+            permit.release()
         _serve(name, version, found, model, config, monotonic() - begun)
         return None
 

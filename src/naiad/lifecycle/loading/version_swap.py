@@ -1,4 +1,4 @@
-"""The versions of models: how they come when nothing serves, take the place of others, and go."""
+"""Changing which versions of a model serve: the first ones, replacements, and unloads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class VersionSwap:
 
     Args:
         loads: loads each version.
-        retirements: the versions that are draining.
+        draining: the versions that are draining.
         serving_changed: called when other versions of a model serve, or its routes have changed.
 
     Attributes:
@@ -46,15 +46,15 @@ class VersionSwap:
         observers: called in their order.
     """
 
-    def __init__(self, loads: VersionLoader, retirements: Draining, serving_changed: Callable[[], None]) -> None:
+    def __init__(self, loads: VersionLoader, draining: Draining, serving_changed: Callable[[], None]) -> None:
         self.directory: CallableModels | None = None
         self.observers: list[ServingObserver] = []
         self._loads = loads
-        self._retirements = retirements
+        self._draining = draining
         self._serving_changed = serving_changed
 
     async def load_first(self, entry: ModelEntry, found: Candidate, operation: Operation) -> NaiadError | None:
-        """Load a model of which nothing serves: each version that can be loaded serves at once.
+        """Load a model without a version that serves: each version serves as soon as it is loaded.
 
         Returns:
             The error of a version that cannot be loaded, if there is one.
@@ -73,7 +73,7 @@ class VersionSwap:
         problem = next(filter(None, problems), None)
         entry.files, entry.read = None if problem else found.files, found.read
         if problem and is_of_the_model(problem):
-            # The reference does not come to know the versions of such a model.
+            # The reference shows no versions of such a model.
             entry.problem = problem
             for version in fresh:
                 if version.state is ModelState.UNAVAILABLE:
@@ -83,10 +83,10 @@ class VersionSwap:
     async def replace(
         self, entry: ModelEntry, found: Candidate, operation: Operation, unchanged: frozenset[int]
     ) -> None:
-        """Load a model beside its copy that serves, and put it in its place once all of it is there.
+        """Load a model beside its copy that serves, and replace that once all versions are loaded.
 
         Raises:
-            NaiadError: a version cannot be loaded; what serves goes on.
+            NaiadError: a version cannot be loaded; the versions that serve stay.
         """
         kept = {v.version for v in entry.ready()} & unchanged & set(found.versions)
         fresh = [VersionEntry(version) for version in found.versions if version not in kept]
@@ -123,20 +123,20 @@ class VersionSwap:
         return problem
 
     def retire(self, entry: ModelEntry, version: VersionEntry) -> None:
-        """Let a version that serves go. The caller has ``entry`` choose again what serves."""
+        """Drain a version that serves. The caller has ``entry`` choose again which versions serve."""
         model = version.model
-        self._retirements.begin(entry, version)
+        self._draining.begin(entry, version)
         if model is not None:
             self._forget(model)
 
     def retire_all(self, entry: ModelEntry) -> None:
-        """Let a model go with all that serves of it."""
+        """Drain all versions of a model that serve."""
         for version in entry.ready():
             self.retire(entry, version)
         entry.choose_serving()
 
     def _forget(self, model: ServingModel) -> None:
-        """A model goes, or what stood for several versions of one."""
+        """Have the observers forget a version, or the responder to a route."""
         for observer in self.observers:
             observer.on_unloading(model)
 
@@ -147,7 +147,7 @@ class VersionSwap:
             self.routing(entry).configure(routes)
 
     def routing(self, entry: ModelEntry) -> ModelRoutes:
-        """The routes of a model, from the first time on that somebody asks for them."""
+        """The routes of a model, made at the first call."""
         if entry.routing is None:
             entry.routing = Routing(entry.name, self._forget, changed=self._serving_changed)
             entry.choose_serving()
@@ -155,9 +155,9 @@ class VersionSwap:
 
 
 def _show(entry: ModelEntry, fresh: Iterable[VersionEntry]) -> None:
-    """Put versions into the index, in place of older ones of the same number."""
+    """Show versions in the index, in place of earlier ones of the same number."""
     entry.versions.update({version.version: version for version in fresh})
-    # Those that failed earlier are not wanted any more.
+    # Versions that failed earlier are not wanted any more.
     note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
     entry.forget_gone()
 

@@ -1,16 +1,22 @@
 """The samples that a version is warmed up with: those of its configuration, or with ``--auto-warmup`` those made up
 from its signature.
 
-All of this may read files: it is called in a loading thread. Source of the rules and texts: the reference's
+All of them are checked before the first instance starts. The data of a sample is made when an instance is about to run
+it, and is dropped when no instance uses it any more: together they may be as large as all requests in flight.
+
+This reads files: it is called in loading threads. Source of the rules and texts: the reference's
 ``GenerateWarmupData``.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, overload
+from weakref import WeakValueDictionary
 from zlib import crc32
 
 import numpy as np
@@ -39,9 +45,38 @@ Check = Callable[[ModelSpec, Sequence[CalledInput], Sequence[str], str], Checked
 """The rules for requests: ``Models.check``."""
 
 
+class LazySamples(Sequence[Sample]):
+    """Samples that are made when they are read, and shared by the instances that run them at the same time.
+
+    Used in any thread.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], Sample]]) -> None:
+        self._makers = makers
+        self._made: WeakValueDictionary[int, Sample] = WeakValueDictionary()
+        # Two instances that begin together would otherwise both make the first one.
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> LazySamples: ...
+    def __getitem__(self, index: int | slice) -> Sample | LazySamples:
+        if isinstance(index, slice):
+            return LazySamples(self._makers[index])
+        with self._lock:
+            found = self._made.get(index)
+            if found is None:
+                found = self._made[index] = self._makers[index]()
+            return found
+
+
 def samples_of(
     spec: ModelSpec, folder: Path, check: Check | None, is_automatic: bool, max_bytes: int = 0
-) -> list[Sample]:
+) -> LazySamples:
     """The samples that the configuration asks for or, where it asks for none and ``is_automatic``, made up ones.
 
     ``max_bytes`` and errors as ``configured_samples``.
@@ -51,37 +86,53 @@ def samples_of(
     return configured_samples(spec, folder, check, max_bytes)
 
 
-def configured_samples(spec: ModelSpec, folder: Path, check: Check | None, max_bytes: int = 0) -> list[Sample]:
-    """The samples of ``model_warmup``; ``folder`` is the model's own.
+def runs_of(spec: ModelSpec, samples: LazySamples) -> int:
+    """How often each instance runs, without making a sample for it."""
+    return sum(sample.count for sample in spec.warmup) or len(samples)
+
+
+def configured_samples(spec: ModelSpec, folder: Path, check: Check | None, max_bytes: int = 0) -> LazySamples:
+    """The samples of ``model_warmup``, which are checked but not made; ``folder`` is the model's own.
 
     ``max_bytes`` is what their requests may have together; 0: the share of the memory that requests in flight have.
 
     Raises:
-        ModelLoadError: one cannot be made, or they are too large together.
-        NaiadError: one is no request that the model takes.
+        ModelLoadError: one is wrong, or they are too large together.
+        NaiadError: one is no request that the model takes. Reading a sample raises the same where its file has changed,
+            or its BYTES are not what they should be.
     """
     _check_sum(spec, max_bytes or usable_memory_bytes() // _MEMORY_SHARE)
-    return [_configured(spec, sample, folder / FOLDER, check) for sample in spec.warmup]
+    inside = folder / FOLDER
+    outputs = [_checked(spec, sample, inside, check) for sample in spec.warmup]
+    pairs = zip(spec.warmup, outputs, strict=True)
+    return LazySamples([partial(_configured, spec, sample, inside, names) for sample, names in pairs])
 
 
-def _configured(spec: ModelSpec, sample: WarmupSample, folder: Path, check: Check | None) -> Sample:
+def _checked(spec: ModelSpec, sample: WarmupSample, folder: Path, check: Check | None) -> tuple[str, ...]:
+    """Check a sample without making it; the outputs that it asks for."""
     lead = (1,) if spec.max_batch_size else ()
-    inputs: dict[str, Array] = {}
     for given in sample.inputs:
         _check_input(spec, given)
-        dtype = given.dtype
-        if dtype is None:
+        if given.dtype is None:
             raise ModelLoadError(_no_datatype(spec, given.name))
-        inputs[given.name] = _data(spec, given, dtype, folder).reshape((*lead, *given.dims))
+        if given.source is DataSource.FILE:
+            _check_file(spec, given, given.dtype, folder)
     _check_size(spec, sample)
+    named = [CalledInput(i.name, i.dtype, (*lead, *i.dims)) for i in sample.inputs if i.dtype and not i.is_control]
+    return tuple(spec.outputs) if check is None else check(spec, named, (), "").outputs
+
+
+def _configured(spec: ModelSpec, sample: WarmupSample, folder: Path, outputs: tuple[str, ...]) -> Sample:
+    lead = (1,) if spec.max_batch_size else ()
+    inputs: dict[str, Array] = {
+        given.name: _data(spec, given, given.dtype, folder).reshape((*lead, *given.dims))
+        for given in sample.inputs
+        if given.dtype is not None
+    }
     for tensor in run_spec(spec).inputs.values():
         if tensor.name not in spec.inputs and tensor.name not in inputs:
             # A control or a state.
             inputs[tensor.name] = _zeros(tensor.dtype, math.prod(_fixed(tensor))).reshape((*lead, *_fixed(tensor)))
-    named = [CalledInput(i.name, i.dtype, inputs[i.name].shape) for i in sample.inputs if i.dtype and not i.is_control]
-    outputs = tuple(spec.outputs)
-    if check is not None:
-        outputs = check(spec, named, (), "").outputs
     options = RequestOptions(outputs, 1, _shape_key(spec, inputs))
     return Sample(sample.name, sample.count, sample.batch_size, options, inputs)
 
@@ -185,11 +236,11 @@ def _random(dtype: DataType, elements: int, name: str) -> Array:
         return np.frombuffer(generator.bytes(elements * dtype.itemsize), dtype.numpy)
     if kind == "b":
         return generator.integers(0, 2, elements).astype(dtype.numpy)
-    return generator.random(elements, np.float32).astype(dtype.numpy)
+    return generator.random(elements, np.float32).astype(dtype.numpy, copy=False)
 
 
-def _from_file(spec: ModelSpec, given: WarmupInput, dtype: DataType, elements: int, folder: Path) -> Array:
-    """The first bytes of a file as a tensor; a file of BYTES has exactly the elements, each behind its length."""
+def _check_file(spec: ModelSpec, given: WarmupInput, dtype: DataType, folder: Path) -> Path:
+    """Check that a file is there and has enough bytes; its path."""
     inside = PurePosixPath(given.file)
     if inside.is_absolute() or ".." in inside.parts or not inside.parts or "\0" in given.file:
         raise ModelLoadError(
@@ -197,40 +248,61 @@ def _from_file(spec: ModelSpec, given: WarmupInput, dtype: DataType, elements: i
             f"folder '{FOLDER}'"
         )
     path = folder / inside
-    wanted = -1 if dtype.is_bytes else elements * dtype.itemsize
     try:
         if not path.is_file():
             raise FileNotFoundError("No such file or directory")
-        if dtype.is_bytes and (size := path.stat().st_size) > MAX_BYTES:
-            raise ModelLoadError(f"warmup setting names the file '{given.file}' of {size} bytes, at most {MAX_BYTES}")
+        size = path.stat().st_size
+    except OSError as error:
+        raise _unreadable(spec, given, error) from error
+    if not dtype.is_bytes:
+        _check_length(given, math.prod(given.dims) * dtype.itemsize, size)
+    elif size > MAX_BYTES:
+        raise ModelLoadError(f"warmup setting names the file '{given.file}' of {size} bytes, at most {MAX_BYTES}")
+    return path
+
+
+def _from_file(spec: ModelSpec, given: WarmupInput, dtype: DataType, elements: int, folder: Path) -> Array:
+    """The first bytes of a file as a tensor; a file of BYTES has exactly the elements, each behind its length."""
+    # Checked again: it may have grown or gone since the load began.
+    path = _check_file(spec, given, dtype, folder)
+    wanted = -1 if dtype.is_bytes else elements * dtype.itemsize
+    try:
         with path.open("rb") as file:
             raw = file.read(wanted)
     except OSError as error:
-        place = f"{spec.name}/{FOLDER}/{given.file}"
-        raise InternalError(f"failed to open text file for read {place}: {error.strerror or error}") from error
+        raise _unreadable(spec, given, error) from error
     if dtype.is_bytes:
         return decode_bytes(raw, elements, f"inference input '{given.name}' for model '{spec.name}'")
-    if len(raw) < wanted:
+    _check_length(given, wanted, len(raw))
+    return np.frombuffer(raw, dtype.numpy)
+
+
+def _unreadable(spec: ModelSpec, given: WarmupInput, error: OSError) -> InternalError:
+    place = f"{spec.name}/{FOLDER}/{given.file}"
+    return InternalError(f"failed to open text file for read {place}: {error.strerror or error}")
+
+
+def _check_length(given: WarmupInput, wanted: int, size: int) -> None:
+    if size < wanted:
         raise ModelLoadError(
             f"{_LABEL}warmup setting expects {wanted} bytes, but the data provided from {given.file} only has "
-            f"{len(raw)} bytes"
+            f"{size} bytes"
         )
-    return np.frombuffer(raw, dtype.numpy)
 
 
 # From the signature
 
 
-def automatic_samples(spec: ModelSpec, max_bytes: int = 0) -> list[Sample]:
+def automatic_samples(spec: ModelSpec, max_bytes: int = 0) -> LazySamples:
     """A sample of zeros for one row, for each preferred batch size and for the largest batch; none has to succeed.
 
     Dimensions of any size are 1, and inputs that may be left out are left out. Batches of too many bytes are too:
     ``max_bytes`` as in ``configured_samples``.
     """
-    return list(_automatic(spec, max_bytes or usable_memory_bytes() // _MEMORY_SHARE))
+    return LazySamples(list(_automatic(spec, max_bytes or usable_memory_bytes() // _MEMORY_SHARE)))
 
 
-def _automatic(spec: ModelSpec, max_bytes: int) -> Iterator[Sample]:
+def _automatic(spec: ModelSpec, max_bytes: int) -> Iterator[Callable[[], Sample]]:
     left = max_bytes
     tensors = [t for t in spec.inputs.values() if not t.optional] or list(spec.inputs.values())
     preferred = spec.batching.preferred_batch_sizes if spec.batching else ()
@@ -241,9 +313,13 @@ def _automatic(spec: ModelSpec, max_bytes: int) -> Iterator[Sample]:
         if max(sizes, default=0) > MAX_BYTES or sum(sizes) > left:
             continue
         left -= sum(sizes)
-        inputs = {t.name: _zeros(t.dtype, math.prod(shapes[t.name])).reshape(shapes[t.name]) for t in tensors}
-        options = RequestOptions(tuple(spec.outputs), rows, _shape_key(spec, inputs))
-        yield Sample(f"auto_{rows}", 1, 1, options, inputs, is_needed=False)
+        yield partial(_zero_sample, spec, rows, shapes)
+
+
+def _zero_sample(spec: ModelSpec, rows: int, shapes: Mapping[str, tuple[int, ...]]) -> Sample:
+    inputs = {n: _zeros(spec.inputs[n].dtype, math.prod(shape)).reshape(shape) for n, shape in shapes.items()}
+    options = RequestOptions(tuple(spec.outputs), rows, _shape_key(spec, inputs))
+    return Sample(f"auto_{rows}", 1, 1, options, inputs, is_needed=False)
 
 
 def _fixed(tensor: TensorSpec) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""The memory of models: a budget for all of them, and who goes when it is used up or when nobody asks.
+"""The memory of models: a budget for all of them, and evictions when it is used up or when a model is idle.
 
-A load first gets room: an estimate of what it will take is held for it, and models are evicted for it where they have
-to be. Once it is there, what it took is measured and counts. An evicted model refuses new requests and answers those
-that it has; its memory counts until it is closed. Used on the event loop only.
+A load first gets room: an estimate of its memory is reserved for it, and models are evicted where that is necessary.
+After the load the memory is measured and counts in place of the estimate. An evicted model refuses new requests and
+responds to those that it accepted; its memory counts until it is closed. Used on the event loop only.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 TICK_S: Final = 10.0
-"""How often memory is measured again and idle models are looked for, at least."""
+"""The longest interval at which memory is measured again and idle models are evicted."""
 WAIT_S: Final = 60.0
-"""How long a load waits for memory that others give back."""
+"""How long a load waits for memory that others release."""
 MAX_NAMED: Final = 8
 """How many models an error names."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """The server's options about memory; 0 stands for no limit, never, and not at all.
+    """The server's options about memory.
 
     Attributes:
-        budget_bytes: for all models together.
-        idle_s: when a model goes that nobody asks.
-        demand_s: how long a request waits for a model that is loaded for it.
+        budget_bytes: for all models together; 0 for no limit.
+        idle_s: a model without requests for so long is evicted; 0 for never.
+        demand_s: how long a request waits for a model that is loaded for it; 0 where requests load none.
     """
 
     budget_bytes: int = 0
@@ -57,19 +57,19 @@ class MemorySettings:
 
 
 class TooLargeError(ModelLoadError):
-    """A model takes more memory than all models together may hold, or than the others leave."""
+    """A model needs more memory than the budget, or than pinned and busy models leave of it."""
 
 
 class ModelMemory:
-    """Gives loads their room, and evicts models.
+    """Reserves memory for loads, and evicts models.
 
     Args:
         entries: all models.
         settings: the limits.
         operations: the loads and unloads under way; their graph says which models must stay, and what waits for what.
         members_within: all models that an ensemble is made of, which are used whenever it is; none for other models.
-        retire: lets a model go, told why.
-        retiring: those that are on their way out.
+        retire: unloads a model, for a reason.
+        retiring: the versions that are draining.
     """
 
     def __init__(
@@ -94,31 +94,31 @@ class ModelMemory:
         self._is_starting = False
         self._started_ms = 0
         self._clock = clock or SystemClock()
-        # Of each load under way, what its model will hold in the end.
+        # The memory that the model of each load will hold in the end.
         self._targets: dict[str, tuple[ModelEntry, int]] = {}
         self._line = WaitingLine(self._graph)
-        # Those whose loads wait for room themselves.
+        # The models whose loads wait for room themselves.
         self._asking: set[str] = set()
         self._is_closed = False
         self._keeping: asyncio.Task[None] | None = None
 
     @property
     def evicts(self) -> bool:
-        """There is a limit that models may have to go for."""
+        """Whether there is a limit for which models are evicted."""
         return bool(self.budget_bytes or self._idle_ms)
 
     # Figures
 
     def loaded_bytes(self) -> int:
-        """What the models that serve hold."""
+        """The memory of the models that serve."""
         return sum(entry_bytes(entry) for entry in self._entries.values())
 
     def used_bytes(self) -> int:
-        """That, what models hold that are on their way out, and what loads under way will take."""
+        """The memory of the models that serve or drain, and the memory reserved for loads."""
         return self.loaded_bytes() + self._leaving_bytes() + self._reserved_bytes()
 
     def _reserved_bytes(self) -> int:
-        """What loads under way will still take. A version that is there counts as loaded, and not here as well."""
+        """The memory that loads will still take. A version that serves already counts as loaded, and not here."""
         return sum(max(0, target - entry_bytes(entry)) for entry, target in self._targets.values())
 
     def _leaving_bytes(self, load: Operation | None = None) -> int:
@@ -143,7 +143,7 @@ class ModelMemory:
             for name, entry in self._entries.items()
             if entry.serving
         }
-        # A step may run seldom, or answers may be kept: when a member goes, so does the ensemble.
+        # A step may run seldom, or its responses may be cached: an ensemble goes with its member.
         for name, ensemble in list(found.items()):
             for member in self._members_within(name):
                 if member in found and found[member].last_used_ms < ensemble.last_used_ms:
@@ -156,15 +156,15 @@ class ModelMemory:
     async def room(
         self, entry: ModelEntry, found: Candidate, operation: Operation, evicts: bool = True
     ) -> AsyncIterator[None]:
-        """Hold room for a load of a model while it lasts; others are evicted for it unless ``evicts`` is False.
+        """Reserve memory for a load of a model while it lasts; others are evicted for it unless ``evicts`` is False.
 
-        ``operation`` is the load: one that is not wanted any more does not wait. The copy of the model that serves
-        counts towards it: during a reload both are there.
+        ``operation`` is the load, which stops waiting once it is given up. The copy of the model that serves counts
+        towards the load: during a reload both are in memory.
 
         Raises:
-            UnavailableError: there is none now.
+            UnavailableError: there is no room now.
             ModelLoadError: the load was given up meanwhile.
-            TooLargeError: there will never be, or what was loaded took more than there is: it is let go again.
+            TooLargeError: there will never be room, or the model took more than there is and was unloaded again.
         """
         if not self.budget_bytes:
             yield
@@ -185,10 +185,10 @@ class ModelMemory:
 
     @asynccontextmanager
     async def room_in_place(self, entry: ModelEntry, growth: float, operation: Operation) -> AsyncIterator[None]:
-        """Hold room while a model that serves gets ``growth`` times as many instances; then measure it again.
+        """Reserve memory while a model that serves gets ``growth`` times as many instances; then measure it again.
 
-        Only instances in processes of their own take more. Errors as ``room``, but for that the model is not let go:
-        when it takes more than was known, others are.
+        Only instances in processes of their own take more. Errors as ``room``, except that the model stays: when it
+        takes more than its estimate, others are evicted.
         """
         extra = round(sum(m.statistics.memory_bytes for m in entry.loaded() if m.process_ids) * max(0.0, growth - 1))
         size = entry_bytes(entry) + extra
@@ -207,7 +207,7 @@ class ModelMemory:
     async def _holding(
         self, entry: ModelEntry, size: int, operation: Operation, evicts: bool = True
     ) -> AsyncIterator[None]:
-        """Hold room for a model of ``size`` bytes, its copy that serves included; errors as ``room``."""
+        """Reserve memory for a model of ``size`` bytes, its copy that serves included; errors as ``room``."""
         self._asking.add(entry.name)
         # Its present copy may go from now on.
         self._graph.notify()
@@ -239,7 +239,7 @@ class ModelMemory:
         return "measured when it was loaded last" if entry.measured_bytes else "the size of its files"
 
     async def _make_room(self, entry: ModelEntry, estimate: int, operation: Operation, evicts: bool) -> int:
-        """Wait until there is room; what the model will hold then, its present copy included."""
+        """Wait until there is room; the bytes that the model will hold then, its present copy included."""
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while True:
             operation.check_wanted()
@@ -261,13 +261,13 @@ class ModelMemory:
             await self._graph.change(left_s)
 
     def _may_change(self, entry: ModelEntry, operation: Operation) -> bool:
-        """Others load, or must stay for something that passes, and that does not wait for this load itself."""
+        """Whether memory may come free: from a load, or from a model that stays for something else than this load."""
         # A load that became awaited in this turn of the loop may not have noticed that it passes.
         self._line.let_pass()
         return any(not self._waits_for(name, operation) for name in (*self._targets, *self._held_beside(entry)))
 
     def _held_beside(self, entry: ModelEntry) -> list[str]:
-        """Other models that must not go now, for something that passes."""
+        """Other models that must not go now, but may later."""
         needed = self._needed()
         return [
             name
@@ -285,7 +285,7 @@ class ModelMemory:
         return found.union(*map(self._members_within, found))
 
     def _has_to_stay(self, name: str, needed: Collection[str]) -> bool:
-        """A model must not go now. A load of it that waits for room itself does not mind."""
+        """Whether a model must not go now. It may while its own load waits for room."""
         return name in needed or (self._operations.concern(name) and name not in self._asking)
 
     def _no_room(self, entry: ModelEntry, need: int, free: int, operation: Operation | None) -> NaiadError:
@@ -305,10 +305,10 @@ class ModelMemory:
         entry.measured_bytes = measured_bytes(entry.loaded())
 
     def _settle(self, entry: ModelEntry) -> None:
-        """A load is over, and took what it took.
+        """Keep to the budget after a load, which may have taken more than its estimate.
 
         Raises:
-            TooLargeError: more than there is without it; it was let go.
+            TooLargeError: it took more than others can make room for; it was unloaded.
         """
         over = self.loaded_bytes() + self._reserved_bytes() - self.budget_bytes
         if over <= 0:
@@ -334,12 +334,12 @@ class ModelMemory:
         self._retire(entry, why)
 
     def start(self) -> None:
-        """Measure again and look for idle models from now on, where there is a limit."""
+        """Start to measure memory and to evict idle models at intervals, where there is a limit."""
         if self._keeping is None and self.evicts:
             self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
     def close(self) -> None:
-        """Evict no more, and let no load wait for memory."""
+        """Stop evicting; loads that wait for memory fail."""
         self._is_closed = True
         self._graph.notify()
         if self._keeping is not None:
@@ -361,7 +361,7 @@ class ModelMemory:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """While the server starts no model is idle: others may be about to need it. It counts from the end on."""
+        """Count no model as idle while the server starts: others may be about to need it."""
         self._is_starting = True
         try:
             yield
@@ -370,7 +370,7 @@ class ModelMemory:
             self._started_ms = self._clock.wall_ms()
 
     def evict_idle(self) -> None:
-        """Let those go that nobody used for too long."""
+        """Evict the models without requests for ``idle_s``."""
         now_ms = self._clock.wall_ms()
         if self._is_starting or now_ms - self._started_ms < self._idle_ms:
             return
@@ -378,10 +378,10 @@ class ModelMemory:
             self._evict(resident.name, "idle", f"no request for {self._idle_ms // 1000} s")
 
     async def _share(self, entry: ModelEntry) -> None:
-        """A model may have come into a process that others are in: each holds a part of it from now on."""
+        """Measure models that share a process with a new one: each counts for its part of the process from now on."""
         mine = {pid for model in entry.loaded() for pid in model.process_ids}
         if not mine:
-            # Looking at thousands of other models holds the loop up.
+            # A look at thousands of other models would block the loop.
             return
         others = [
             other
@@ -405,7 +405,7 @@ class ModelMemory:
         self._graph.notify()
 
     def _keep_to_budget(self, residents: Iterable[Resident]) -> None:
-        """Models may have grown: some of ``residents`` go for it."""
+        """Evict some of ``residents`` where models have grown beyond the budget."""
         over = self.loaded_bytes() + self._reserved_bytes() - self.budget_bytes
         if over <= 0:
             return
@@ -414,23 +414,23 @@ class ModelMemory:
 
 
 def entry_bytes(entry: ModelEntry) -> int:
-    """What the versions of a model that serve hold."""
+    """The memory of the versions of a model that serve."""
     return held_bytes(entry.loaded())
 
 
 def measured_bytes(models: Iterable[LoadedVersion]) -> int:
-    """What was measured of some versions of a model."""
+    """The measured memory of some versions of a model."""
     return sum(model.statistics.memory_bytes for model in models)
 
 
 def held_bytes(models: Iterable[LoadedVersion]) -> int:
-    """What some versions of a model hold; as much as the model says that it takes, where it says so."""
+    """The memory of some versions of a model: measured, and at least what the model states in its configuration."""
     found = list(models)
     return max([measured_bytes(found), *(stated_bytes(model.spec.parameters) or 0 for model in found)])
 
 
 def is_pinned(entry: ModelEntry) -> bool:
-    """Its configuration says that it stays (``memory.pinned``)."""
+    """Whether its configuration pins a model (``memory.pinned``)."""
     return entry.serving is not None and is_true(entry.serving.spec.parameters.get(PINNED, ""))
 
 

@@ -1,4 +1,4 @@
-"""Models that are loaded because a request asks for them, and the requests that wait meanwhile. On the loop only."""
+"""Loading models on demand: a request for a model that is not loaded waits while it is. On the event loop only."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ logger = logging.getLogger("naiad")
 MAX_WAITING: Final = 1024
 """How many requests may wait for models."""
 MAX_WAITING_BYTES: Final = 1 << 28
-"""How many bytes they may hold together, but for a single one."""
+"""How many bytes they may hold together; a single request may hold more."""
 RETRY_S: Final = 10.0
-"""After a load that failed, requests are refused for so long; the load is not tried again for each of them."""
+"""How long requests are refused after a load that failed: it is not tried again for each of them."""
 RETRY_SOON_S: Final = 1.0
-"""The same where the load was refused for now, for want of memory say."""
+"""The same after a load that was refused for now, such as for lack of memory."""
 
 
 class ModelNotLoadedError(UnavailableError):
-    """A model could be loaded, and an inference request would have it loaded. ``name`` is the model's."""
+    """The model is not loaded, and an inference request would load it. ``name`` is the model's."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Request for unknown model: '{name}' is not loaded; an inference request loads it")
@@ -33,20 +33,20 @@ class ModelNotLoadedError(UnavailableError):
 
 
 class Loader(Protocol):
-    """Who loads: the manager."""
+    """Starts loads; the manager."""
 
     def is_loadable(self, name: str) -> bool:
-        """The model lies in a repository, and no version of it serves."""
+        """Whether the model is in a repository, and no version of it serves."""
 
     def begin_demanded(self, name: str, done: Done) -> None:
-        """Load a model unless it serves by then; ``done`` is told later."""
+        """Start to load a model, unless it serves by then; ``done`` is called later."""
 
 
 class Waiting:
-    """A request that waits. ``leave`` is called when its caller is gone.
+    """A request that waits for a model. ``leave`` is called when its caller is gone.
 
     Attributes:
-        caller: the model that made it, as a call while it works on a request of its own; "" for clients.
+        caller: the model that made the request, as a call within a request of its own; "" for clients.
     """
 
     __slots__ = ("_demand", "_go_on", "_name", "_size", "_timer", "caller")
@@ -63,21 +63,21 @@ class Waiting:
 
     @property
     def size(self) -> int:
-        """The bytes that it holds."""
+        """The bytes that the request holds."""
         return self._size
 
     def leave(self) -> None:
-        """Wait no longer; nobody is told."""
+        """Stop waiting, without a callback."""
         self._timer.cancel()
         self._demand.remove(self._name, self)
 
     def finish(self, error: NaiadError | None) -> None:
-        """The model is there, or will not be; the request is not among those that wait any more."""
+        """Resume the request, which was removed before: with None when the model serves, or with an error."""
         self._timer.cancel()
         try:
             self._go_on(error)
         except Exception:
-            # Each for itself: one that fails must not take the others' answers.
+            # A request that fails must not keep the others from their responses.
             logger.exception("a request that waited for model '%s' failed", self._name)
 
 
@@ -85,7 +85,7 @@ class LoadOnDemand:
     """Loads models for requests.
 
     Args:
-        loader: who loads.
+        loader: starts the loads.
         wait_s: how long a request waits at most.
         graph: gets an edge for the models that must stay while a request waits.
     """
@@ -111,11 +111,11 @@ class LoadOnDemand:
         return any(self._graph.awaited_by(Residence(name)))
 
     def withhold(self, name: str) -> None:
-        """Somebody unloaded a model of a repository: it stays away until somebody loads it."""
+        """A model was unloaded on request: requests do not load it until it is loaded on request."""
         self._withheld.add(name)
 
     def allow(self, name: str) -> None:
-        """Somebody loads a model."""
+        """A model is loaded on request: requests may load it again from now on."""
         self._withheld.discard(name)
         self._failed.pop(name, None)
 
@@ -124,12 +124,12 @@ class LoadOnDemand:
         return name not in self._withheld and self._loader.is_loadable(name)
 
     def wait(self, name: str, size: int, go_on: Callable[[NaiadError | None], None], caller: str = "") -> Waiting:
-        """Have a model loaded; ``go_on`` is called once, later: with None when it serves, or with an error.
+        """Load a model; ``go_on`` is called once, later: with None when it serves, or with an error.
 
-        ``size`` is how many bytes the request holds, ``caller`` the model that calls, if one does.
+        ``size`` is how many bytes the request holds, ``caller`` the model that made it, if one did.
 
         Raises:
-            UnavailableError: too many wait, or a load has just failed.
+            UnavailableError: too many requests wait, or a load has just failed.
         """
         loop = asyncio.get_running_loop()
         until, error = self._failed.get(name, (0.0, None))
@@ -150,7 +150,7 @@ class LoadOnDemand:
         return waiting
 
     def remove(self, name: str, waiting: Waiting) -> None:
-        """A request waits no longer."""
+        """Remove a request that waits; a second call has no effect."""
         found = self._waiting.get(name)
         if found is None or waiting not in found:
             return
@@ -177,13 +177,13 @@ class LoadOnDemand:
         else:
             pause_s = RETRY_SOON_S if isinstance(error, UnavailableError) else RETRY_S
             self._failed[name] = (asyncio.get_running_loop().time() + pause_s, error)
-        # All at once: the model has their requests before anybody can think that it is idle.
+        # All in one turn of the loop: the model has their requests before it can be found idle.
         for waiting in list(self._waiting.get(name, ())):
             self.remove(name, waiting)
             waiting.finish(None if error is None else _not_loaded(name, error))
 
     def _expire(self, name: str) -> None:
-        """Those that came first have waited long enough: the first in the order, as their timers are."""
+        """Refuse the request that has waited longest: timers end in the order of the requests."""
         found = self._waiting.get(name)
         if found:
             first = next(iter(found))

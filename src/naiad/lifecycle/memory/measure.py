@@ -1,9 +1,9 @@
-"""How much memory models hold, measured.
+"""Measuring the memory of models.
 
-A model in processes of its own holds their memory (PSS: pages that several processes share are divided among them;
-resident memory where the system does not tell). A process that several models share is divided among them evenly. A
-model inside the server holds what the server grew by while it was loaded, and at least the size of its files; only the
-files count where other loads ran at the same time. Its framework is imported before, so that it is not counted.
+A model in processes of its own holds their memory (PSS, which divides shared pages among processes; resident memory
+where the system does not report it). The memory of a process that several models share is divided among them evenly. A
+model inside the server holds the growth of the server during its load, and at least the size of its files; only the
+files count where other loads ran at the same time. Its framework is imported before, so that it does not count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEVICE: Final = "CPU"
 
 
 class LoadMeter:
-    """Measures one load; called in its thread, but for ``is_alone``."""
+    """Measures one load; called in its thread, except for the constructor and ``close``."""
 
     __slots__ = ("_before", "_meters", "grown", "is_alone")
 
@@ -37,26 +37,26 @@ class LoadMeter:
         meters.add(self)
 
     def begin(self, backend: Backend) -> None:
-        """The backend is there and has loaded nothing yet."""
+        """Start: the backend exists and has loaded nothing yet."""
         if backend.framework:
             try:
                 importlib.import_module(backend.framework)
             except Exception:
-                # The backend says so in its own words.
+                # The backend reports it with an error of its own.
                 return
         self._before = resident_bytes()
 
     def end(self) -> None:
-        """All is loaded."""
+        """End: everything is loaded."""
         if self._before:
             self.grown = max(0, resident_bytes() - self._before)
 
     def close(self) -> None:
-        """The load is over, whatever became of it; on the loop."""
+        """Forget the load, which is over; called on the event loop."""
         self._meters.discard(self)
 
     def held(self, processes: Mapping[int, int], files: int) -> int:
-        """The bytes that the model holds; ``processes`` has the memory of each of its processes."""
+        """The bytes that the model holds, from the bytes of each of its processes and those of its files."""
         if processes:
             return sum(processes.values())
         return max(self.grown if self.is_alone else 0, files)
@@ -90,7 +90,7 @@ def process_bytes(pids: Iterable[int]) -> dict[int, int]:
 
 
 def shared_out(pids: Mapping[LoadedVersion, Iterable[int]], memory: Mapping[int, int]) -> dict[LoadedVersion, int]:
-    """What each model has of the memory of its processes."""
+    """The share of each model in the memory of its processes, in bytes."""
     users = Counter(pid for found in pids.values() for pid in set(found))
     return {model: sum(memory.get(pid, 0) // users[pid] for pid in set(found)) for model, found in pids.items()}
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model that can be tried.
+    """A model and its files as one load finds them.
 
     Attributes:
-        source: where it lies, or where its agents have put it.
+        source: its folder, or the folder that its agents have put it into.
         read: its configuration as written.
-        versions: those to be loaded.
-        files: the repository's files that it comes from; None when it comes from the files of a request.
-        folder: what has to be given back, held by whoever has the candidate.
+        versions: the versions that its policy chooses.
+        files: the fingerprint of the repository's files; None for the files of a request.
+        folder: a temporary folder that is released after the load; None for a model that stays where it is.
     """
 
     source: ModelSource

@@ -1,4 +1,4 @@
-"""The end of versions: each answers what it accepted, is closed in a thread, and gives all back that it holds."""
+"""Draining versions: each responds to the requests that it accepted, and is then closed in a thread."""
 
 from __future__ import annotations
 
@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 CLOSING_S: Final = 1.0
-"""What a model gets at least to finish something of its own once the server has to end."""
+"""The least time for a model to close after the exit timeout."""
 
 
 class Draining:
-    """Versions on their way out: ``models``. Used on the event loop only. ``ended`` is called after each of them."""
+    """The versions that are draining. Used on the event loop only.
+
+    Args:
+        ended: called after each of them.
+
+    Attributes:
+        models: the versions that have not ended.
+    """
 
     def __init__(self, ended: Callable[[], None] = lambda: None) -> None:
         self._ended = ended
@@ -33,7 +40,7 @@ class Draining:
         self._deadline: float | None = None
 
     def begin(self, entry: ModelEntry, version: VersionEntry) -> None:
-        """Let a version that is ready refuse new requests from now on, and go once its last one is answered."""
+        """Have a version that is ready refuse new requests from now on, and close it after its last response."""
         model = version.model
         version.become(ModelState.UNLOADING)
         version.model = version.config = None
@@ -48,7 +55,7 @@ class Draining:
         task.add_done_callback(self._tasks.discard)
 
     async def finish(self, timeout: float) -> bool:
-        """Wait for all; after ``timeout`` seconds those with open requests are closed all the same, and it is False."""
+        """Wait for all versions; False when some still had open requests after ``timeout`` seconds, and were closed."""
         self._deadline = monotonic() + timeout
         tasks = set(self._tasks)
         timer = asyncio.get_running_loop().call_later(timeout, self._hurry.set)
@@ -75,8 +82,8 @@ class Draining:
         return is_drained and is_closed
 
     async def _drain(self, model: LoadedVersion) -> bool:
-        """Wait until a model has answered all it accepted; False when the time of the server is over before."""
-        # Looked at again: the wait ends in a later turn of the loop than the one in which it was drained.
+        """Wait until a model has responded to all that it accepted; False when the exit timeout is over before."""
+        # Checked again: a request may come between the turn of the loop that drained it and the one that ends the wait.
         while not model.is_drained:
             drained = asyncio.Event()
             model.when_drained(drained.set)
@@ -100,7 +107,7 @@ class Draining:
 
 
 def _end(model: LoadedVersion, folder: ModelFolder | None, left_s: float | None) -> bool:
-    """Close a model and give back the files that it came from; False when it did not end in ``left_s`` seconds."""
+    """Close a model and release the files that it came from; False when it did not end in ``left_s`` seconds."""
     if folder is not None:
         folder.leave()
     try:

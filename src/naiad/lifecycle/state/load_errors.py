@@ -1,6 +1,6 @@
-"""How a load that failed is told: to whoever asked, in the index, and in the log.
+"""The errors of failed loads: for the caller, for the index and for the log.
 
-Source of the texts: recorded answers of the reference server, which leaves the reason out of some.
+Source of the texts: recorded responses of the reference server, which leaves the reason out of some.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NoVersionError(ModelLoadError):
 
 
 def as_load_error(error: Exception) -> NaiadError:
-    """What a load ended with; anything but an error of ours goes to the log with its place in the code."""
+    """The error of a load; the traceback of an exception that is not Naiad's own goes to the log."""
     if isinstance(error, NaiadError):
         return error
     logger.error("unexpected error while loading", exc_info=error)
@@ -43,7 +43,7 @@ def located(problem: NaiadError) -> str:
 
 
 def not_reloaded(problem: NaiadError) -> str:
-    """The reason beside a version that goes on serving."""
+    """The reason in the index for a version that still serves after a failed reload."""
     return f"serves as before, it could not be loaded again: {problem}"
 
 
@@ -55,7 +55,7 @@ def is_of_the_model(problem: NaiadError) -> bool:
 
 
 def reason_of(problem: NaiadError) -> str:
-    """Why a version cannot be loaded, as the protocol shows it: with the name of the error's kind before its text."""
+    """The reason of a failed version as the protocol shows it: the name of the error's kind before its text."""
     if is_of_the_model(problem):
         return str(problem)
     is_internal = isinstance(problem, ModelLoadError) and not isinstance(problem, BackendUnavailableError)
@@ -64,7 +64,7 @@ def reason_of(problem: NaiadError) -> str:
 
 
 def not_found(name: str, problem: NaiadError) -> NaiadError:
-    """The answer to a load for which ``problem`` leaves nothing to be tried."""
+    """The error of a load that ``problem`` ended before a version was tried."""
     if isinstance(problem, UnusableFilesError):
         return problem
     if isinstance(problem, NoVersionError):
@@ -73,7 +73,7 @@ def not_found(name: str, problem: NaiadError) -> NaiadError:
 
 
 def load_failed(name: str, versions: Iterable[VersionEntry], problem: NaiadError) -> NaiadError:
-    """The answer to a load of which a version failed with ``problem``."""
+    """The error of a load of which a version failed with ``problem``."""
     if isinstance(problem, EnsembleError):
         return ModelLoadError(f"load failed for model '{name}': {problem}\n")
     if is_of_the_model(problem):

@@ -1,4 +1,4 @@
-"""Threads for the work of loading and unloading, each for one piece of work."""
+"""Threads for loading and unloading: one thread for each piece of work, and permits that bound those that load."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _R = TypeVar("_R")
 
 
 def in_thread(function: Callable[_P, _R], *args: _P.args, **more: _P.kwargs) -> asyncio.Future[_R]:
-    """Call ``function`` in a thread of its own; the future has what it returns or raises.
+    """Call ``function`` in a thread of its own; the future gets its result or its exception.
 
-    A thread is not waited for when the process ends: one that a framework holds for ever must not hold the exit up. No
-    pool bounds them, since a load may wait for another that it asked for; ``LoadPermits`` bounds those that load.
+    The exit of the process does not wait for the thread: a framework may block in it for ever. No pool bounds the
+    threads, since a load may wait for another load that it requested; ``LoadPermits`` bounds those that load.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_R] = loop.create_future()
@@ -38,12 +38,12 @@ def in_thread(function: Callable[_P, _R], *args: _P.args, **more: _P.kwargs) -> 
         except Exception as error:
             failure = error
         except BaseException as error:
-            # A framework that calls for the end of the process ends this piece of work and nothing else.
+            # A framework that raises SystemExit ends this piece of work, not the server.
             failure = ModelLoadError(f"{type(error).__name__}: {error}")
         try:
             loop.call_soon_threadsafe(deliver, result, failure)
         except RuntimeError:
-            # The loop is closed: the server was told to abort and nobody waits.
+            # The loop is closed: the server was aborted and nothing waits for the result.
             return
 
     threading.Thread(target=work, name="naiad-load", daemon=True).start()
@@ -57,8 +57,8 @@ class LoadPermit:
         self._permits = permits
         self._is_held = True
 
-    def give_back(self) -> None:
-        """Let another load begin; doing it again has no effect."""
+    def release(self) -> None:
+        """Release the permit; a second call has no effect."""
         if self._is_held:
             self._is_held = False
             self._permits.free.release()
@@ -67,14 +67,14 @@ class LoadPermit:
 class LoadPermits:
     """At most ``count`` versions load at the same time (``--model-load-thread-count``).
 
-    A load that waits for another one, which its model asked for, gives its permit back: it would otherwise hold up what
-    it waits for. It then goes on without one.
+    A load that waits for another load that its model requested releases its permit first: that load may need it. It
+    resumes without a permit.
     """
 
     def __init__(self, count: int) -> None:
         self.free = asyncio.Semaphore(count)
 
     async def take(self) -> LoadPermit:
-        """Wait for a permit; those who ask first get it first."""
+        """Wait for a permit, first come first served."""
         await self.free.acquire()
         return LoadPermit(self)

@@ -1,4 +1,4 @@
-"""Models that ask for other models to be loaded and unloaded (``pb_utils.load_model``, ``pb_utils.unload_model``)."""
+"""Requests of models to load and unload other models (``pb_utils.load_model``, ``pb_utils.unload_model``)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from naiad.lifecycle.state.operations import Operation
 
 Done = Callable[[NaiadError | None], None]
-"""Told once that an operation is over, with the error that it ended with."""
+"""Called once at the end of an operation, with its error or None."""
 
 
 class ModelLoader(Protocol):
-    """Who loads and unloads: the manager."""
+    """Starts loads and unloads; the manager."""
 
     def begin_load(
         self, name: str, overrides: Overrides, done: Done, asker: RequestingVersion | None = None
@@ -32,16 +32,17 @@ class ModelLoader(Protocol):
 
 
 class CallableModels(ModelDirectory, Protocol):
-    """The models, told who calls: the engine."""
+    """The directory of models that models call, with the caller's name for a wait; the engine."""
 
     def wait_for_model(self, error: NaiadError, size: int, go_on: Done, caller: str = "") -> ModelWait | None: ...
 
 
 class RequestingVersion:
-    """A version that may ask. While it loads, its load waits for what it asks for.
+    """A version that may request loads and unloads. While it loads, its own load waits for them.
 
     Attributes:
-        operation, permit: those of its load; None when that is over.
+        operation, permit: of its load; None once it is loaded.
+        is_closing: it may request nothing more.
     """
 
     __slots__ = ("is_closing", "operation", "permit")
@@ -52,18 +53,18 @@ class RequestingVersion:
         self.is_closing = False
 
     def is_loaded(self) -> None:
-        """Nothing waits for what it asks for any more."""
+        """Its load is over: nothing waits for its requests any more."""
         self.operation = self.permit = None
 
 
 class AskingModels:
-    """The models as one version sees them: ``ModelDirectory`` that knows who asks."""
+    """The ``ModelDirectory`` of one version: requests for loads carry the version that makes them."""
 
     __slots__ = ("_asker", "_control", "check", "find", "is_model_ready", "wait_for_model")
 
     def __init__(self, models: CallableModels, control: ModelLoader, asker: RequestingVersion, name: str) -> None:
-        """``name`` is what the model is known by that asks."""
-        # Bound here: the way of a call through these costs nothing more.
+        """``name`` is the key of the model that makes the requests."""
+        # Bound here: a call of a model costs no further Python call.
         self.find = models.find
         self.check = models.check
         self.is_model_ready = models.is_model_ready
@@ -75,7 +76,7 @@ class AskingModels:
         """Load a model; ``files`` has the content in base64 by name, such as ``file:1/model.py``.
 
         Raises:
-            UnsupportedError: whoever asks is being closed.
+            UnsupportedError: the requesting model is being closed.
         """
         self._check()
         self._control.begin_load(name, Overrides(config, files), done, self._asker)

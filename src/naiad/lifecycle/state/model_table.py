@@ -1,4 +1,4 @@
-"""What the server knows about each model and each of its versions. Changed by the event loop alone."""
+"""The table of models and of their versions. Changed on the event loop only."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from naiad.telemetry.metrics.shadow import ShadowStatistics
 
 UNLOADED = "unloaded"
-"""The reason of a version that was unloaded because somebody wanted so."""
+"""The reason of a version that was unloaded on request."""
 MAX_GONE: Final = 64
-"""How many versions of a model are remembered of which nothing is left; requests may bring ever new numbers."""
+"""How many unloaded versions of a model are remembered; requests may bring ever new numbers."""
 
 
 class ModelRoutes(Protocol):
@@ -73,10 +73,10 @@ class VersionEntry:
     """One version of a model.
 
     Attributes:
-        config: its completed configuration message once there is one.
-        asker: who it is when it asks for models to be loaded.
-        folder: what it was loaded from and has to be given back, if anything.
-        reason_gone: its reason once it is unloaded; another one when the server did so by itself.
+        config: its completed configuration message, None before it is loaded.
+        asker: its identity when it requests loads and unloads.
+        folder: the temporary folder that it was loaded from, released when it is closed.
+        reason_gone: its reason once it is unloaded; another one when the server unloaded it by itself.
     """
 
     version: int
@@ -91,16 +91,16 @@ class VersionEntry:
 
     @property
     def was_unloaded(self) -> bool:
-        """It is not there, or soon will not be, because somebody wanted so, or the server made room."""
+        """Whether it is unloaded or draining, on request or for memory. A version that failed is not."""
         if self.state is ModelState.UNLOADING:
             return True
         return self.state is ModelState.UNAVAILABLE and self.reason in (UNLOADED, self.reason_gone)
 
     def become(self, state: ModelState, reason: str = "") -> None:
-        """Move on to ``state``.
+        """Change to ``state``.
 
         Raises:
-            InternalError: that state may not follow the present one.
+            InternalError: ``state`` may not follow the present one.
         """
         if state not in NEXT[self.state]:
             raise InternalError(f"version {self.version} cannot go from {self.state!r} to {state!r}")
@@ -138,38 +138,38 @@ class ModelEntry:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing of it is loaded, or about to be loaded or unloaded."""
+        """Whether no version is loaded, loading or draining."""
         return not self.unloading and all(v.state is ModelState.UNAVAILABLE for v in self.versions.values())
 
     @property
     def has_failed(self) -> bool:
-        """It, or a version of it, could not be loaded."""
+        """Whether it, or a version of it, could not be loaded."""
         failed = (v.state is ModelState.UNAVAILABLE and not v.was_unloaded for v in self.versions.values())
         return self.problem is not None or any(failed)
 
     def ready(self) -> list[VersionEntry]:
-        """The versions that serve, ascending."""
+        """The entries of the versions that serve, ascending."""
         return sorted((v for v in self.versions.values() if v.state is ModelState.READY), key=lambda v: v.version)
 
     def loaded(self) -> list[LoadedVersion]:
-        """The same as models."""
+        """The models of ``ready``."""
         return [version.model for version in self.ready() if version.model is not None]
 
     def note_again(self, fresh: Iterable[VersionEntry]) -> None:
-        """Say of versions that had failed before why they have failed now."""
+        """Show why versions failed again that had failed before."""
         for version in fresh:
             shown = self.versions.get(version.version)
             if shown is not None and shown.state is version.state is ModelState.UNAVAILABLE and not shown.was_unloaded:
                 shown.reason = version.reason
 
     def forget_gone(self) -> None:
-        """Forget the lowest of too many versions that were unloaded."""
+        """Forget the lowest of more than ``MAX_GONE`` unloaded versions."""
         gone = sorted(v.version for v in self.versions.values() if v.state is ModelState.UNAVAILABLE and v.was_unloaded)
         for version in gone[:-MAX_GONE]:
             del self.versions[version]
 
     def choose_serving(self) -> None:
-        """Serve the highest version that is ready, or those that the routes name."""
+        """Serve the highest version that is ready, or the versions that the routes name."""
         ready = self.loaded()
         self.answering = self.serving = ready[-1] if ready else None
         if self.routing is not None:

@@ -16,21 +16,21 @@ from naiad.errors import InvalidArgumentError, ModelLoadError, ServerStoppingErr
 from naiad.lifecycle.state.wait_graph import OperationsOn, WaitCycleError, WaitGraph
 
 MAX_WAITING: Final = 64
-"""How many operations of one model may wait when somebody asks for another one."""
+"""How many operations of one model may be queued before another request is refused."""
 MAX_TOGETHER: Final = 1024
-"""How many operations of all models may run and wait that somebody has asked for."""
+"""How many requested operations of all models may run and be queued."""
 
 
 class WaitsForItselfError(InvalidArgumentError):
-    """A model that loads asked for something that could only begin once it is loaded."""
+    """A model that loads requested an operation that could only begin once it is loaded."""
 
 
 class Operation:
-    """A load or an unload of one model, from the moment it was asked for until it is over.
+    """A load or an unload of one model, from its request to its end.
 
     Attributes:
-        is_asked: somebody asked for it; the server began others by itself, as many as its repositories call for.
-        not_wanted: why nobody needs what it works for any more, "" while somebody does. Read in loading threads.
+        is_asked: a caller or a model requested it; the server began it by itself otherwise.
+        not_wanted: why its result is not needed any more, "" while it is. Read in loading threads.
     """
 
     __slots__ = ("is_asked", "is_first", "name", "not_wanted")
@@ -42,17 +42,17 @@ class Operation:
         self.is_first = asyncio.Event()
 
     def check_wanted(self) -> None:
-        """Check that somebody needs what it works for.
+        """Check that its result is still needed.
 
         Raises:
-            ModelLoadError: nobody does any more.
+            ModelLoadError: it is not.
         """
         if self.not_wanted:
             raise ModelLoadError(f"the operation on model '{self.name}' was given up: {self.not_wanted}")
 
 
 class Operations:
-    """All operations that run or wait, by model. Used on the event loop only.
+    """All operations that run or are queued, by model. Used on the event loop only.
 
     Attributes:
         graph: what waits for what.
@@ -70,14 +70,14 @@ class Operations:
     async def turn(
         self, name: str, asker: Operation | None = None, undoes: bool = False, is_asked: bool = True
     ) -> AsyncIterator[Operation]:
-        """Wait until all earlier operations of the model ``name`` are over; inside, no other one of it runs.
+        """Wait until all earlier operations on the model ``name`` are over; inside, no other one on it runs.
 
-        ``asker`` is the operation that waits for this one, if any does. With ``undoes`` nothing of the earlier ones is
-        to stay. Those that nobody asked for are not bounded in number.
+        ``asker`` is the operation that waits for this one, if any does. With ``undoes`` the earlier ones are given up.
+        Operations that the server begins by itself are not bounded in number.
 
         Raises:
             WaitsForItselfError: the asker would wait for itself.
-            UnavailableError: too many wait.
+            UnavailableError: too many are queued.
             ServerStoppingError: no operation begins any more.
         """
         with ExitStack() as edges:
@@ -97,21 +97,21 @@ class Operations:
             yield operation
 
     def concern(self, name: str) -> bool:
-        """An operation on the model ``name`` runs or waits."""
+        """Whether an operation on the model ``name`` runs or is queued."""
         return name in self._queues
 
     def is_awaited(self, name: str) -> bool:
-        """An operation on another model goes on only after those on the model ``name``, present and future ones."""
+        """Whether an operation on another model waits for operations on the model ``name``, or will."""
         return any(isinstance(waiter, Operation) for waiter in self.graph.waiters_of(OperationsOn(name)))
 
     def close(self) -> None:
-        """Let no further operation begin, and those that run end soon."""
+        """Refuse further operations, and give up those that run."""
         self._is_closed = True
         for queue in self._queues.values():
             self._give_up(queue, "the server is stopping")
 
     def check_open(self, name: str) -> None:
-        """Check that an operation on the model ``name`` may begin, or go on to what takes long.
+        """Check that an operation on the model ``name`` may begin, or continue with something slow.
 
         Raises:
             ServerStoppingError: it may not.
@@ -120,9 +120,9 @@ class Operations:
             raise ServerStoppingError(f"the server is stopping: no operation on model '{name}' begins any more")
 
     async def wait_idle(self, timeout: float) -> bool:
-        """Wait until none runs or waits; False when that takes longer than ``timeout`` seconds."""
+        """Wait until no operation is left; False when that takes longer than ``timeout`` seconds."""
         if self._idle.is_set():
-            # Also with a timeout of zero, for which an event is not even looked at.
+            # ``wait_for`` with a timeout of zero would not look at the event.
             return True
         try:
             await asyncio.wait_for(self._idle.wait(), timeout)

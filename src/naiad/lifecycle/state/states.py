@@ -1,4 +1,4 @@
-"""The states of a model version and which may follow which."""
+"""The states of a model version, and the legal transitions."""
 
 from __future__ import annotations
 

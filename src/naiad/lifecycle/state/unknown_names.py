@@ -1,4 +1,7 @@
-"""Models that nothing is left of but their names, which callers may choose. A bounded number of them is remembered."""
+"""Unknown models: entries of models that no repository has and of which nothing is loaded.
+
+Callers may choose their names, so a bounded number of them is remembered.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,16 @@ if TYPE_CHECKING:
     from naiad.lifecycle.state.model_table import ModelEntry
 
 MAX_STRAYS: Final = 256
-"""How many models are remembered that no repository holds and of which nothing is loaded."""
+"""How many unknown models are remembered."""
 
 
 class UnknownNames:
-    """Those among ``entries``. Used on the event loop only.
+    """The unknown models among ``entries``. Used on the event loop only.
 
     Args:
         entries: all models.
         known: the names of the models in the repositories now.
-        is_under_way: an operation on a model runs or waits, which needs its entry.
+        is_under_way: whether an operation on a model runs or is queued, which needs its entry.
     """
 
     def __init__(
@@ -31,22 +34,22 @@ class UnknownNames:
         self._entries = entries
         self._known = known
         self._is_under_way = is_under_way
-        self._strays: OrderedDict[str, None] = OrderedDict()
+        self._unknown: OrderedDict[str, None] = OrderedDict()
 
     def note(self, name: str) -> None:
-        """Something has become of a model: it may be one now. Of too many those are forgotten that came first."""
-        self._strays.pop(name, None)
-        strays = self._entries.keys() - self._known()
-        for stray in self._strays.keys() - strays:
-            del self._strays[stray]
-        # Others were in a repository when something became of them. What could never be tried stays in the index.
-        for stray in sorted(strays - self._strays.keys() - {name}):
-            if self._entries[stray].versions:
-                self._strays[stray] = None
-        if name in strays:
-            self._strays[name] = None
-        while len(self._strays) > MAX_STRAYS and (gone := next(filter(self._may_go, self._strays), None)):
-            del self._strays[gone], self._entries[gone]
+        """Look at a model after an operation: it may be unknown now. The oldest of too many are forgotten."""
+        self._unknown.pop(name, None)
+        unknown = self._entries.keys() - self._known()
+        for other in self._unknown.keys() - unknown:
+            del self._unknown[other]
+        # Others left their repository since. A model that could never be tried stays in the index.
+        for other in sorted(unknown - self._unknown.keys() - {name}):
+            if self._entries[other].versions:
+                self._unknown[other] = None
+        if name in unknown:
+            self._unknown[name] = None
+        while len(self._unknown) > MAX_STRAYS and (gone := next(filter(self._may_go, self._unknown), None)):
+            del self._unknown[gone], self._entries[gone]
 
     def _may_go(self, name: str) -> bool:
         return self._entries[name].is_empty and not self._is_under_way(name)

@@ -1,4 +1,4 @@
-"""What loads have brought with them: configurations and files that are in memory until the load is over."""
+"""A quota for the configurations and files that load requests bring, which are in memory until the load is over."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from naiad.errors import UnavailableError
 
 MAX_CONTENT: Final = 1 << 30
-"""Bytes of configurations and files that loads under way and waiting may bring together, but for a single one."""
+"""Bytes that running and queued loads may bring together; a single load may bring more."""
 
 
 class UploadQuota:
-    """Counts it. Used on the event loop only."""
+    """Counts the bytes. Used on the event loop only."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -23,7 +23,7 @@ class UploadQuota:
         """Count ``size`` bytes for a load of the model ``name`` until it is over.
 
         Raises:
-            UnavailableError: there are too many already.
+            UnavailableError: other loads hold too many.
         """
         if size and self._bytes and self._bytes + size > MAX_CONTENT:
             raise UnavailableError(

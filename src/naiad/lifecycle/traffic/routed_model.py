@@ -1,7 +1,7 @@
 """A model whose requests go to several of its versions. For front ends it is a model like any other.
 
-What they remember of it stays good: all its versions take and give the same. A request is told in time which version it
-goes to (``InferRequest.aim``), so that its answer says it. Models without routes never come here.
+Their plans for it stay valid: all its versions have the same inputs and outputs. A request is aimed at its version
+(``InferRequest.aim``) before it is submitted, so that its response names it. Models without routes have none of this.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _NOT_RUN: Final = "the versions of model '%s' have changed: send the request aga
 
 
 class RoutedModel:
-    """What answers one route of a model. Used on the event loop only; made anew whenever anything of it changes.
+    """The responder to one route of a model. Used on the event loop only; replaced whenever anything of it changes.
 
     Args:
         shares: the versions that take requests, with their weights.
-        versions: all that can, by number: a sequence stays with its own, also when it has no share any more.
-        sequences: which version each sequence is at.
-        shadow: who gets copies.
+        versions: all that can take them, by number: a sequence stays with its version when that loses its share.
+        sequences: the version of each sequence.
+        shadow: gets copies of requests.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class RoutedModel:
         self.spec: ModelSpec = first.spec
         self.version: int = first.version
         self._budget = first.budget
-        # Copies of requests go to other versions, too, and what lies in a region is read once.
+        # Copies of requests go to other versions too, and a client's shared memory is read once.
         self.regions_from = NO_REGIONS if shadow is not None else max(m.regions_from for m in versions.values())
         self._shares = tuple(shares)
         self._only = first if len(shares) == 1 else None
@@ -78,7 +78,7 @@ class RoutedModel:
 
     @property
     def problem(self) -> str:
-        """What keeps versions that have a share from working."""
+        """Why versions that have a share do not work, "" when they do."""
         return "; ".join(f"version {m.version}: {m.problem}" for m, _ in self._shares if m.problem)
 
     @property
@@ -88,11 +88,11 @@ class RoutedModel:
 
     @property
     def budget(self) -> RequestBudget:
-        """That of all models."""
+        """The budget of all models."""
         return self._budget
 
     def check_room(self, size: int) -> None:
-        """As ``LoadedModel.check_room``, of the first of its versions."""
+        """Check the room of the first of its versions; errors as ``LoadedModel.check_room``."""
         if self._shares:
             self._shares[0][0].check_room(size)
 
@@ -102,7 +102,7 @@ class RoutedModel:
         return {model.version: weight for model, weight in self._shares}
 
     def submit(self, request: InferRequest) -> None:
-        """Hand a request to the version whose turn it is, or to that of its sequence.
+        """Submit a request to the version whose turn it is, or to the version of its sequence.
 
         Errors as ``LoadedModel.submit``.
         """
@@ -116,21 +116,21 @@ class RoutedModel:
         target.submit(request)
 
     def _choose(self, options: RequestOptions) -> tuple[LoadedVersion, ShadowTraffic | None]:
-        """The version for a request, and who gets a copy of it."""
+        """The version for a request, and the shadow that gets a copy of it."""
         if options.correlation_id:
             return self._of_sequence(options.correlation_id, options.flags), None
         shadow = self._shadow
         return self._only or self._split.take(), shadow if shadow is not None and shadow.wants() else None
 
     def expect(self) -> None:
-        """As ``LoadedModel.expect``: the request will be answered by a version that is here now, whatever comes."""
+        """Reserve a place for a request: a version of now will respond to it, whatever is loaded meanwhile."""
         if not self._expected:
             for model in self._versions.values():
                 model.expect()
         self._expected += 1
 
     def submit_reserved(self, request: InferRequest) -> None:
-        """``submit``, for a request that was accepted when it was expected."""
+        """Submit a request that was accepted with ``expect``."""
         try:
             target, shadow = self._choose(request.options)
             target.expect()
@@ -143,7 +143,7 @@ class RoutedModel:
             self.release()
 
     def release(self) -> None:
-        """The request that was expected does not come."""
+        """Release the place of a request that was expected and does not come."""
         self._expected -= 1
         if self._expected:
             return
@@ -162,12 +162,12 @@ class RoutedModel:
         """Nothing: see ``cancel``."""
 
     def note_batches(self) -> None:
-        """As ``LoadedModel.note_batches``, of all its versions."""
+        """Call ``LoadedModel.note_batches`` of all its versions."""
         for model in self._versions.values():
             model.note_batches()
 
     def close(self) -> None:
-        """It is replaced: take nothing more, and let go of the versions once all is here that was expected."""
+        """Accept nothing more, and release the versions once every expected request has come."""
         self._is_closed = True
         if not self._expected:
             self._forget()

@@ -1,6 +1,6 @@
-"""The routes of one model: what they are, what they were, and who answers each of them now.
+"""The routes of one model, their history, and the responder of each route.
 
-They belong to the name of the model: they outlast its versions, and a load of it. Used on the event loop only.
+Routes belong to the name of the model: they outlast its versions, and a reload. Used on the event loop only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from naiad.execution.model.interface import LoadedVersion
 
 MAX_HISTORY: Final = 16
-"""How many earlier routes of a model can be gone back to."""
+"""How many earlier routes of a model can be restored."""
 DEFAULT: Final = ""
 """The route of requests that name no version."""
 
@@ -32,13 +32,13 @@ class Routing:
 
     Args:
         name: of the model.
-        forget: told of each ``RoutedModel`` that was replaced.
-        changed: told when somebody has set other routes.
+        forget: called with each ``RoutedModel`` that is replaced.
+        changed: called after the routes were set.
 
     Attributes:
         routes: those in force.
         revision: counts their changes.
-        problems: of versions that are named but take no requests, why, by number.
+        problems: why a version that is named takes no requests, by number.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class Routing:
     # Changes
 
     def configure(self, routes: Routes) -> None:
-        """A load brings the routes of a configuration. Those that it had before are not taken again.
+        """Take the routes of a configuration, unless the load before brought the same.
 
-        So what was set over the API stays until the configuration says something new.
+        So routes that were set over the API stay until the configuration changes.
         """
         if routes != self._configured:
             self._configured = routes
             self._set(routes)
 
     def change(self, routes: Routes, known: Mapping[int, str]) -> None:
-        """Take other routes; those before can be gone back to.
+        """Take other routes; ``roll_back`` restores the present ones.
 
         Args:
             routes: the new ones.
@@ -89,7 +89,7 @@ class Routing:
             self._set(routes)
 
     def roll_back(self, known: Mapping[int, str]) -> None:
-        """Go back to the routes before the last change, once for each change; arguments and errors as ``change``.
+        """Restore the routes before the last change, once for each change; arguments and errors as ``change``.
 
         Raises:
             InvalidArgumentError: nothing was changed; or as ``change``.
@@ -137,25 +137,25 @@ class Routing:
         return shadow
 
     def _highest(self) -> tuple[tuple[int, int], ...]:
-        """What a model without a split has in its place."""
+        """The split of a model that names none: everything to its highest version."""
         return tuple((version, 1) for version in sorted(self._ready)[-1:])
 
-    # Who answers
+    # Responders
 
     def follow(self, ready: Iterable[LoadedVersion]) -> None:
-        """These versions, ascending, are ready now."""
+        """Route to these versions, ascending, from now on."""
         self._ready = {model.version: model for model in ready}
         self._resolve()
 
     def default(self) -> RoutedModel | None:
-        """Who answers requests that name no version; None when no version of the split is there."""
+        """The responder to requests that name no version; None when no version of the split serves."""
         return self._found.get(DEFAULT)
 
     def alias(self, name: str) -> RoutedModel | None:
-        """Who answers an alias; None when there is no such alias.
+        """The responder to an alias; None when there is no such alias.
 
         Raises:
-            UnavailableError: its version is not there.
+            UnavailableError: its version does not serve.
         """
         found = self._found.get(name) if name else None
         if found is None and name in self.routes.aliases:
@@ -166,7 +166,7 @@ class Routing:
         return found
 
     def no_default(self) -> UnavailableError:
-        """Why ``default`` gives None."""
+        """The error for requests while ``default`` is None."""
         versions = ", ".join(str(version) for version, _ in self.routes.split)
         return UnavailableError(
             f"no version of the split of model '{self._name}' is at ready state: {versions or 'none'}"
@@ -174,12 +174,12 @@ class Routing:
 
     @property
     def shadow_statistics(self) -> tuple[int, ShadowStatistics] | None:
-        """The version that is the shadow and what was counted of it; None without one."""
+        """The version that is the shadow, and its counters; None without a shadow."""
         shadow = self.routes.shadow
         return None if shadow is None else (shadow.version, self._statistics)
 
     def as_json(self) -> dict[str, Any]:
-        """What the API shows."""
+        """The routes as the API shows them."""
         default, shadow = self.default(), self.shadow_statistics
         return {
             "model": self._name,
@@ -209,7 +209,7 @@ class Routing:
         for name in self._sequences.keys() - ({DEFAULT} | self.routes.aliases.keys()):
             del self._sequences[name]
         for gone in before:
-            # Whoever needs it still says so first, and it keeps the versions for them.
+            # Observers first: those that expect requests keep its versions until these have come.
             self._forget(gone)
             gone.close()
 
@@ -251,7 +251,7 @@ class Routing:
 
 
 def configured_routes(config: Any) -> Routes:
-    """The routes in a configuration message; none where they are wrong, which is told when a version is loaded."""
+    """The routes in a configuration message; none where they are wrong, which fails the load of a version."""
     values = {key: text for key, text in parameters(config).items() if key.startswith(PREFIX)}
     try:
         return routes_of_parameters(values) if values else NO_ROUTES
@@ -260,7 +260,7 @@ def configured_routes(config: Any) -> Routes:
 
 
 def _difference(one: LoadedVersion, other: LoadedVersion) -> str:
-    """What keeps two versions from taking the same requests; "" for nothing."""
+    """Why two versions cannot take the same requests, "" if they can."""
     a, b = one.spec, other.spec
     parts = {
         "inputs": (a.inputs, b.inputs),

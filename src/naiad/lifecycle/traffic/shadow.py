@@ -1,7 +1,7 @@
-"""Shadow traffic: copies of requests for a version whose answers nobody gets, compared with the answers given.
+"""Shadow traffic: copies of requests for another version, whose responses are compared and dropped.
 
-A copy is sent once its caller has the answer, and in a later turn of the loop. So it cannot delay or fail the caller;
-what it costs is the processor time of the shadow version. The inputs are not copied: nothing changes them.
+A copy is sent after its caller has the response, in a later turn of the loop. So it cannot delay or fail the caller,
+and costs only the processor time of the shadow version. The inputs are not copied: nothing changes them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 MAX_IN_FLIGHT: Final = 32
-"""Requests that are copied, or being answered by the shadow, at the same time; others are skipped and counted."""
+"""Requests that are watched or in flight in the shadow at the same time; others are skipped and counted."""
 _AT_ONCE_BYTES: Final = 1 << 18
-"""Answers up to this size are compared on the loop, which takes less than a thread does."""
+"""Responses up to this size are compared on the loop, which takes less time than a thread."""
 
 
 class ShadowTraffic:
@@ -54,7 +54,7 @@ class ShadowTraffic:
         return True
 
     def watch(self, request: InferRequest, target: ServingModel, submit: Callable[[InferRequest], None]) -> None:
-        """Hand a request to ``target`` with ``submit``, and copy it once it is answered; errors as ``submit``."""
+        """Hand a request to ``target`` with ``submit``, and copy it after its response; errors as ``submit``."""
         watched = WatchedRequest(request, target, self)
         request.aim(watched)
         self.statistics.in_flight += 1
@@ -65,7 +65,7 @@ class ShadowTraffic:
             raise
 
     def answered(self, request: WatchedRequest, outputs: Mapping[str, Array] | None) -> None:
-        """A watched request was answered, with an error when ``outputs`` is None."""
+        """Send the copy of a watched request, which got ``outputs``, or an error where they are None."""
         if outputs is None:
             self.statistics.in_flight -= 1
             return
@@ -82,13 +82,13 @@ class ShadowTraffic:
             self.statistics.skipped += 1
 
     def failed(self, error: NaiadError) -> None:
-        """The shadow answered a copy with an error."""
+        """Count a copy for which the shadow had an error."""
         self.statistics.in_flight -= 1
         self.statistics.errors += 1
         logger.debug("a shadow version failed a request: %s", error)
 
     def compare(self, expected: Mapping[str, Array], found: Mapping[str, Array], ns: int) -> None:
-        """The shadow answered a copy in ``ns`` nanoseconds."""
+        """Compare the responses to a copy, which took the shadow ``ns`` nanoseconds."""
         if sum(array.nbytes for array in expected.values()) <= _AT_ONCE_BYTES:
             self._count(difference(expected, found), ns)
             return
@@ -103,7 +103,7 @@ class ShadowTraffic:
 
 
 class WatchedRequest(InferRequest):
-    """A request whose answer is looked at on its way to the caller. It stands for it where it is run and cancelled."""
+    """A request whose response is observed on its way to the caller, in place of the request where that runs."""
 
     __slots__ = ("_is_over", "_request", "_target", "_traffic")
 
@@ -122,12 +122,12 @@ class WatchedRequest(InferRequest):
 
     @property
     def can_be_refused(self) -> bool:  # type: ignore[override]
-        """Not a call of a model whose own request was accepted."""
+        """False: no call of a model whose own request was accepted."""
         return self._request is None or self._request.can_be_refused
 
     @property
     def budget(self) -> RequestBudget:
-        """That of all models, for work on its answer."""
+        """The budget of all models, for work on its response."""
         return self._target.budget
 
     def headers(self) -> Mapping[str, str]:
@@ -135,7 +135,7 @@ class WatchedRequest(InferRequest):
 
     @property
     def version(self) -> int:
-        """The version that answers."""
+        """The version that responds."""
         return self._target.version
 
     def submit(self, request: InferRequest) -> None:
@@ -162,7 +162,7 @@ class WatchedRequest(InferRequest):
 
 
 class _Copy(InferRequest):
-    """A copy for the shadow, with the answer that its caller got."""
+    """A copy for the shadow, with the response that its caller got."""
 
     __slots__ = ("_expected", "_traffic")
 
@@ -179,7 +179,7 @@ class _Copy(InferRequest):
 
 
 def difference(expected: Mapping[str, Array], found: Mapping[str, Array]) -> float:
-    """The largest absolute difference of two numbers in the same place of two answers.
+    """The largest absolute difference of two numbers in the same place of two responses.
 
     Infinite where they have different names, shapes or datatypes, other texts, or a number where the other has none
     (NaN, or another infinity). Two NaN are equal.

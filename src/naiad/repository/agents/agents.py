@@ -76,7 +76,7 @@ class AgentDirectory:
 
 
 def _run(name: str, file: Path) -> ModuleType:
-    """The module that the file makes now; what Python kept of an earlier one beside it may be out of date."""
+    """The module of the file as it is now; bytecode that Python cached beside it may be out of date."""
     module = ModuleType(f"naiad_repository_agent_{name}")
     module.__file__ = str(file)
     # Dataclasses and pickles look for the module of a class there.

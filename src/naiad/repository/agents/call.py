@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class Action(StrEnum):
-    """What is about to happen to a model, or has happened."""
+    """An event in the life of a model, just before or after it."""
 
     LOAD = "LOAD"
     LOAD_COMPLETE = "LOAD_COMPLETE"
@@ -25,13 +25,13 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentCall:
-    """What an agent is told.
+    """A call of an agent.
 
     Attributes:
-        action: what happens. LOAD may be refused with an exception; an exception from any other is logged.
+        action: the event. LOAD may be refused with an exception; an exception from any other is logged.
         model: the name of the model.
-        location: its folder, where the agent before has put it. After LOAD, the folder that it is loaded from.
-        parameters: those of the agent in the model's configuration.
+        location: its folder, as the agent before returned it. After LOAD, the folder that it is loaded from.
+        parameters: the agent's parameters in the model's configuration.
         new_folder: makes an empty folder, which is removed after UNLOAD_COMPLETE or LOAD_FAIL. For LOAD only, and no
             longer than that.
     """
@@ -47,7 +47,7 @@ class Agent(Protocol):
     """One agent for one load of one model, called in loading threads."""
 
     def act(self, call: AgentCall) -> Path | str | None:
-        """Do what the action asks for. LOAD may give back another folder to load the model from.
+        """Handle an action. LOAD may return another folder to load the model from.
 
         Raises:
             Exception: the model must not be loaded.

@@ -21,7 +21,7 @@ _ALGORITHMS: Final = {"MD5": "md5", "SHA256": "sha256"}
 
 
 class ChecksumAgent:
-    """Checks at LOAD, and does nothing at other times."""
+    """Checks files at LOAD, and ignores other actions."""
 
     def act(self, call: AgentCall) -> None:
         """Check every file that the parameters name.
@@ -54,7 +54,7 @@ def _inside(folder: Path, key: str, name: str) -> Path:
 
 def _hash(algorithm: str, file: Path, name: str) -> str:
     try:
-        # A pipe would wait for somebody at its other end.
+        # Without O_NONBLOCK the opening of a pipe would wait for a writer.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as opened:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,4 +1,4 @@
-"""A model's folder that repository agents look after, from before its load until after its unload."""
+"""A model's folder with its repository agents, from before its load until after its unload."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ManagedFolder:
         self._under: ModelFolder | None = None
         self._own: list[TemporaryFolder] = []
         self._lock = threading.Lock()
-        # The load itself is one of them.
+        # The load itself counts as a user.
         self._holders = 1
         self._serving = 0
         self._is_kept = False
@@ -55,7 +55,7 @@ class ManagedFolder:
         self._is_removed = False
 
     def load(self) -> None:
-        """Ask all agents whether the model may be loaded, and from where.
+        """Call all agents with LOAD: whether the model may be loaded, and from which folder.
 
         Raises:
             ModelLoadError: one refuses it; those that were asked before it know that the load has failed.
@@ -71,23 +71,23 @@ class ManagedFolder:
             raise
 
     def comes_in(self, under: ModelFolder | None) -> None:
-        """Release ``under``, which the model came in, when this is released."""
+        """Release ``under``, the model's own temporary folder, together with this one."""
         self._under = under
 
     def tried(self, is_kept: bool) -> None:
-        """The load is over; ``is_kept`` says that versions serve which it brought."""
+        """End the load; ``is_kept`` says whether versions of it serve."""
         self._is_kept = is_kept
         self._tell(Action.LOAD_COMPLETE if is_kept else Action.LOAD_FAIL, self._agents)
         self.release()
 
     def hold(self) -> None:
-        """One more version was loaded from it."""
+        """Count one more version that was loaded from the folder."""
         with self._lock:
             self._holders += 1
             self._serving += 1
 
     def leave(self) -> None:
-        """One of those versions is about to be closed."""
+        """Note that a version is about to be closed."""
         with self._lock:
             self._serving -= 1
             is_last = self._serving == 0 and self._is_kept and not self._is_told
@@ -96,7 +96,7 @@ class ManagedFolder:
             self._tell(Action.UNLOAD, self._agents)
 
     def release(self) -> None:
-        """One of those versions is closed."""
+        """Note that a version is closed."""
         with self._lock:
             self._holders -= 1
             is_last = self._holders == 0
@@ -128,7 +128,7 @@ class ManagedFolder:
         self.path = Path(os.path.abspath(found))
 
     def _tell(self, action: Action, agents: Sequence[_Engaged]) -> None:
-        """Tell agents of what they cannot change; what they raise goes to the log."""
+        """Notify agents of an action that they cannot refuse; their exceptions go to the log."""
         for engaged in agents:
             try:
                 self._act(action, engaged)
@@ -150,7 +150,7 @@ class ManagedFolder:
         remove_abandoned()
         with self._lock:
             if self._is_removed:
-                # An agent that took too long goes on when its load has failed.
+                # An agent that exceeded its time still runs after its load has failed.
                 _no_folder()
             folder = TemporaryFolder(self._model)
             self._own.append(folder)
@@ -169,7 +169,7 @@ class ManagedFolder:
 def tend(
     source: ModelSource, config: Any, directory: AgentDirectory, under: ModelFolder | None
 ) -> ManagedFolder | None:
-    """Ask the agents that ``config`` names; None when it names none. The caller holds the folder.
+    """Call the agents that ``config`` names; None when it names none. The caller holds the folder.
 
     ``under`` is a temporary folder that the model lies in, which goes with the one that is given back, or stays when an
     error is raised.

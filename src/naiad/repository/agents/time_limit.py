@@ -1,4 +1,4 @@
-"""A time limit for repository agents, which are code of others."""
+"""A time limit for repository agents, which are not Naiad's own code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _R = TypeVar("_R")
 
 
 class AgentTimeoutError(Exception):
-    """An agent took longer than it may."""
+    """An agent exceeded its time limit."""
 
 
 class _Call(Generic[_R]):
@@ -39,9 +39,9 @@ class _Call(Generic[_R]):
 
 
 def in_time(function: Callable[[], _R], limit_s: float) -> _R:
-    """What ``function`` gives back, within ``limit_s`` seconds; 0 for any number.
+    """The result of ``function``, within ``limit_s`` seconds; 0 for no limit.
 
-    A thread cannot be ended: one that takes longer goes on, and nobody waits for it.
+    A thread cannot be ended: after the limit it runs on, and nothing waits for it.
 
     Raises:
         AgentTimeoutError: it took longer.

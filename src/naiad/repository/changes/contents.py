@@ -1,4 +1,4 @@
-"""How a model's files are at one moment, and what is in them."""
+"""Snapshots of a model's files: their states, and hashes of their contents."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from naiad.repository.remote.repository import Listed, RemoteModel
 
 MAX_READ: Final = 1 << 28
-"""Bytes up to which a file is known by its content. A larger one is known by its size, times and place alone."""
+"""Bytes up to which a file is compared by its content. A larger one is compared by its size, times and inode."""
 _PIECE: Final = 1 << 20
 
 FileState = tuple[int, int, int, int, int]
-"""Of a file its size, its times of modification and of change in ns, its device and its number there."""
+"""Of a file its size, its times of modification and of change in ns, its device and its inode."""
 Content = Mapping[str, bytes | FileState | tuple[int, str]]
-"""What is in each file: the hash of it, or its state where it is not read; what a store says of it."""
+"""By path: the hash of a file, its state where it is not read, or the version that a store reports."""
 
 _FOLDER: Final[FileState] = (0, 0, 0, 0, 0)
 _NOT_FOLLOWED: Final[FileState] = (-1, 0, 0, 0, 0)
@@ -31,13 +31,13 @@ _NOT_FOLLOWED: Final[FileState] = (-1, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One model as it lies there at one moment, with the state of each file and folder by its path."""
+    """A snapshot of a model on this machine: the state of each file and folder by its path."""
 
     source: ModelSource
     files: Mapping[str, FileState]
 
     def is_still_as(self, before: Look | ListedLook) -> bool:
-        """Whether nothing has changed since ``before``.
+        """Whether nothing has changed since the snapshot ``before``.
 
         Numbers of files do not count: some network file systems give them out anew now and then.
         """
@@ -49,18 +49,18 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class ListedLook:
-    """The same of a model in a remote repository: what its store says of each file."""
+    """A snapshot of a model in a remote repository: the version of each file as its store reports it."""
 
     source: RemoteModel
     files: Listed
 
     def is_still_as(self, before: Look | ListedLook) -> bool:
-        """As ``Look.is_still_as``."""
+        """Whether nothing has changed since the snapshot ``before``."""
         return self.files == before.files
 
 
 def look_at(source: ModelSource | RemoteModel) -> Look | ListedLook:
-    """How the files of ``source`` are now, or were when its store was asked; reads folders, but no file."""
+    """The snapshot of ``source`` now, or when its store was read; reads folders, but no file."""
     if not isinstance(source, ModelSource):
         return ListedLook(source, source.files or {})
     files: dict[str, FileState] = {}
@@ -74,13 +74,13 @@ def _state(found: os.stat_result) -> FileState:
 
 
 class FileHashes:
-    """The hashes of files, each kept for as long as the file's state is the same."""
+    """The hashes of files, each cached for as long as the file's state is the same."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[FileState, bytes]] = {}
 
     def of(self, look: Look | ListedLook) -> Content | None:
-        """What is in the files of ``look``; None when one of them has changed since."""
+        """The contents of the files of ``look``; None when a file has changed since."""
         if isinstance(look, ListedLook):
             return look.files
         content: dict[str, bytes | FileState | tuple[int, str]] = {}
@@ -101,7 +101,7 @@ class FileHashes:
         return content
 
     def keep(self, paths: Collection[str]) -> None:
-        """Forget all files but these."""
+        """Forget all files except these."""
         for path in self._known.keys() - paths:
             del self._known[path]
 
@@ -109,7 +109,7 @@ class FileHashes:
 def _hash(path: str, state: FileState) -> bytes | FileState | None:
     """The hash of a file, or its state when it cannot be read; None when it is not in this state any more."""
     try:
-        # Without O_NONBLOCK the opening of a pipe waits for somebody at its other end.
+        # Without O_NONBLOCK the opening of a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return state
@@ -139,7 +139,7 @@ def unchanged_versions(before: Content | None, now: Content, source: ModelSource
 
 
 def _by_version(content: Content, source: ModelSource) -> Mapping[int | None, Content]:
-    """The content by the version in whose folder it lies; None for all else."""
+    """The contents by the version in whose folder they are; None for all other files."""
     parts: dict[int | None, dict[str, bytes | FileState | tuple[int, str]]] = {}
     start = f"{source.directory}{os.sep}"
     for path, found in content.items():

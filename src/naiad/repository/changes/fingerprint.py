@@ -1,4 +1,4 @@
-"""Whether a model's files have changed since it was loaded."""
+"""Fingerprints that tell whether a model's files have changed since it was loaded."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Fingerprint = frozenset[tuple[str, int, int]]
 """Of every file of a model its path, its time of modification in ns and its size; of every folder its path."""
 
 MAX_FILES: Final = 200_000
-"""How many files and folders a model may have: more are what a link leads to that was not meant."""
+"""How many files and folders a model may have: more come from a link that leads out of the model by mistake."""
 _CACHE = "__pycache__"
 
 
 def fingerprint(source: ModelSource) -> Fingerprint:
-    """What tells the present files of ``source`` from later ones; reads folders, but no file.
+    """The fingerprint of the present files of ``source``; reads folders, but no file.
 
     Python writes the folders ``__pycache__`` itself, so they do not count.
 
@@ -38,7 +38,7 @@ def _mark(path: str, found: os.stat_result | None, is_folder: bool) -> tuple[str
 
 
 def walk(source: ModelSource) -> Iterator[tuple[str, os.stat_result | None, bool]]:
-    """Every file and folder of ``source``: its path, what is known of it, and whether it is a folder.
+    """Every file and folder of ``source``: its path, its status, and whether it is a folder.
 
     Of a folder, and of what cannot be followed, nothing is known: None.
 
@@ -64,7 +64,7 @@ def _below(folder: str) -> Iterator[tuple[str, os.stat_result | None, bool]]:
         found = _stat(place)
         identity = (found.st_dev, found.st_ino) if found is not None else (-1, -1)
         holders = above.pop(place, frozenset())
-        # A link may lead to a folder that holds it.
+        # A link may lead to a folder above it.
         folders[:] = [] if identity in holders else [name for name in folders if name != _CACHE]
         above.update({os.path.join(place, name): holders | {identity} for name in folders})
         yield place, None, True
@@ -77,5 +77,5 @@ def _stat(path: str) -> os.stat_result | None:
     try:
         return os.stat(path)
     except OSError:
-        # A link that leads nowhere, or a file that went meanwhile: that it is there by name is all there is to know.
+        # A dangling link, or a file that was removed meanwhile: only its name is known.
         return None

@@ -1,4 +1,4 @@
-"""What a version of a model is, by the contents of its files: the same on every machine that serves the same."""
+"""The identity of a version by the contents of its files: the same on every machine that serves the same version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def identity_of(source: ModelSource, version: int, config: Any) -> str:
-    """A hash of the completed configuration and of every file of a version, but not of other versions.
+    """A hash of the completed configuration and of every file of a version, without the files of other versions.
 
     Reads all of them. ``config`` is a configuration message. A file that cannot be read counts by its name.
     """
@@ -40,7 +40,7 @@ def _files(source: ModelSource, version: int) -> Iterator[tuple[str, str]]:
 
 def _digest(path: str) -> bytes:
     try:
-        # A pipe would wait for somebody at its other end.
+        # Without O_NONBLOCK the opening of a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as opened:
             return hashlib.file_digest(opened, "sha256").digest()

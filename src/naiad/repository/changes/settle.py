@@ -1,4 +1,4 @@
-"""Waiting until nobody writes a model's files any more. For threads: it reads folders, and sleeps."""
+"""Waiting until a model's files do not change any more. For threads: it reads folders, and sleeps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from naiad.repository.catalog import Catalog
 
 STILL_S: Final = 1.0
-"""So long nothing of a model may have changed."""
+"""How long a model's files must not have changed."""
 PATIENCE_S: Final = 60.0
-"""How long that is waited for."""
+"""The longest wait for that."""
 
 
 def wait_until_still(catalog: Catalog, name: str, check_wanted: Callable[[], None]) -> None:
-    """Wait until a model that lies on this machine is as it was a second ago; others are never in between.
+    """Wait until a model on this machine is as it was a second ago; remote ones are never half copied.
 
     The time of a file's last change tells that: unlike the one that is shown, nobody can set it.
 
@@ -38,14 +38,14 @@ def wait_until_still(catalog: Catalog, name: str, check_wanted: Callable[[], Non
 
 
 def _left(catalog: Catalog, name: str) -> float:
-    """Seconds until a model has lain still for long enough, if nobody changes it."""
+    """Seconds until a model has not changed for long enough, if nothing changes it meanwhile."""
     try:
         source = catalog.find(name)
     except ModelLoadError:
-        # It lies elsewhere, or its load says what is wrong.
+        # It is in a remote repository, or its load reports the problem.
         return 0.0
     look = look_at(source)
     newest = max((state[2] for state in look.files.values()), default=0) if isinstance(look, Look) else 0
     age_s = (time.time_ns() - newest) / 1e9
-    # The clock of the machine that keeps the files may be ahead.
+    # The clock of a file server may be ahead.
     return STILL_S - age_s if 0 <= age_s < STILL_S else 0.0

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from naiad.repository.remote.repository import RemoteModel
 
 LOOKS_WITHOUT: Final = 2
-"""How many looks in a row must miss a model until it counts as removed."""
+"""How many looks in a row must not find a model until it counts as removed."""
 RESTS: Final = 20
-"""How many looks leave a model out that has too many files to be looked at: finding that out takes seconds."""
+"""How many looks skip a model with too many files: to find that out takes seconds."""
 
 
 class Outcome(Enum):
-    """What became of a change.
+    """The outcome of a change.
 
     SERVES: versions serve that come from it. FAILED: none does. NOT_NOW: it was not tried, and is to be found again.
     """
@@ -42,7 +42,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A model that is new or differs from what was tried before. ``unchanged`` has the versions that are as before."""
+    """A model that is new or has changed since it was tried. ``unchanged`` has the versions that have not."""
 
     name: str
     source: ModelSource | RemoteModel
@@ -51,7 +51,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a look has found.
+    """The findings of a look.
 
     Attributes:
         names: all models, also those that cannot be loaded.
@@ -72,7 +72,7 @@ class Findings:
 
 @dataclass(slots=True)
 class _Watched:
-    """One model.
+    """A model under watch.
 
     Attributes:
         last: how the look before found it.
@@ -121,12 +121,12 @@ class Watch:
         self._watched: dict[str, _Watched] = {}
 
     def begin(self, models: Mapping[str, ModelSource | RemoteModel], unavailable: Iterable[str]) -> None:
-        """Remember how the models lie that are to be loaded now, before they are read, and which cannot be."""
+        """Remember the snapshots of the models of the start, before they are loaded, and the unloadable models."""
         for name, source in models.items():
             try:
                 look = look_at(source)
             except NaiadError:
-                # Its load says so.
+                # Its load reports the problem.
                 self._watched[name] = _Watched(was_refused=True)
                 continue
             is_known = isinstance(source, ModelSource) or source.files is not None
@@ -134,7 +134,7 @@ class Watch:
         self._watched.update({name: _Watched(was_refused=True) for name in unavailable})
 
     def note(self, name: str, outcome: Outcome) -> None:
-        """Remember what became of a change."""
+        """Remember the outcome of a change."""
         watched = self._watched.get(name)
         if watched is None:
             return
@@ -202,7 +202,7 @@ class Watch:
         return seen
 
     def _change(self, name: str, watched: _Watched, look: Look | ListedLook, is_settled: bool) -> Change | None:
-        """What is to be done about a model that lies still."""
+        """The change to make for a model whose files do not change any more."""
         tried = watched.tried
         if tried is not None and tried.files == look.files and not watched.was_refused:
             if watched.content is None:
@@ -210,11 +210,11 @@ class Watch:
             return None
         content = self._contents.of(look)
         if content is None:
-            # It changed while it was read: it does not lie still.
+            # It changed while it was read: it is still being written.
             watched.last = None
             return None
         if tried is not None and content == watched.content and is_settled and not watched.was_refused:
-            # Copied once more, or touched.
+            # It was copied once more, or touched.
             watched.tried = look
             return None
         unchanged = unchanged_versions(watched.serving, content, look.source)
@@ -223,7 +223,7 @@ class Watch:
         return Change(name, look.source, unchanged)
 
     def _missing(self, seen: _Seen, busy: Collection[str]) -> tuple[tuple[str, ...], bool]:
-        """The models that are gone, and whether others may be."""
+        """The models that were removed, and whether others may have been."""
         removed: list[str] = []
         is_moving = False
         for name in self._watched.keys() - seen.sources.keys() - seen.refused.keys():
@@ -241,7 +241,7 @@ class Watch:
 
     @staticmethod
     def _is_behind(source: ModelSource | RemoteModel, seen: _Seen) -> bool:
-        """Whether a model lies in a repository that cannot be read, so that nobody knows about it."""
+        """Whether a model is in a repository that cannot be read, so that its state is unknown."""
         if not isinstance(source, ModelSource):
             return source.uri in seen.unreadable
         place = source.directory or source.single_file

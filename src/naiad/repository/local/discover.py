@@ -1,4 +1,4 @@
-"""What a server was told to serve, repositories and positional paths together, as one listing of models."""
+"""One listing of models from the repositories and the positional paths of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a folder looks like that is not laid out as ``<repository>/<model>/<version>/<model file>``."""
+"""Hints about a folder that is not laid out as ``<repository>/<model>/<version>/<model file>``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NEARLY_VERSION: Final = re.compile(r"(?:v|ver|version)[-_.]?0*([1-9]\d*)", re.I
 
 
 def version_number(name: str) -> int | None:
-    """The version that a folder called ``name`` holds: digits that do not begin with 0; None for any other name."""
+    """The version of a folder called ``name``: digits that do not begin with 0; None for any other name."""
     is_number = name.isascii() and name.isdigit() and not name.startswith("0")
     # Python refuses to read numbers of more than 4300 digits; file names end well before.
     return int(name) if is_number else None
 
 
 def hint_for_repository(repository: Path, children: Sequence[Path]) -> str:
-    """What a repository looks like when it is something else, "" when it looks like one.
+    """A hint about a folder that is no repository, "" when it looks like one.
 
     Args:
         children: what lies in it, hidden files left out.
@@ -52,7 +52,7 @@ def hint_for_repository(repository: Path, children: Sequence[Path]) -> str:
 
 
 def hint_for_model(directory: Path) -> str:
-    """What a model's folder without a version looks like, as the end of a sentence; "" when nothing can be told."""
+    """A hint about a model's folder without a version, as the end of a sentence; "" when there is none."""
     try:
         children = sorted(child for child in directory.iterdir() if not child.name.startswith("."))
     except OSError:

@@ -1,4 +1,4 @@
-"""What lies in a model repository: models, versions, configuration files, and what is wrong with any of it.
+"""The layout of a model repository: models, versions, configuration files, and the problems with any of it.
 
 Layout: ``<repository>/<model>/[config.pbtxt] <version>/<model file>``. Nothing is opened here, only listed.
 """
@@ -42,7 +42,7 @@ _CYCLE = "'{}' is a link to a folder that holds it (a cycle)"
 
 @dataclass(frozen=True, slots=True)
 class LayoutProblem:
-    """Something that is wrong with the files of ``model`` ("" for the repository itself).
+    """A problem with the files of ``model`` ("" for the repository itself).
 
     ``fatal`` says that the model cannot be loaded for it; otherwise ``path`` is only left out.
     """
@@ -59,7 +59,7 @@ class LayoutProblem:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The models found by name, sorted, and the problems met.
+    """Models by name, sorted, and the problems with them.
 
     A model with a fatal problem is in ``unavailable`` and not in ``models``.
     """
@@ -69,7 +69,7 @@ class Listing:
 
     @property
     def unavailable(self) -> Mapping[str, str]:
-        """Reason by name, for the models that cannot be loaded."""
+        """The reason by name, for each model that cannot be loaded."""
         return {p.model: p.message for p in reversed(self.problems) if p.fatal and p.model}
 
 
@@ -92,7 +92,7 @@ def scan(repositories: Sequence[Path], only: str | None = None) -> Listing:
 
 
 def model_directory(path: Path) -> Listing:
-    """The one model that lies in the folder ``path``, as ``scan`` would find it."""
+    """The one model in the folder ``path``, as ``scan`` would find it."""
     path = Path(os.path.abspath(path))
     problems: list[LayoutProblem] = []
     source = _model(path, path.parent, problems)
@@ -105,7 +105,7 @@ def is_model_directory(path: Path) -> bool:
     try:
         children = sorted(path.iterdir())
     except OSError:
-        # Not a folder, or one that cannot be read, which is said by whoever lists it.
+        # Not a folder, or unreadable, which the listing reports.
         return False
     return bool(config_files(path)) or any(version_number(child.name) and os.path.isdir(child) for child in children)
 
@@ -194,7 +194,7 @@ def _checked(repository: Path) -> Path:
 
 
 def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | None) -> list[Path]:
-    """The folders that are models; plain files and hidden ones are passed over."""
+    """The folders that are models; plain files and hidden folders are skipped."""
     if only is not None:
         path = repository / only
         return [path] if not only.startswith(".") and os.path.lexists(path) and _is_folder(path, only, problems) else []
@@ -214,7 +214,7 @@ def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | No
 
 
 def _can_be_told(path: Path, problems: list[LayoutProblem]) -> bool:
-    """Whether callers can be told of a model of that name: the protocols have texts in UTF-8 alone."""
+    """Whether a model of that name can be shown to callers: the protocols have texts in UTF-8 only."""
     try:
         path.name.encode()
     except UnicodeEncodeError:
@@ -226,7 +226,7 @@ def _can_be_told(path: Path, problems: list[LayoutProblem]) -> bool:
 
 
 def _is_folder(path: Path, model: str, problems: list[LayoutProblem]) -> bool:
-    """True for a folder; a link that leads nowhere and a path that cannot be read are problems of ``model``."""
+    """Whether a path is a folder; a dangling link and an unreadable path are problems of ``model``."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except OSError as error:
@@ -280,7 +280,7 @@ def _versions(
 
 
 def duplicate(name: str, sources: Sequence[ModelSource]) -> LayoutProblem:
-    """What is wrong about a model that lies in more than one place."""
+    """The problem of a model that is in more than one place."""
     places = [source.directory or source.single_file or Path() for source in sources]
     shown = ", ".join(f"'{place}'" for place in places)
     message = f"{IN_TWO}: {shown}; keep it in one of them"

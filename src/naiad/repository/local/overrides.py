@@ -1,4 +1,4 @@
-"""What a request to load a model brings in place of the repository's own: a configuration, and files.
+"""The overrides of a load request: a configuration and files in place of the repository's own.
 
 Source: the reference's model repository extension. Files take the place of the whole folder of the model. They are
 written to a folder of their own, which goes when the last version that was loaded from it is closed.
@@ -18,10 +18,10 @@ from naiad.repository.local.layout import check_model_name
 from naiad.repository.local.temporary_folder import TemporaryFolder, remove_abandoned
 
 FILE: Final = "file:"
-"""How the name of a parameter begins that brings a file; the path in the model's folder follows."""
+"""The prefix of a parameter that is a file; the path in the model's folder follows."""
 MAX_FILES: Final = 10_000
-"""How many files one request may bring."""
-# Decoding holds the interpreter: after each piece other threads, the event loop above all, get their turn.
+"""The most files of one request."""
+# Decoding holds the interpreter: after each piece other threads can run, the event loop above all.
 _PIECE: Final = 1 << 18
 
 
@@ -31,7 +31,7 @@ Content = bytes | str | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What replaces the repository's own.
+    """The configuration and the files that replace the repository's own.
 
     Attributes:
         config: the configuration as JSON; None for the repository's.
@@ -46,7 +46,7 @@ class Overrides:
 
     @property
     def size(self) -> int:
-        """Bytes and characters that it holds."""
+        """The bytes and characters in memory."""
         return len(self.config or "") + sum(map(len, self.files.values()))
 
 
@@ -54,7 +54,7 @@ NO_OVERRIDES: Final = Overrides()
 
 
 class UnusableFilesError(InvalidArgumentError):
-    """The files of a request cannot be those of a model."""
+    """The files of a request cannot be the files of a model."""
 
 
 def write_files(model: str, files: Mapping[str, Content]) -> TemporaryFolder:

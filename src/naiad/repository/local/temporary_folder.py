@@ -1,4 +1,4 @@
-"""Folders that live no longer than what was loaded from them, and not for ever when the server is killed either."""
+"""Temporary folders of models: removed after the last version that was loaded from them, or by a later server."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ PREFIX: Final = "naiad-model-"
 
 
 class ModelFolder(Protocol):
-    """What a model was loaded from and has to be given back. Its methods are for threads only."""
+    """A folder that a model was loaded from and that is released after use. Its methods are for threads only."""
 
     @property
     def path(self) -> Path:
         """The model's folder."""
 
     def tried(self, is_kept: bool) -> None:
-        """The load that made it is over and does not hold it any more; ``is_kept``: versions serve that do."""
+        """Release the hold of the load that made it; ``is_kept`` says whether versions of it serve."""
 
     def hold(self) -> None:
-        """One more version was loaded from it."""
+        """Hold the folder for one more version."""
 
     def leave(self) -> None:
-        """One of those versions is about to be closed."""
+        """Note that a version is about to be closed."""
 
     def release(self) -> None:
-        """One of those versions is closed."""
+        """Release the hold of a version that is closed."""
 
 
 class TemporaryFolder:
-    """A folder for the files of one model. Whoever uses it holds it; the last one to release it removes it.
+    """A folder for the files of one model, which its last user removes.
 
     Removes files: for threads only.
 
@@ -51,19 +51,19 @@ class TemporaryFolder:
         self._holders = 1
 
     def tried(self, is_kept: bool) -> None:
-        """The load that made it does not use it any more."""
+        """Release the hold of the load that made it."""
         self.release()
 
     def leave(self) -> None:
-        """Nothing is to be done before one that uses it ends."""
+        """Do nothing: no agent is notified."""
 
     def hold(self) -> None:
-        """One more uses it."""
+        """Count one more user."""
         with self._lock:
             self._holders += 1
 
     def release(self) -> None:
-        """One less uses it."""
+        """Count one user less; the last one removes the folder."""
         with self._lock:
             self._holders -= 1
             is_last = self._holders == 0

@@ -35,15 +35,13 @@ class ArchiveRepository:
         self._index = mirror.index(self._id)
 
     def models(self, is_whole: bool) -> Mapping[str, RemoteModel]:
-        """As ``RemoteRepository.models``."""
         return self._models(may_be_old=True)
 
     def find(self, name: str, may_be_old: bool) -> RemoteModel | None:
-        """As ``RemoteRepository.find``."""
         return self._models(may_be_old).get(name)
 
     def present(self) -> Mapping[str, RemoteModel]:
-        """As ``RemoteRepository.present``; all models change with the archive."""
+        """All models by name as they are now; all of them change with the archive."""
         entry = self._entry(may_be_old=False)
         if entry.version.startswith(UNKNOWN):
             raise StoreError(

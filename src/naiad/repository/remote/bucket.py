@@ -50,14 +50,14 @@ class BucketRepository:
         return f"{self.uri.scheme}-{digest(store.identity)[:24]}"
 
     def models(self, is_whole: bool) -> Mapping[str, RemoteModel]:
-        """As ``RemoteRepository.models``; what the mirror has when the store does not answer."""
+        """All models by name; from the mirror's listing when the store does not respond."""
         try:
             return self._models(is_whole, may_be_old=True)
         except StoreUnreachableError as error:
             return self._remembered(error)
 
     def present(self) -> Mapping[str, RemoteModel]:
-        """As ``RemoteRepository.present``: two listings, which are one request for each thousand files."""
+        """All models by name as they are now: two listings, which are one request for each thousand files."""
         return self._models(is_whole=True, may_be_old=False)
 
     def _models(self, is_whole: bool, may_be_old: bool) -> Mapping[str, RemoteModel]:
@@ -77,7 +77,6 @@ class BucketRepository:
         return RemoteModel(name, self.uri, fetch, None if entries is None else listed(entries))
 
     def find(self, name: str, may_be_old: bool) -> RemoteModel | None:
-        """As ``RemoteRepository.find``."""
         if (self._only and name != self._only) or name.startswith("."):
             return None
         try:
@@ -91,7 +90,7 @@ class BucketRepository:
         return self._model(name, entries, may_be_old)
 
     def _level(self) -> Level | None:
-        """What lies at the root; None when the address is that of one model."""
+        """The contents of the root; None when the address is one model."""
         if self._only:
             return None
         level = self._store.level()

@@ -80,15 +80,13 @@ class MlflowRepository:
         self._index = mirror.index(self._id)
 
     def models(self, is_whole: bool) -> Mapping[str, RemoteModel]:
-        """As ``RemoteRepository.models``; the server is asked when the model is fetched."""
+        """The models of the address; the server is read when a model is fetched."""
         return {self._name: RemoteModel(self._name, self.uri, partial(self._fetch, True))}
 
     def find(self, name: str, may_be_old: bool) -> RemoteModel | None:
-        """As ``RemoteRepository.find``."""
         return RemoteModel(name, self.uri, partial(self._fetch, may_be_old)) if name == self._name else None
 
     def present(self) -> Mapping[str, RemoteModel]:
-        """As ``RemoteRepository.present``."""
         try:
             artifact = self._artifact()
             store = self._store(artifact)
@@ -111,7 +109,7 @@ class MlflowRepository:
             if not may_be_old:
                 raise
             return self._fetch_old(error)
-        # What was found, by its place in the folder of the model.
+        # The entries found, by their paths in the folder of the model.
         self._index.keep(self._name, [StoredFile(f"{path}\n{e.path}", e.size, e.version) for path, e in files.items()])
         self._index.keep_names([store.identity])
         return view
@@ -200,7 +198,6 @@ class ArtifactStore:
         self._web = web
 
     def list(self, folder: str = "") -> Sequence[StoredFile]:
-        """As ``Store.list``."""
         found: list[StoredFile] = []
         waiting = [(folder, 0)]
         while waiting:
@@ -220,17 +217,14 @@ class ArtifactStore:
         return found
 
     def level(self) -> Level:
-        """As ``Store.level``."""
         items = self._children("")
         names = [(str(item.get("path", "")).rpartition("/")[2], bool(item.get("is_dir"))) for item in items]
         return Level([name for name, is_dir in names if is_dir], [name for name, is_dir in names if not is_dir])
 
     def exists(self, entry: StoredFile) -> bool:
-        """As ``Store.exists``."""
         return True
 
     def read(self, entry: StoredFile, start: int, end: int) -> Iterator[memoryview]:
-        """As ``Store.read``."""
         path = urllib.parse.quote(f"{self._root}/{entry.path}")
         url = f"{self._base}/api/2.0/mlflow-artifacts/artifacts/{path}"
         return self._web.read(url, entry, start, end, self.has_ranges)
@@ -245,7 +239,7 @@ class ArtifactStore:
 
 
 class _GoneStore:
-    """Stands for a store that does not answer, so that what the mirror has of it can be found."""
+    """A store that does not respond, for which the mirror may have a copy."""
 
     has_ranges = False
 

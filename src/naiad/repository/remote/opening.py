@@ -23,7 +23,7 @@ MOUNTS: Final = {
 
 
 class Mirrors:
-    """The mirrors of one server: that of its options, and those that the reference's variables name.
+    """The mirrors of one server: from its options, and from the reference's variables.
 
     Args:
         folder: ``--model-repository-mirror``.
@@ -66,7 +66,7 @@ class Mirrors:
 
 
 def open_repository(uri: RemoteUri, mirrors: Mirrors, may_be_model: bool = False) -> RemoteRepository:
-    """The repository behind ``uri``; its store is not asked yet. With ``may_be_model`` it may be one model's folder.
+    """The repository behind ``uri``; its store is not read yet. With ``may_be_model`` it may be one model's folder.
 
     Raises:
         OptionError: the address, the credentials or the mirror cannot be used.

@@ -1,4 +1,4 @@
-"""What a catalog knows of a remote repository: the names of its models, and how to get one."""
+"""The interface of a remote repository for a catalog: the names of its models, and fetching one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Listed = Mapping[str, tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class RemoteModel:
-    """A model that lies in a remote repository.
+    """A model in a remote repository.
 
     Attributes:
         name: its name.
@@ -34,7 +34,7 @@ class RemoteModel:
 
     @property
     def key(self) -> str:
-        """As ``ModelSource.key``."""
+        """The key of the model, as of a ``ModelSource``."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
@@ -53,7 +53,7 @@ class RemoteRepository(Protocol):
     uri: RemoteUri
 
     def models(self, is_whole: bool) -> Mapping[str, RemoteModel]:
-        """All models by name. With ``is_whole`` all files are listed at once, for who fetches most of them."""
+        """All models by name. With ``is_whole`` all files are listed at once, for callers that fetch most of them."""
 
     def find(self, name: str, may_be_old: bool) -> RemoteModel | None:
         """The model of that name as it is now, if there is one.
@@ -62,7 +62,7 @@ class RemoteRepository(Protocol):
         """
 
     def present(self) -> Mapping[str, RemoteModel]:
-        """All models by name as they are now, with their files. Nobody answers for a store that does not."""
+        """All models by name as they are now, with their files; never from a mirror."""
 
 
 def listed(entries: Iterable[StoredFile]) -> Listed:

@@ -1,4 +1,4 @@
-"""Takes archives apart that come from elsewhere: plain files and folders alone, inside the folder, up to a size."""
+"""Unpacks downloaded archives: only plain files and folders, inside the folder, up to a size."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _no_plain_file(name: str, path: str) -> StoreError:
 
 
 def _write(content: IO[bytes], target: Path, mode: int, limit: int, halt: Halt) -> int:
-    """Write a new file, at most a little more than ``limit`` bytes; gives back how many."""
+    """Write a new file, at most a little more than ``limit`` bytes; returns how many."""
     written = 0
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(descriptor, "wb") as file:

@@ -1,4 +1,4 @@
-"""What a remote repository held when it was looked at last, so that a server can start while it does not answer."""
+"""The last listing of a remote repository, with which a server can start while the store does not respond."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, content: object) -> None:
-    """Nobody sees half of it. What cannot be remembered is no reason not to serve."""
+    """Write the file in one step. An error here does not keep a model from serving."""
     fresh = path.with_name(f".{uuid.uuid4().hex}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

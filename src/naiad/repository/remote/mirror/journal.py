@@ -1,4 +1,4 @@
-"""Which parts of a partial file have been written, so that a transfer that was cut off goes on where it was."""
+"""A journal of the parts of a partial file that are written, with which an interrupted transfer resumes."""
 
 from __future__ import annotations
 

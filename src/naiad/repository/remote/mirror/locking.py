@@ -19,7 +19,7 @@ _PAUSE_S: Final = 0.05
 
 
 class FolderLock:
-    """Held by many who add to a folder, or by one who removes from it.
+    """A lock held by many processes that add to a folder, or by one that removes from it.
 
     Args:
         path: the lock's file.
@@ -30,7 +30,7 @@ class FolderLock:
 
     @contextmanager
     def shared(self, halt: Halt | None = None) -> Iterator[None]:
-        """Nothing is removed meanwhile; waits while somebody removes."""
+        """Hold the lock to add: nothing is removed meanwhile. Waits while another process removes."""
         descriptor = self._open()
         try:
             while not _try(descriptor, fcntl.LOCK_SH):
@@ -41,7 +41,7 @@ class FolderLock:
 
     @contextmanager
     def exclusive(self) -> Iterator[bool]:
-        """Whether nobody else adds or removes meanwhile; does not wait for it."""
+        """Try to hold the lock to remove, without waiting; whether that succeeded."""
         descriptor = self._open()
         try:
             yield _try(descriptor, fcntl.LOCK_EX)
@@ -86,7 +86,7 @@ class Users:
                 self._write()
 
     def taken(self) -> set[str]:
-        """What any process uses that lives. Files of those that died are removed."""
+        """The names that any live process uses. Files of dead processes are removed."""
         names: set[str] = set()
         for path in list(self._folder.glob("*.json")):
             try:

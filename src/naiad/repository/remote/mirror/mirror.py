@@ -1,4 +1,4 @@
-"""A local copy of what servers need of remote repositories, shared by all servers that name the same folder."""
+"""A local copy of models of remote repositories, shared by all servers that name the same folder."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ class Mirror:
             ) from None
 
     def close(self) -> None:
-        """End every transfer; folders that were given out may go from now on."""
+        """End every transfer; folders in use may be removed from now on."""
         self.halt.set()
         self._users.close()
 
     def index(self, repository: str) -> Index:
-        """What is remembered of a repository."""
+        """The last listing of a repository."""
         return Index(self.root / "index" / repository)
 
     def view(
@@ -175,7 +175,7 @@ class Mirror:
             self.sweep()
 
     def sweep(self, room: int = 0) -> None:
-        """Remove what is over the limit, or ``room`` more; only when nobody works in the mirror."""
+        """Remove contents over the limit, or ``room`` bytes more, while no other process works in the mirror."""
         if not self._limit and not room:
             return
         try:

@@ -27,11 +27,11 @@ from naiad.repository.remote.stores.store import ObjectChangedError, Store, Stor
 logger = logging.getLogger("naiad")
 
 PART: Final = 8 << 20
-"""Bytes that are asked for at a time."""
+"""Bytes of one request."""
 READS: Final = 8
 """How many parts are fetched at the same time, of all files together."""
 ATTEMPTS: Final = 4
-"""How often a part is asked for before the transfer fails; the store's own library repeats some requests as well."""
+"""How often a part is requested before the transfer fails; the store's own library repeats some requests as well."""
 _PAUSE_S: Final = 0.2
 _LOCK_S: Final = 0.1
 _ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -62,7 +62,7 @@ class Objects:
         return self._root / "partial"
 
     def path(self, key: str) -> Path:
-        """Where the content of that name lies, or would."""
+        """The path of the content of that name, whether it is there or not."""
         return self.folder / key[:2] / key
 
     def has(self, store: Store, entry: StoredFile) -> bool:
@@ -99,7 +99,7 @@ class Objects:
 
     @contextmanager
     def _locked(self, path: Path, halt: Halt) -> Iterator[int]:
-        """An open file that nobody else writes to."""
+        """An open file that no other process writes to."""
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -112,7 +112,7 @@ class Objects:
                 if _is_at(descriptor, path):
                     yield descriptor
                     return
-                # Whoever had it has completed it: look again.
+                # Another process has completed it: look again.
             finally:
                 os.close(descriptor)
 
@@ -274,7 +274,7 @@ def is_intact(path: Path, size: int, stamp_ns: int) -> bool:
 
 
 def disk_error(error: OSError, root: Path, what: str) -> StoreError:
-    """What to say when the mirror at ``root`` cannot be written."""
+    """The error when the mirror at ``root`` cannot be written."""
     if error.errno in _ROOM:
         return StoreError(
             f"there is no room for {what} in the mirror '{root}': {error.strerror}; free some, or name a larger place "

@@ -41,7 +41,7 @@ class TransferProgress:
             self._present += count
 
     def finish(self) -> None:
-        """Log what it came to, unless everything was there."""
+        """Log the totals, unless nothing had to be fetched."""
         if self.fetched:
             seconds = monotonic() - self._begun
             kept = f", {shown(self._present)} were there" if self._present else ""

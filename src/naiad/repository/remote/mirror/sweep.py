@@ -1,4 +1,4 @@
-"""Keeps a mirror below its size: what was used least recently goes first, and what is in use stays."""
+"""Keeps a mirror below its size: removes the least recently used contents that are not in use."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from naiad.repository.remote.mirror.views import BUILDING, MANIFEST, Views, read
 logger = logging.getLogger("naiad")
 
 PARTIAL_S: Final = 7 * 86400
-"""Seconds after which a transfer that nobody has gone on with is given up."""
+"""Seconds after which a transfer that was not resumed is given up."""
 
 
 def sweep(objects: Objects, views: Views, in_use: set[str], limit: int, room: int = 0) -> int:
-    """Remove what is over ``limit`` bytes, and ``room`` bytes at least. The caller holds the mirror's lock for itself.
+    """Remove contents over ``limit`` bytes, and at least ``room`` bytes. The caller holds the mirror's lock alone.
 
     Returns:
         The bytes that are left.
@@ -64,7 +64,7 @@ def sweep(objects: Objects, views: Views, in_use: set[str], limit: int, room: in
 
 
 def _remove_leftovers(objects: Objects, views: Views) -> None:
-    """What killed servers have left: nobody else works in the mirror now."""
+    """Remove the remains of killed servers; no other process works in the mirror now."""
     for path in views.root.glob(f"*/{BUILDING}*"):
         shutil.rmtree(path, ignore_errors=True)
     old = time() - PARTIAL_S

@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 class Halt:
-    """Tells transfers to end early: all of a mirror's, or those that belong to one that failed."""
+    """Ends transfers early: all transfers of a mirror, or the other parts of one that failed."""
 
     def __init__(self, above: Halt | None = None) -> None:
         self._above = above

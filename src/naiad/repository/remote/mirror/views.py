@@ -31,7 +31,7 @@ _MAX_COPIES: Final = 1000
 
 
 class View:
-    """A folder that stays while somebody holds it. Whoever is given it holds it once.
+    """A folder that stays while it is held. Its receiver holds it once.
 
     ``hold`` touches no file, so it may be called on the event loop.
 
@@ -56,10 +56,10 @@ class View:
         self.release()
 
     def leave(self) -> None:
-        """Nothing is to be done before one that uses it ends."""
+        """Do nothing: no agent is notified."""
 
     def hold(self) -> None:
-        """One more uses it; somebody holds it already."""
+        """Count one more user, beside those that hold it already."""
         with self._holders_lock:
             self._holders += 1
 
@@ -139,7 +139,7 @@ class Views:
             raise
 
     def adopt(self, repository: str, tree: str, building: Path, model: str) -> None:
-        """Give a folder that was filled elsewhere its name; it has no manifest of contents."""
+        """Rename a folder that was filled under another name; it has no manifest of contents."""
         (building / MANIFEST).write_text(json.dumps({"model": model, "files": {}}), encoding="utf-8")
         self._publish(building, repository, tree)
 
@@ -173,7 +173,7 @@ class Views:
 
 
 def read_manifest(place: Path) -> dict[str, Any] | None:
-    """What a complete folder says of itself; None when there is no such folder."""
+    """The manifest of a complete folder; None when there is no such folder."""
     try:
         found = json.loads((place / MANIFEST).read_bytes())
     except (OSError, ValueError):

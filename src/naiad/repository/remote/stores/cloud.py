@@ -94,7 +94,6 @@ class CloudStore:
         self._hint = hint
 
     def list(self, folder: str = "") -> Sequence[StoredFile]:
-        """As ``Store.list``."""
         below = "/".join(filter(None, (self._prefix, folder)))
         found: list[StoredFile] = []
         with self._explained(f"list '{below}'"):
@@ -106,14 +105,12 @@ class CloudStore:
         return found
 
     def level(self) -> Level:
-        """As ``Store.level``."""
         with self._explained(f"list '{self._prefix}'"):
             found = self._raw.list_with_delimiter(self._prefix or None)
         folders = [path.rpartition("/")[2] for path in found["common_prefixes"]]
         return Level(folders, [meta["path"].rpartition("/")[2] for meta in found["objects"]])
 
     def exists(self, entry: StoredFile) -> bool:
-        """As ``Store.exists``."""
         try:
             with self._explained(f"look for '{entry.path}'"):
                 self._raw.head(self._full(entry))
@@ -122,7 +119,6 @@ class CloudStore:
         return True
 
     def read(self, entry: StoredFile, start: int, end: int) -> Iterator[memoryview]:
-        """As ``Store.read``."""
         if start == end:
             return
         with self._explained(f"read '{entry.path}'"):
@@ -143,7 +139,7 @@ class CloudStore:
 
     @contextmanager
     def _explained(self, operation: str) -> Iterator[None]:
-        """Turn what the library raises into what a person can act on."""
+        """Turn an exception of the library into an error that says what to do."""
         from obstore import exceptions
 
         try:
@@ -153,7 +149,7 @@ class CloudStore:
         except exceptions.BaseError as error:
             raise self._explanation(operation, str(error)) from None
         except ValueError as error:
-            # What the library takes for no path, or text that is no Unicode.
+            # The library refuses the path, or text that is no Unicode.
             raise StoreError(f"cannot {operation} of '{self._uri}': {_summary(str(error))}") from None
 
     def _explanation(self, operation: str, text: str) -> StoreError:
@@ -171,7 +167,7 @@ class CloudStore:
 
 
 def open_cloud(uri: RemoteUri, place: BucketLocation, environ: Mapping[str, str] | None = None) -> CloudStore:
-    """The store behind an address of S3, Google or Azure, from ``place`` on down; nothing is asked of it yet.
+    """The store behind an address of S3, Google or Azure, from ``place`` on down; it is not read yet.
 
     Raises:
         OptionError: the address or the credentials are wrong, or obstore is not installed.
@@ -213,7 +209,7 @@ def _s3(uri: RemoteUri, place: BucketLocation, environ: Mapping[str, str]) -> tu
         config=config,
         client_options=_client(endpoint),
         retry_config=_retry(),
-        # What a provider gives is not mixed with the environment, as single settings would be.
+        # The credentials of a provider are not mixed with the environment, as single settings would be.
         credential_provider=(lambda: keys) if found.key_id else None,
     )
     if found.key_id:

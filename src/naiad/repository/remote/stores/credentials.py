@@ -23,7 +23,7 @@ _AS_FIELDS: Final = ("account_str", "account_key", "auth_type", "client_id")
 
 @dataclass(frozen=True, slots=True)
 class S3Credentials:
-    """What to sign requests with; without ``key_id`` the machine's own role, or nothing with ``is_anonymous``."""
+    """The credentials of requests; without ``key_id`` the machine's own role, or nothing with ``is_anonymous``."""
 
     key_id: str = ""
     secret_key: str = field(default="", repr=False)
@@ -45,7 +45,7 @@ class AzureCredentials:
 
 
 def s3_credentials(uri: str, environ: Mapping[str, str]) -> S3Credentials:
-    """Those for an address of S3: the file's, then AWS_ACCESS_KEY_ID and its like, then those of ``~/.aws``.
+    """The credentials for an address of S3: the file's, then AWS_ACCESS_KEY_ID and its like, then those of ``~/.aws``.
 
     Raises:
         OptionError: they are incomplete, or a file cannot be read.
@@ -124,7 +124,7 @@ def google_credentials(uri: str, environ: Mapping[str, str]) -> str:
 
 
 def _entry(kind: str, uri: str, environ: Mapping[str, str]) -> Any:
-    """What the credential file says about ``uri``; None when it says nothing."""
+    """The entry of the credential file for ``uri``; None when it has none."""
     path = environ.get(VARIABLE, "")
     if not path:
         return None

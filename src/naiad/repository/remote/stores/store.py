@@ -1,4 +1,4 @@
-"""What a mirror needs of a place that holds files: a listing, and ranges of bytes."""
+"""The interface of a store of files for a mirror: listings, and ranges of bytes."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What lies directly in one folder of a store: names of ``folders`` and of ``files``."""
+    """The direct contents of one folder of a store: names of ``folders`` and of ``files``."""
 
     folders: Sequence[str]
     files: Sequence[str]
 
 
 class Store(Protocol):
-    """A place that holds files. Every method blocks, and may be called from several threads.
+    """A store of files. Every method blocks, and may be called from several threads.
 
     Attributes:
         identity: tells this store from all others, without credentials.
@@ -74,7 +74,7 @@ class Store(Protocol):
         """All files below ``folder``, at any depth; an empty file may stand for a folder."""
 
     def level(self) -> Level:
-        """What lies at the root."""
+        """The contents of the root."""
 
     def exists(self, entry: StoredFile) -> bool:
         """Whether there is a file of that name, rather than a folder."""

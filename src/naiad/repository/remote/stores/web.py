@@ -77,7 +77,7 @@ class Web:
         return found
 
     def read(self, url: str, entry: StoredFile, start: int, end: int, has_ranges: bool) -> Iterator[memoryview]:
-        """The bytes of a file from ``start`` to ``end``, as long as it is the one that ``entry`` tells of."""
+        """The bytes of a file from ``start`` to ``end``, if it is still the file of ``entry``."""
         if start == end:
             return
         headers = {"Range": f"bytes={start}-{end - 1}"} if has_ranges else {}
@@ -111,7 +111,7 @@ class WebFile:
         self._unknown = f"{UNKNOWN}{uuid.uuid4().hex}"
 
     def describe(self) -> StoredFile:
-        """What the server says about the file.
+        """The metadata of the file as the server reports it.
 
         Raises:
             StoreError: it says too little, or there is none; StoreUnreachableError as well.
@@ -140,19 +140,15 @@ class WebFile:
                 return whole if self.has_ranges else answer.headers.get("Content-Length", ""), answer.headers
 
     def list(self, folder: str = "") -> Sequence[StoredFile]:
-        """As ``Store.list``."""
         return [self.describe()]
 
     def level(self) -> Level:
-        """As ``Store.level``."""
         return Level((), (self.name,))
 
     def exists(self, entry: StoredFile) -> bool:
-        """As ``Store.exists``."""
         return True
 
     def read(self, entry: StoredFile, start: int, end: int) -> Iterator[memoryview]:
-        """As ``Store.read``."""
         return self._web.read(self._url, entry, start, end, self.has_ranges)
 
 
