@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic_ns
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import orjson
 
@@ -28,11 +28,12 @@ from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_TO_GE
 from naiad.frontends.http.server.exchange import Body, Exchange
 from naiad.frontends.http.server.replies import JSON, RETRY_AFTER, handler_failed, send_error
 from naiad.frontends.http.server.streaming_response import StreamingResponse
-from naiad.frontends.http.v2.model_wait import refuse_or_wait
 from naiad.frontends.http.v2.orca import load_fields
-from naiad.frontends.inference.deferred_inputs import late_strings, submit_when_read
+from naiad.frontends.inference.client_request import ClientRequest
+from naiad.frontends.inference.deferred_inputs import late_strings
+from naiad.frontends.inference.model_wait import wait_for_model
 from naiad.frontends.inference.request_planner import Planner, read_bytes
-from naiad.request import Array, InferRequest, Recipient, request_label
+from naiad.request import Array, request_label
 from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 from naiad.wire.http1.head import encode_head
 from naiad.wire.v2.binary import BinaryPlan
@@ -58,14 +59,15 @@ _Response = tuple[int, bytes | memoryview]
 _Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
 
 
-class _GenerateRequest(InferRequest):
+class _GenerateRequest(ClientRequest):
     """A request that answers on its exchange.
 
     Attributes:
         is_over: the answer is complete; what still comes is dropped.
     """
 
-    __slots__ = ("exchange", "is_over", "model", "plan")
+    __slots__ = ("exchange", "is_over")
+    plan: BinaryPlan
     carrier = "HTTP"
 
     def __init__(
@@ -83,15 +85,13 @@ class _GenerateRequest(InferRequest):
         self.plan = plan
         self.is_over = False
 
-    def aim(self, recipient: Recipient) -> None:
-        """Another version answers, which the answer says."""
-        self.model = cast(ServingModel, recipient)
-        self.plan = self.options = self.plan.of_version(recipient.version)
-
     def cancel(self) -> None:
         """The caller is gone: leave the queue, or tell the model."""
         self.is_over = self.exchange.closed()
         self.model.cancel(self)
+
+    def is_wanted(self) -> bool:
+        return not self.exchange.closed()
 
     def headers(self) -> Mapping[str, str]:
         return self.exchange.head.headers
@@ -323,7 +323,9 @@ class _GenerateHandler:
             inputs = {given.name: decode_data(given, model.spec.name, header.id) for given in header.inputs}
             self._submit(exchange, model, plan, inputs, header.id, received_ns, len(body))
         except NaiadError as error:
-            refuse_or_wait(self._engine, exchange, body, error, self)
+            retry, fail = partial(self, exchange, body), partial(send_error, exchange)
+            if not wait_for_model(self._engine.demand, error, len(body), exchange, retry, fail):
+                send_error(exchange, error)
 
     def _read_later(self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int) -> None:
         """Have large JSON read elsewhere."""
@@ -367,7 +369,7 @@ class _GenerateHandler:
         request.held_bytes = max(body_bytes, request.held_bytes)
         exchange.owner = request
         if plan.is_special and (late := late_strings(request, model.spec)) is not None:
-            submit_when_read(request, model, late, lambda: not exchange.closed())
+            request.submit_deferred(late)
         else:
             model.submit(request)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from time import monotonic_ns
-from typing import cast
 
 import orjson
 
@@ -21,12 +20,13 @@ from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_VALUE
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.v2.infer_reader import DecoupledModelError, HeaderSizeError, RequestReader
-from naiad.frontends.http.v2.model_wait import refuse_or_wait
-from naiad.frontends.inference import shared_memory_io as in_regions
 from naiad.frontends.inference.classification import classify_off_loop
-from naiad.frontends.inference.deferred_inputs import late_strings, submit_when_read
+from naiad.frontends.inference.client_request import ClientRequest
+from naiad.frontends.inference.deferred_inputs import late_strings
 from naiad.frontends.inference.header_forwarding import AddedParameters
-from naiad.request import Array, InferRequest, Outputs, Parameters, Recipient, memory_of
+from naiad.frontends.inference.model_wait import wait_for_model
+from naiad.frontends.inference.shared_memory_io import open_regions
+from naiad.request import Array, Outputs, Parameters, memory_of
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.shared_memory.tensor_ref import RegionUse
 from naiad.tensor.bytes_codec import Raw
@@ -46,10 +46,11 @@ _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
 """Errors that the reference finds outside of its check of the request, and so sends as text."""
 
 
-class HttpInferRequest(InferRequest):
+class HttpInferRequest(ClientRequest):
     """A request that answers on its HTTP exchange, and that the caller can give up."""
 
-    __slots__ = ("exchange", "model", "plan")
+    __slots__ = ("exchange",)
+    plan: BinaryPlan
     carrier = "HTTP"
 
     def __init__(
@@ -74,10 +75,8 @@ class HttpInferRequest(InferRequest):
     def headers(self) -> Mapping[str, str]:
         return self.exchange.head.headers
 
-    def aim(self, recipient: Recipient) -> None:
-        """Another version answers, which the answer says."""
-        self.model = cast(ServingModel, recipient)
-        self.plan = self.options = self.plan.of_version(recipient.version)
+    def is_wanted(self) -> bool:
+        return not self.exchange.closed()
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -181,32 +180,20 @@ class EscapedIdRequest(HttpInferRequest):
 class HttpRegionRequest(HttpInferRequest):
     """A request with tensors in regions of the client."""
 
-    __slots__ = ("_late", "use")
+    __slots__ = ("_io", "use")
     use: RegionUse
 
     def open(self, registry: RegionRegistry) -> None:
         """Look up its regions; errors as ``open_regions``."""
-        self.use, self._late = in_regions.open_regions(self, registry, self.model)
+        self._io = io = open_regions(self, registry, self.model)
+        self.use = io.use
 
     def submit(self) -> None:
-        """Hand it to its model, once all is read that the model does not read itself."""
-        late, self._late = self._late, None
-        if late is None:
-            self.model.submit(self)
-        else:
-            submit_when_read(self, self.model, late, lambda: not self.exchange.closed())
+        """Submit it to its model, once all is read that the model does not read itself."""
+        self._io.submit(self)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        if error is not None or in_regions.is_placed(self.use, outputs):
-            self._answer(outputs, error)
-            return
-
-        def done(problem: NaiadError | None) -> None:
-            # Classes may be found later, and then the answer is given once more.
-            self.use.is_placed = True
-            self._answer(outputs, problem)
-
-        in_regions.place(self.use, outputs, done, self.model.budget)
+        self._io.respond(self, outputs, error, HttpRegionRequest._answer)
 
     def _answer(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -263,7 +250,9 @@ class HttpInferHandler:
             model = self._engine.find(self._name, self._version)
         except NaiadError as error:
             again = self if added is None else partial(self, added=added)
-            refuse_or_wait(self._engine, exchange, body, error, again, TEXT)
+            retry, fail = partial(again, exchange, body), partial(send_error, exchange)
+            if not wait_for_model(self._engine.demand, error, len(body), exchange, retry, fail):
+                send_error(exchange, error, TEXT)
             return
         if model is not self._model:
             self._model = model
@@ -415,7 +404,6 @@ class HttpInferHandler:
     ) -> HttpRegionRequest:
         request = HttpRegionRequest(exchange, model, plan, inputs, request_id, received_ns)
         request.open(self._engine.regions)
-        request.held_bytes = memory_of(request.inputs)
         # Reading took a while, and was no wait in a queue.
         request.queued_ns = monotonic_ns()
         return request
@@ -436,7 +424,7 @@ def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
     if isinstance(request, HttpRegionRequest):
         request.submit()
     elif request.plan.is_special and (late := late_strings(request, request.model.spec)) is not None:
-        submit_when_read(request, request.model, late, lambda: not request.exchange.closed())
+        request.submit_deferred(late)
     else:
         request.model.submit(request)
 

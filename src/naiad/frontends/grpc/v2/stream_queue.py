@@ -1,4 +1,4 @@
-"""gRPC requests that wait until their model is loaded for them (``--load-on-demand-secs``)."""
+"""The messages of a stream that wait: for a model that is being loaded, or for a long message before them."""
 
 from __future__ import annotations
 
@@ -8,57 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from naiad.errors import NaiadError
-from naiad.frontends.grpc.rpc.call import fail
-from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
 
 if TYPE_CHECKING:
-    from naiad.frontends.grpc.rpc.call import Body, RpcCall
-    from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
-
-
-def wait_for_model(
-    demand: LoadOnDemand | None,
-    call: RpcCall,
-    message: Body,
-    error: NaiadError,
-    handle: Callable[[RpcCall, Body], None],
-) -> bool:
-    """Where the model can be loaded, give a call to ``handle`` again once it is; False where it cannot."""
-    if demand is None or not isinstance(error, ModelNotLoadedError):
-        return False
-    waiter = _WaitingCall()
-
-    def go_on(problem: NaiadError | None) -> None:
-        waiter.waiting = None
-        if call.ended:
-            return
-        call.owner = None
-        if problem is not None:
-            fail(call, problem)
-        else:
-            handle(call, message)
-
-    try:
-        waiter.waiting = demand.wait(error.name, len(message), go_on)
-    except NaiadError as refused:
-        fail(call, refused)
-    else:
-        call.owner = waiter
-    return True
-
-
-class _WaitingCall:
-    """Owns the call while its request waits."""
-
-    __slots__ = ("waiting",)
-
-    def __init__(self) -> None:
-        self.waiting: Waiting | None = None
-
-    def cancel(self) -> None:
-        """The caller gave up."""
-        if self.waiting is not None:
-            self.waiting.leave()
+    from naiad.frontends.grpc.rpc.call import Body
+    from naiad.lifecycle.memory.load_on_demand import LoadOnDemand, ModelNotLoadedError, Waiting
 
 
 class _BeingRead:
