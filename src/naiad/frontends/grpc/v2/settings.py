@@ -1,14 +1,16 @@
-"""``LogSettings``: what is logged, read and changed while the server runs."""
+"""``LogSettings`` and ``TraceSetting``: what is logged and traced, read and changed while the server runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.telemetry.logs.settings import updated
+
+_FIELDS: Final = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 
 
 class LogSettingsMethod:
@@ -39,4 +41,19 @@ def _message(settings: Mapping[str, bool | int | str]) -> Any:
     return response
 
 
-_FIELDS = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+class TraceSettingMethod:
+    """Answers ``TraceSetting``: changes what the request holds, all or none, and gives back all settings.
+
+    A setting without a value is cleared.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __call__(self, request: Any) -> Any:
+        """The settings after the change; errors as ``Engine.change_trace_settings``."""
+        changes = {name: list(found.value) or None for name, found in request.settings.items()}
+        response = message_class("TraceSettingResponse")()
+        for name, value in self._engine.change_trace_settings(request.model_name, changes).items():
+            response.settings[name].value.extend([value] if isinstance(value, str) else value)
+        return response
