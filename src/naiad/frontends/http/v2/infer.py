@@ -260,44 +260,73 @@ class HttpInferHandler:
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):
-                model.check_room(len(body))
-                is_json_alone = size is None or size == len(body)
-                if is_json_alone and is_large_json(body):
-                    self._read_later(exchange, model, body, size, received_ns, added)
-                    return
-                known: HttpInferRequest | None = None
-                if self._knows_regions:
-                    known = self._recall(exchange, model, body, received_ns)
-                if known is None and is_json_alone and (found := self._reader.recall(body)) is not None:
-                    known = _recalled(exchange, model, found, received_ns)
-                _submit(known or self._read(exchange, model, body, None, received_ns, size), added)
+                _submit(self._read_description(exchange, model, body, size, received_ns, added), added)
                 return
+            if body[:size] == self._last_header:
+                plan = self._last_plan
             else:
-                if body[:size] == self._last_header:
-                    plan = self._last_plan
-                else:
-                    plan = self._look_up(bytes(body[:size])) if size <= MAX_LOOKED_UP else None
-                    if plan is None:
-                        model.check_room(len(body))
-                if plan is not None and plan.size == len(body) - size:
-                    inputs = plan.views(body, size)
-                    request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns)
-                elif plan is not None and plan.regions is not None and plan.data_bytes == len(body) - size:
-                    inputs = plan.views(body, size)
-                    _submit(self._with_regions(exchange, model, plan, inputs, self._last_id, received_ns), added)
-                    return
-                elif size >= MANY_VALUES_BYTES and is_large_json(memoryview(body)[:size]):
-                    self._read_later(exchange, model, body, size, received_ns, added)
-                    return
-                else:
-                    _submit(self._read(exchange, model, body, size, received_ns, size), added)
-                    return
+                plan = self._look_up(bytes(body[:size])) if size <= MAX_LOOKED_UP else None
+            if plan is None or plan.size != len(body) - size:
+                _submit(self._read_with_tensors(exchange, model, plan, body, size, received_ns, added), added)
+                return
+            # The fast path, written out: a description that is known, and exactly its tensors behind it.
+            request = HttpInferRequest(exchange, model, plan, plan.views(body, size), self._last_id, received_ns)
             if added is not None:
                 request.plan = request.options = added.added_to(request.plan)
             exchange.owner = request
             model.submit(request)
         except NaiadError as error:
             _refuse(exchange, error)
+
+    def _read_description(
+        self,
+        exchange: Exchange,
+        model: ServingModel,
+        body: Body,
+        size: int | None,
+        received_ns: int,
+        added: AddedParameters | None,
+    ) -> HttpInferRequest | None:
+        """The request of a body without tensors behind JSON: JSON alone, or with ``size`` 0 a raw tensor.
+
+        In this order: large JSON is read in another process (None: it is submitted later), a description is known
+        whose tensors all lie in regions, the text around the data is known, or all is read.
+        """
+        model.check_room(len(body))
+        is_json_alone = size is None or size == len(body)
+        if is_json_alone and is_large_json(body):
+            self._read_later(exchange, model, body, size, received_ns, added)
+            return None
+        if self._knows_regions and (known := self._recall(exchange, model, body, received_ns)) is not None:
+            return known
+        if is_json_alone and (found := self._reader.recall(body)) is not None:
+            return _recalled(exchange, model, found, received_ns)
+        return self._read(exchange, model, body, None, received_ns, size)
+
+    def _read_with_tensors(
+        self,
+        exchange: Exchange,
+        model: ServingModel,
+        plan: BinaryPlan | None,
+        body: Body,
+        size: int,
+        received_ns: int,
+        added: AddedParameters | None,
+    ) -> HttpInferRequest | None:
+        """The request of a body with tensors behind its JSON that is off the fast path; ``plan`` is None when unknown.
+
+        In this order: other tensors of a known description lie in regions, large JSON is read in another process
+        (None: it is submitted later), or all is read.
+        """
+        if plan is not None and plan.regions is not None and plan.data_bytes == len(body) - size:
+            inputs = plan.views(body, size)
+            return self._with_regions(exchange, model, plan, inputs, self._last_id, received_ns)
+        if plan is None:
+            model.check_room(len(body))
+        if size >= MANY_VALUES_BYTES and is_large_json(memoryview(body)[:size]):
+            self._read_later(exchange, model, body, size, received_ns, added)
+            return None
+        return self._read(exchange, model, body, size, received_ns, size)
 
     def _read_later(
         self,
@@ -417,7 +446,10 @@ def _recalled(exchange: Exchange, model: ServingModel, found: Recalled, received
     return request
 
 
-def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
+def _submit(request: HttpInferRequest | None, added: AddedParameters | None) -> None:
+    """Submit a request that was not on the fast path; None is one that is still being read."""
+    if request is None:
+        return
     if added is not None:
         request.plan = request.options = added.added_to(request.plan)
     request.exchange.owner = request
