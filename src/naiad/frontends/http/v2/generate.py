@@ -23,7 +23,6 @@ from naiad.config.spec import ModelSpec
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model.interface import ServingModel
-from naiad.execution.model.loaded_model import LoadedModel
 from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_TO_GENERATE, is_large_json, weight_in_json
 from naiad.frontends.http.server.exchange import Body, Exchange
 from naiad.frontends.http.server.replies import JSON, RETRY_AFTER, handler_failed, send_error
@@ -101,8 +100,7 @@ class _GenerateRequest(ClientRequest):
 
     def _fields(self, status: int) -> Sequence[tuple[str, str]]:
         """What the head of the answer says beside the status: also how loaded the model is, for callers that ask."""
-        model = self.model
-        load = load_fields(self.exchange.head.headers, model) if isinstance(model, LoadedModel) else ()
+        load = load_fields(self.exchange.head.headers, self.model)
         return (RETRY_AFTER, *load) if status in (429, 503) else load
 
     def _encode(self, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> _Response:
