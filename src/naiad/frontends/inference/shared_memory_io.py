@@ -27,7 +27,7 @@ from naiad.shared_memory.spec import RegionInput
 from naiad.shared_memory.tensor_ref import RegionTensor, RegionUse, as_array
 
 AT_ONCE_BYTES: Final = 1 << 16
-"""So much is read or written on the event loop itself, which takes some 10 us."""
+"""Bytes that are read or written on the event loop itself, which takes some 10 us."""
 _AT_ONCE_STRINGS: Final = 64
 MAX_UNPLACED: Final = 1024
 """Responses to one request that may wait for the one before them to be written."""
@@ -192,7 +192,7 @@ def place(
     done: Callable[[NaiadError | None], None],
     budget: RequestBudget,
 ) -> None:
-    """Write those outputs that are not yet where they are wanted; then ``done`` is told, now or later."""
+    """Write the outputs that are not in their places yet, then call ``done``, now or later."""
     if _is_quick(use, outputs):
         try:
             use.place(outputs)
@@ -205,7 +205,7 @@ def place(
 
 
 def is_placed(use: RegionUse, outputs: Mapping[str, Array]) -> bool:
-    """Whether nothing is left to be written."""
+    """Whether all outputs are in their places."""
     return use.is_placed or all(not (name in outputs and outputs[name].nbytes) for name in use.outputs)
 
 

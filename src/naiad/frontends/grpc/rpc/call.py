@@ -82,8 +82,8 @@ class RpcCall(Protocol):
 class Unary:
     """A method with one request message. ``handle`` answers with ``reply``, or ``send`` and ``finish``, now or later.
 
-    ``compressed``: its answers are compressed when the server is told to compress. ``check_room`` is asked before a
-    large message of so many bytes is received, and raises what the call is then refused with.
+    ``compressed``: its responses are compressed when the server compresses. ``check_room`` gets the size of a large
+    message before it is received, and raises the error that the call is refused with.
     """
 
     handle: Callable[[RpcCall, Body], None]

@@ -13,7 +13,7 @@ class GrpcLimits:
         max_message_bytes: largest request message, also once decompressed.
         max_partial_bytes: of all messages together that have begun and are not whole yet.
         max_connections: further ones are told so and closed.
-        max_streams: open calls per connection. A connection that comes when there are many is told a smaller number,
+        max_streams: open calls per connection. A connection that comes when there are many gets a smaller number,
             its share of ``MAX_STREAMS_TOGETHER`` but at least ``MIN_STREAMS``; those before it keep theirs.
         keepalive_time_ms: a connection that was quiet for so long is pinged.
         keepalive_timeout_ms: and closed when it does not answer the ping within this time.

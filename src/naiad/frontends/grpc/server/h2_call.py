@@ -66,7 +66,7 @@ class CallPeer(OffLoopRunner, Protocol):
 
 
 class RpcRoute:
-    """What a request head leads to, found once for all requests with that head.
+    """The target of a request head, found once for all requests with that head.
 
     Attributes:
         handle: of a unary method, who takes the message; None for others.
@@ -443,7 +443,7 @@ class H2Call(Stream):
             self._core.grant(self)
 
     def _forget(self) -> None:
-        """The call has ended: let go of all that is not needed to write its answer."""
+        """Drop what is not needed to write the response, now that the call has ended."""
         if self.flags & _TIMED:
             self.peer.service.deadlines.remove(self)
         self.flags = self.flags & ~_TIMED | _ENDED

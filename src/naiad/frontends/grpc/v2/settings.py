@@ -14,7 +14,7 @@ _FIELDS: Final = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 
 
 class LogSettingsMethod:
-    """Answers ``LogSettings``: changes what the request holds, all or none, and gives back all settings."""
+    """Responds to ``LogSettings``: changes the settings of the request, all or none, and returns all settings."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -28,7 +28,7 @@ class LogSettingsMethod:
 
 
 def _value(setting: Any) -> bool | int | str | None:
-    """What a setting holds; None when it holds nothing."""
+    """The value of a setting; None when it has none."""
     name = setting.WhichOneof("parameter_choice")
     found: bool | int | str | None = getattr(setting, name) if name else None
     return found
@@ -42,7 +42,7 @@ def _message(settings: Mapping[str, bool | int | str]) -> Any:
 
 
 class TraceSettingMethod:
-    """Answers ``TraceSetting``: changes what the request holds, all or none, and gives back all settings.
+    """Responds to ``TraceSetting``: changes the settings of the request, all or none, and returns all settings.
 
     A setting without a value is cleared.
     """

@@ -50,7 +50,7 @@ from naiad.wire.v2.parameters import FINAL
 from naiad.wire.v2.proto import Answer
 
 MAX_UNANSWERED: Final = 64
-"""No further requests are read from a caller while so many are unanswered."""
+"""Requests without a response with which no further ones are read from a caller."""
 
 MAX_DECOUPLED: Final = 1024
 """The same for requests of decoupled models, which may take long and are answered independently."""
@@ -128,7 +128,7 @@ class InferStream:
     # What the caller does
 
     def receive(self, message: Body) -> None:
-        """A request: hand it to its model, or answer what is wrong with it in its place."""
+        """Submit a request to its model, or respond in its place with what is wrong."""
         if self._refused:
             return
         if self._waiting is not None and self._waiting.takes(message):
@@ -166,31 +166,31 @@ class InferStream:
             self._refuse(error, message)
 
     def _read_later(self, message: Body, received_ns: int, long: LongContentsError) -> None:
-        """Have typed contents read in a thread, and go on with the same request. Further messages wait meanwhile."""
-        go_on = self.hold_back()
+        """Have typed contents read in a thread, then resume the request. Further messages wait meanwhile."""
+        resume = self.hold_back()
 
         def done(contents: ReadContents) -> None:
             if not self._refused and not self._call.ended:
                 self._receive_specially(self._decoder.read(message, contents), received_ns, len(message))
-            go_on()
+            resume()
 
         def failed(error: NaiadError) -> None:
             if not self._refused and not self._call.ended:
                 # What waits for a model has its place before those that wait for this one.
                 self._not_read(error, message)
-            go_on()
+            resume()
 
         read_contents_later(message, long.budget, done, failed)
 
     def hold_back(self) -> Callable[[], None]:
-        """Let the messages that come from now on wait until what this gives is called."""
-        go_on = self._waiting_messages().hold_back()
+        """Let the messages that come from now on wait until the returned function is called."""
+        resume = self._waiting_messages().hold_back()
         if not self._paused:
             self._paused = True
             self._call.pause()
 
         def end() -> None:
-            go_on()
+            resume()
             self._answered()
 
         return end
@@ -302,7 +302,7 @@ class InferStream:
         self._finish_when_done()
 
     def cancel(self) -> None:
-        """Nobody waits any more: take what is queued out of the queues, and tell the models that run the others."""
+        """Cancel all requests: nobody waits for them any more."""
         if self._waiting is not None:
             self._waiting.leave()
         running, self._running = self._running, set()
@@ -314,7 +314,7 @@ class InferStream:
     # What the models do
 
     def answer(self, request: StreamRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """The answer to a request that ran, or that its model gave up."""
+        """Send the only response to a request that ran, or that its model gave up."""
         if request not in self._running:
             return
         if error is None:
@@ -378,7 +378,7 @@ class InferStream:
         return error if self._ends_on_error else _error_message(error, request.id, plan.model, final)
 
     def give_up(self, request: DecoupledRequest) -> None:
-        """The caller takes too little of what this request brings."""
+        """Cancel a request whose caller takes its responses too slowly."""
         if request not in self._running:
             return
         error = ResponseBacklogError(
@@ -400,7 +400,7 @@ class InferStream:
 
     def _answered(self) -> None:
         if self._paused:
-            self._go_on()
+            self._resume()
         if self._ended or self._stops:
             self._finish_when_done()
 
@@ -418,10 +418,10 @@ class InferStream:
 
     def _drained(self) -> None:
         self._backlog.drained()
-        self._go_on()
+        self._resume()
 
-    def _go_on(self) -> None:
-        """Read on, once few requests are unanswered and the caller takes the answers."""
+    def _resume(self) -> None:
+        """Resume reading once few requests wait for responses and the caller takes them."""
         few = len(self._places) <= MAX_UNANSWERED // 2 and self._decoupled <= MAX_DECOUPLED // 2
         waits = self._waiting is not None and self._waiting.is_waiting
         if self._paused and few and not waits and not self._call.congested:
@@ -438,7 +438,7 @@ class InferStream:
 
 
 def _error_message(error: NaiadError, request_id: str, model: str = "", final: bool = True) -> Answer:
-    """What a request that failed is answered with; ``model`` and ``final`` are told once the request reached it."""
+    """The message for a request that failed; it has ``model`` and ``final`` once the request reached its model."""
     response = message_class("ModelStreamInferResponse")(error_message=caller_text(error))
     described = response.infer_response
     described.SetInParent()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _BeingRead:
-    """What messages wait for that follow a long one."""
+    """The wait for a long message that is being read."""
 
     def leave(self) -> None:
         """Nobody waits any more: it is read to its end all the same."""
@@ -41,7 +41,7 @@ class WaitingMessages:
 
     @property
     def is_waiting(self) -> bool:
-        """Some wait."""
+        """Whether any message waits, or something that they wait for has not ended."""
         return self._waiting is not None or bool(self._messages)
 
     def takes(self, message: Body) -> bool:
@@ -57,18 +57,18 @@ class WaitingMessages:
         Raises:
             UnavailableError: it cannot wait.
         """
-        self._waiting = demand.wait(missing.name, len(message), self._go_on)
+        self._waiting = demand.wait(missing.name, len(message), self._replay)
         self._messages.appendleft(message)
 
     def hold_back(self) -> Callable[[], None]:
-        """Let all further messages wait until what this gives is called: one before them is still being read."""
+        """Let all further messages wait until the returned function is called: one before them is being read."""
         waiting = self._waiting = _BeingRead()
         return partial(self._been_read, waiting)
 
     def _been_read(self, waiting: _BeingRead) -> None:
         # By now they may wait for something else, or nobody waits.
         if self._waiting is waiting:
-            self._go_on(None)
+            self._replay(None)
 
     def leave(self) -> None:
         """Nobody waits any more."""
@@ -77,7 +77,7 @@ class WaitingMessages:
             self._waiting.leave()
             self._waiting = None
 
-    def _go_on(self, error: NaiadError | None) -> None:
+    def _replay(self, error: NaiadError | None) -> None:
         self._waiting = None
         self._is_replaying = True
         try:

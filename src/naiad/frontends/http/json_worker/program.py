@@ -132,7 +132,7 @@ def _array(raw: memoryview, dtype: DataType, shape: list[int]) -> Any:
 
 
 def receive(connection: socket.socket, size: int) -> memoryview:
-    """So many bytes.
+    """Receive exactly ``size`` bytes.
 
     Raises:
         ConnectionError: the other side is gone.

@@ -22,7 +22,7 @@ LEVEL: Final = 6
 """The level of zlib for answers, its own default."""
 
 MAX_INFLATED_BYTES: Final = 1 << 30
-"""What bodies may have once decompressed, all together whose requests are not answered yet."""
+"""Decompressed bytes that the bodies of requests without a response may have together."""
 
 _OK: Final = b"HTTP/1.1 200 "
 
@@ -41,7 +41,7 @@ class ContentCoding:
     """Puts the codings that a head names around handlers.
 
     Args:
-        max_body_bytes: what one body may have once decompressed.
+        max_body_bytes: size of one body once decompressed.
         budget: bounds the bodies that wait to be decompressed and the answers that wait to be compressed.
         too_large: the error of a body that has more.
     """
@@ -100,7 +100,7 @@ class ContentCoding:
         )
 
     def _inflate_small(self, body: Body, coding: str) -> bytearray | None:
-        """What becomes of a body that is small before and after; None for others: a few bytes can become many."""
+        """A body that is small before and after, decompressed; None for others: a few bytes can become many."""
         if len(body) > OFF_LOOP_BYTES or self._max_body_bytes < OFF_LOOP_BYTES:
             return None
         try:
@@ -111,7 +111,7 @@ class ContentCoding:
     def _deliver(self, handler: Handler, exchange: Exchange, body: bytearray) -> None:
         if exchange.closed():
             return
-        counted = _CountedExchange(exchange, len(body), self._let_go)
+        counted = _CountedExchange(exchange, len(body), self._release)
         held = self._inflated_bytes + len(body)
         if held > MAX_INFLATED_BYTES or (self._inflated_bytes and held > self._budget.max_bytes):
             text = "too many compressed requests are unanswered; try again later"
@@ -125,7 +125,7 @@ class ContentCoding:
             # The connection would answer for a handler that it has called itself.
             handler_failed(counted)
 
-    def _let_go(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self._inflated_bytes -= size
 
 

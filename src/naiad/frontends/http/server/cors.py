@@ -55,7 +55,7 @@ def shared_with(application: Application, origins: Collection[str]) -> Applicati
 
 
 def _allowed(origin: str, origins: Collection[str]) -> str:
-    """What an answer says about ``origin``; "" when it is not among ``origins``."""
+    """The value of ``Access-Control-Allow-Origin`` for ``origin``; "" when it is not among ``origins``."""
     if ANY in origins:
         return ANY
     return origin if origin in origins else ""

@@ -73,10 +73,10 @@ class PartialResponse(Protocol):
 
 
 class ExchangeOwner(Protocol):
-    """Who works on a request."""
+    """The handler's side of a request, which the connection can cancel."""
 
     def cancel(self) -> None:
-        """Most likely nobody waits for the answer any more: give up what has not begun.
+        """Give up what has not begun: most likely nobody waits for the response any more.
 
         Called at most once, and not after the answer was given. An answer is still to be given, also now.
         """
@@ -135,16 +135,16 @@ class Exchange:
 
     @property
     def json_work(self) -> JsonWork:
-        """Who reads and writes large JSON."""
+        """Reads and writes large JSON."""
         return self.connection.json_work
 
     def closed(self) -> bool:
-        """The peer is gone: nobody will read the answer."""
+        """Whether the peer is gone, so that nobody will read the response."""
         return self.connection.lost
 
 
 def give_up(exchanges: Iterable[Exchange]) -> int:
-    """Tell the owners of these exchanges, each once, that the peer is gone; how many there were."""
+    """Cancel the owners of these exchanges, each once, because the peer is gone; returns how many there were."""
     told = 0
     for exchange in list(exchanges):
         owner, exchange.owner = exchange.owner, None

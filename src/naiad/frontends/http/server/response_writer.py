@@ -1,4 +1,4 @@
-"""The answering half of one HTTP/1.1 connection: answers leave in the order of their requests.
+"""The writing half of one HTTP/1.1 connection: responses leave in the order of their requests.
 
 What is read, and when, is decided in ``connection.py``, which goes on from here.
 """
@@ -32,7 +32,7 @@ _INTERIM_HEAD: Final = RequestHead("", "", "", (1, 1), {})
 
 
 class ResponseWriter(asyncio.BufferedProtocol, ABC):
-    """What leaves a connection, and how it ends.
+    """The output of a connection, and its end.
 
     Attributes:
         pending: exchanges without a written answer, oldest first; answers leave in this order.
@@ -65,15 +65,15 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def _is_over(self) -> bool:
-        """No request is read any more, and all are answered."""
+        """Whether no request is read any more, and all have their responses."""
 
     @abstractmethod
     def _read_no_more(self) -> None:
-        """From now on input is only looked at for its end."""
+        """Drop all further input, and notice only its end."""
 
     @abstractmethod
     def _resume(self) -> None:
-        """Take up again what waited for answers to leave."""
+        """Resume the requests that waited for responses to leave."""
 
     @abstractmethod
     def _patience(self) -> int:
@@ -99,7 +99,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
             answer.look()
 
     def _can_half_close(self) -> bool:
-        """Whether one direction can end alone: TLS has no such thing."""
+        """Whether one direction can end alone, which TLS does not allow."""
         return self._transport.get_extra_info("sslcontext") is None
 
     # Answers.
@@ -183,7 +183,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         return kept
 
     def _pass_interim(self) -> None:
-        """Tell the peer to send the body that it holds back."""
+        """Request the body that the peer waits to send (``100 Continue``)."""
         interim = Exchange(self, _INTERIM_HEAD)
         self.pending.append(interim)
         interim.send(CONTINUE)

@@ -1,4 +1,4 @@
-"""What the connections of one HTTP listener share: the application, the limits, the memo and the receive buffer."""
+"""The state that the connections of one HTTP listener share: application, limits, memo of heads, receive buffer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from naiad.frontends.http.server.exchange import Application
 
     TakeHttp2 = Callable[[asyncio.Transport, bytes], None]
-    """Takes over a connection that begins as HTTP/2, with all the bytes that have arrived."""
+    """Takes a connection that begins as HTTP/2, with all the bytes that have arrived."""
 
 log = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 1 << 26
 CHECKS_PER_BOUND: Final = 8
-"""How often what waits is added up while as much begins to wait as may wait."""
+"""How often the waiting bytes are added up while ``max_waiting_bytes`` more begin to wait."""
 _INFERENCE: Final = ("/infer", "/generate", "/generate_stream")
 """How the paths end whose requests the budget counts: to load a model is possible without room for inference."""
 
@@ -139,7 +139,7 @@ class HttpService:
         self.take_http2 = take_http2
 
     def receive_buffer(self) -> bytearray:
-        """Where a new connection receives."""
+        """The buffer that a new connection receives into."""
         return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
 
     def serve(self, application: Application) -> None:

@@ -51,7 +51,7 @@ _NOT_ONE: Final = (
     "of responses"
 )
 MAX_UNWRITTEN: Final = 1024
-"""So many responses to a request may wait for a large one before them to be written."""
+"""Responses to a request that may wait for a large one before them to be written."""
 
 _Response = tuple[int, bytes | memoryview]
 """A response as JSON, with the status that it has as the first one."""
@@ -99,7 +99,7 @@ class _GenerateRequest(ClientRequest):
         self.respond_part(outputs if error is None else None, error, True)
 
     def _fields(self, status: int) -> Sequence[tuple[str, str]]:
-        """What the head of the answer says beside the status: also how loaded the model is, for callers that ask."""
+        """The header fields of the response, with the load of the model for callers that ask for it."""
         load = load_fields(self.exchange.head.headers, self.model)
         return (RETRY_AFTER, *load) if status in (429, 503) else load
 
@@ -204,7 +204,7 @@ class _StreamedRequest(_GenerateRequest):
         elif len(unwritten) < MAX_UNWRITTEN:
             unwritten.append((outputs, error, final))
         else:
-            self._give_up(final)
+            self._abandon(final)
 
     def _take(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
         """Send a response whose turn has come."""
@@ -212,7 +212,7 @@ class _StreamedRequest(_GenerateRequest):
             if final:
                 self._end()
         elif self.events is not None and self.events.is_full:
-            self._give_up(final)
+            self._abandon(final)
         elif error is None and outputs is not None and self._is_large(outputs):
             self.unwritten = deque()
             if not final:
@@ -233,7 +233,7 @@ class _StreamedRequest(_GenerateRequest):
             self._end()
         elif self.events.is_behind:
             self._hold()
-            self.events.when_taken(self._go_on)
+            self.events.when_taken(self._resume)
 
     def _written(self, final: bool, response: _Response) -> None:
         waiting, self.unwritten = self.unwritten or deque(), None
@@ -244,20 +244,20 @@ class _StreamedRequest(_GenerateRequest):
         for part in waiting:
             self.respond_part(*part)
         if self.events is not None and not self.events.is_behind:
-            self._go_on()
+            self._resume()
 
     def _hold(self) -> None:
         if not self.is_held:
             self.is_held = True
             self.model.hold(self, BACKPRESSURE_TIMEOUT_MS)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """The caller took the events that waited."""
         if self.is_held and not self.is_over and self.unwritten is None:
             self.is_held = False
             self.model.go_on(self)
 
-    def _give_up(self, final: bool) -> None:
+    def _abandon(self, final: bool) -> None:
         """The caller does not take the events as fast as they come, and they cannot all be kept."""
         error = ResponseBacklogError(
             f"{request_label(self.id)}the responses come faster than they are taken: too many wait, so the request was "
@@ -284,7 +284,7 @@ def _error_json(text: str) -> bytes:
 
 
 _NONE: Final[_Response] = (200, _error_json(_NOT_ONE))
-"""What the answer is where there is no response."""
+"""The body where the model gave no response."""
 
 
 class _GenerateHandler:
@@ -302,7 +302,7 @@ class _GenerateHandler:
         engine.follow(self)
 
     def forget(self, model: ServingModel) -> None:
-        """Let go of a model that is being unloaded."""
+        """Drop a model that is being unloaded."""
         if self._planner is not None and self._planner.model is model:
             self._planner = None
 
@@ -326,7 +326,7 @@ class _GenerateHandler:
                 send_error(exchange, error)
 
     def _read_later(self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int) -> None:
-        """Have large JSON read elsewhere."""
+        """Have large JSON read in another process, then submit the request."""
 
         def done(content: memoryview, description_bytes: int, error: NaiadError | None) -> None:
             if exchange.closed():

@@ -132,7 +132,7 @@ class HttpInferRequest(ClientRequest):
         self._send(json, tensors, any(part.binary for part in parts))
 
     def _send_later(self, parts: list[OutputPart], parameters: Parameters) -> None:
-        """Have large JSON written elsewhere."""
+        """Have large JSON written in another process, then send the response."""
 
         def done(json: memoryview, _: int, error: NaiadError | None) -> None:
             if error is not None:
@@ -228,13 +228,13 @@ class HttpInferHandler:
         return partial(self, added=AddedParameters(headers))
 
     def forget(self, model: ServingModel) -> None:
-        """Let go of a model that is being unloaded."""
+        """Drop a model that is being unloaded."""
         if model is self._model:
             self._model = None
             del self._reader, self._memo, self._sequences, self._last_plan
 
     def _begin(self, reader: RequestReader) -> None:
-        """Start anew: what was noted holds for one loaded model only."""
+        """Start anew: plans and memos belong to one loaded model."""
         self._reader = reader
         self._memo = PlanMemo[BinaryPlan]()
         # None until there is a request of a sequence.
@@ -337,7 +337,7 @@ class HttpInferHandler:
         received_ns: int,
         added: AddedParameters | None,
     ) -> None:
-        """Have large JSON read elsewhere, and go on with the same request as binary data."""
+        """Have large JSON read in another process, then resume the same request with binary data."""
         _check(model)
 
         def done(body: memoryview, json_bytes: int, error: NaiadError | None) -> None:
@@ -467,7 +467,7 @@ def _is_plain(request_id: str) -> bool:
 
 
 def _check(model: ServingModel) -> None:
-    """Refuse what is not served."""
+    """Refuse decoupled models, which this endpoint does not serve."""
     if model.spec.decoupled:
         raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
 

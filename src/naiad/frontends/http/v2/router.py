@@ -135,7 +135,7 @@ class Router:
         (handler if self._engine.has_alias(model, alias) else _not_found)(exchange, body)
 
     def _around_inference(self, handler: HttpInferHandler, head: RequestHead) -> Handler:
-        """What only some heads ask for, so that the others do not pay for it."""
+        """The handler with forwarding and codings, where the head asks for them; other heads do not pay for it."""
         found: Handler = handler if self._forwarding is None else forwarding(handler, head, self._forwarding)
         return self._coding.around(found, head)
 

@@ -19,7 +19,7 @@ from naiad.options.trace_config import RANGES
 from naiad.telemetry.logs.settings import LogFormatError, updated
 
 BAD_FORMAT_STATUS: Final = 503
-"""What the reference answers to an unknown format."""
+"""The reference's status for an unknown format."""
 
 
 def show_log(engine: Engine, model: str, version: str | None) -> Handler:
