@@ -40,7 +40,7 @@ class ServedConnection(Protocol):
         """Nothing happened for ``patience`` seconds."""
 
     def drain(self) -> None:
-        """Take nothing new and close after the last answer."""
+        """Take nothing new and close after the last response."""
 
     def abort(self) -> None:
         """Drop the connection and what it has not sent."""
@@ -161,7 +161,7 @@ class Listener:
         self._acceptors.clear()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Close idle connections at once and the others after their last answer.
+        """Close idle connections at once and the others after their last response.
 
         Returns False when some were still open after ``timeout_s`` seconds; these are dropped.
         """

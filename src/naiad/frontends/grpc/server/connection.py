@@ -283,7 +283,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._linger_s = 0
             self.patience = 1
             if self.core.refused:
-                # Nothing that HTTP/1 knows tells its client to close but the end of the answer.
+                # Nothing that HTTP/1 knows tells its client to close but the end of the response.
                 self._transport.close()
 
     # Endings
@@ -368,7 +368,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         limit_s, may_talk = self._patience_with_peer()
         waits = core.is_within_frame or core.waiting_bytes or unsent
         takes = unsent < self._unsent or pumped != self._pumped
-        # While it takes its answers, nothing may be read of what it says.
+        # While it takes its responses, nothing may be read of what it says.
         moved = takes or (self._heard and may_talk)
         self._unsent, self._pumped = unsent, pumped
         if not takes:
@@ -391,7 +391,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return limits.start_s, False
         if core.is_within_frame:
             return limits.stall_s, True
-        # All that is waited for is that the peer takes its answers; talk does not help a server that wants to end.
+        # All that is waited for is that the peer takes its responses; talk does not help a server that wants to end.
         return (limits.drain_unread_s, False) if self.turned_away else (limits.unread_s, True)
 
     def give_up(self, reason: str) -> None:

@@ -57,7 +57,7 @@ class GrpcService:
         worker: one thread for what would hold the loop up: large messages are compressed and decompressed one by one,
             so that many small ones that grow large cannot fill the memory together.
         pool: memory for messages that do not lie in the buffer as a whole.
-        cancelled: counts the calls that end before their answer.
+        cancelled: counts the calls that end before their response.
         partial_bytes: what has arrived of messages that are not whole yet.
         partial_calls: the calls that these belong to, and for how many seconds.
     """
@@ -127,7 +127,7 @@ class GrpcService:
                 self.partial_calls[call] = 0
 
     def count_waiting(self, size: int, call_soon: Callable[[Callable[[], object]], object]) -> None:
-        """Note that ``size`` bytes more of answers wait: many can come between two sweeps.
+        """Note that ``size`` bytes more of responses wait: many can come between two sweeps.
 
         ``call_soon`` has something done in the next turn of the loop.
         """

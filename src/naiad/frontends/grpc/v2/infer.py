@@ -1,4 +1,4 @@
-"""``ModelInfer``: a message becomes a request, outputs become an answer. The hot path of gRPC."""
+"""``ModelInfer``: a message becomes a request, outputs become a response. The hot path of gRPC."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class RequestDecoder:
 
     Args:
         engine: finds the models.
-        serves_decoupled: models that send any number of answers are served too.
+        serves_decoupled: models that send any number of responses are served too.
     """
 
     def __init__(self, engine: Engine, serves_decoupled: bool) -> None:

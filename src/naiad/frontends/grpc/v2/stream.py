@@ -1,4 +1,4 @@
-"""``ModelStreamInfer``: one call, many requests in flight, their answers in the order of the requests.
+"""``ModelStreamInfer``: one call, many requests in flight, their responses in the order of the requests.
 
 A decoupled model answers a request any number of times. Its responses wait for no other request, and are sent as they
 come. Each tells with ``triton_final_response`` whether another one follows; an end without a response is sent only to
@@ -84,7 +84,7 @@ class StreamService:
 class InferStream:
     """One call.
 
-    A request has its place in ``_places`` until its answer is sent, and is in ``_running`` until its model answers.
+    A request has its place in ``_places`` until its response is sent, and is in ``_running`` until its model answers.
     Those of decoupled models have no place; ``_decoupled`` is how many of them run.
     """
 
@@ -280,7 +280,7 @@ class InferStream:
             self._submit(whole)
 
     def is_running(self, request: StreamRequest) -> bool:
-        """Whether somebody waits for answers to a request."""
+        """Whether somebody waits for responses to a request."""
         return request in self._running
 
     def _answer_at_once(self, send: Callable[[], None]) -> None:

@@ -57,7 +57,7 @@ MANY_TO_GENERATE: Final = 1 << 13
 LARGE_OUTPUT_BYTES: Final = 1 << 18
 """From here on outputs do; each number takes several times its bytes as text."""
 MAX_WAITING: Final = 64
-"""No further body is taken while so many bodies and answers wait. Answers are: they cost what was asked for."""
+"""Bodies and responses that may wait before no further body is taken. Responses still are: their inference is done."""
 _STRING_WEIGHT: Final = 4
 WORKERS: Final = 2
 IDLE_S: Final = 60.0
@@ -130,7 +130,7 @@ class JsonWork:
     def write(
         self, model: str, version: int, request_id: str, parts: Sequence[OutputPart], parameters: Parameters, done: Done
     ) -> None:
-        """Write the JSON part of an answer; arguments and errors as ``encode_answer``."""
+        """Write the JSON part of a response; arguments and errors as ``encode_answer``."""
         self._write(WRITE, model, version, request_id, parts, parameters, done)
 
     def write_flat(

@@ -106,6 +106,7 @@ class HttpConnection(ResponseWriter):
         if nbytes == head.request_bytes and not self.pending and not self.halted and buffer.startswith(head.raw):
             exchange = Exchange(self, head)
             self.pending.append(exchange)
+            # A slice of a bytearray is a copy: the handler may keep it, the buffer is shared by all connections.
             try:
                 head.handler(exchange, buffer[len(head.raw) : nbytes])
             except Exception:
@@ -494,7 +495,7 @@ class HttpConnection(ResponseWriter):
         return self._state in (_HEADS, _DISCARD) and self._transport.get_write_buffer_size() > 0
 
     def _check_reader(self) -> None:
-        """Drop a peer that has taken nothing of its answers for the idle time."""
+        """Drop a peer that has taken nothing of its responses for the idle time."""
         idle_s = self._service.limits.idle_s
         unsent = self._transport.get_write_buffer_size()
         if unsent < self._unsent or self.patience < idle_s:

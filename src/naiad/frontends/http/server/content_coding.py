@@ -19,7 +19,7 @@ from naiad.wire.http1.content_coding import ACCEPTED, IDENTITY, best_coding, cod
 from naiad.wire.http1.head import HEAD_END, RequestHead
 
 LEVEL: Final = 6
-"""The level of zlib for answers, its own default."""
+"""The level of zlib for responses, its own default."""
 
 MAX_INFLATED_BYTES: Final = 1 << 30
 """Decompressed bytes that the bodies of requests without a response may have together."""
@@ -42,7 +42,7 @@ class ContentCoding:
 
     Args:
         max_body_bytes: size of one body once decompressed.
-        budget: bounds the bodies that wait to be decompressed and the answers that wait to be compressed.
+        budget: bounds the bodies that wait to be decompressed and the responses that wait to be compressed.
         too_large: the error of a body that has more.
     """
 
@@ -55,7 +55,7 @@ class ContentCoding:
         self._inflated_bytes = 0
 
     def around(self, handler: Handler, head: RequestHead) -> Handler:
-        """``handler``, or one that decompresses bodies for it or compresses its answers, as ``head`` wants."""
+        """``handler``, or one that decompresses bodies for it or compresses its responses, as ``head`` wants."""
         given = head.headers.get("content-encoding", "").lower() or IDENTITY
         wanted = best_coding(head.headers.get("accept-encoding", ""))
         if given != IDENTITY:
@@ -188,7 +188,7 @@ class _CompressingExchange(_OuterExchange):
         if size <= OFF_LOOP_BYTES:
             self._send_packed(first[:end], pack())
         else:
-            # Whatever comes in the way of compressing it, there is an answer.
+            # Whatever comes in the way of compressing it, there is a response.
             send_plain = partial(self._send_plain, parts)
             run_off_loop(pack, partial(self._send_packed, first[:end]), send_plain, self._budget, size)
 

@@ -78,16 +78,16 @@ class ExchangeOwner(Protocol):
     def cancel(self) -> None:
         """Give up what has not begun: most likely nobody waits for the response any more.
 
-        Called at most once, and not after the answer was given. An answer is still to be given, also now.
+        Called at most once, and not after the response was sent. A response must still be sent.
         """
 
 
 class Exchange:
-    """One request and its answer. The handler keeps it until it has called ``send`` once, on the loop's thread.
+    """One request and its response. The handler keeps it until it has called ``send`` once, on the loop's thread.
 
-    ``owner`` may be set by the handler: it is told when the peer goes before the answer was given, and forgotten when
-    it was. ``answer`` belongs to the connection: the answer, while it waits for those of earlier requests or is not
-    complete.
+    ``owner`` may be set by the handler: it is cancelled when the peer goes before the response was sent, and dropped
+    when it was. ``answer`` belongs to the connection: the response, while it waits for those of earlier requests or is
+    not complete.
     """
 
     __slots__ = ("answer", "connection", "head", "owner")
@@ -110,6 +110,7 @@ class Exchange:
         connection = self.connection
         pending = connection.pending
         if self.head.plain and pending and pending[0] is self and not connection.halted:
+            # The usual case, written out: the oldest request of an idle HTTP/1.1 connection.
             pending.popleft()
             # It leads back here.
             self.owner = None

@@ -37,15 +37,15 @@ class HttpLimits:
 
     Attributes:
         max_body_bytes: ``--http-max-input-size``; see ``HttpService.check_length`` for what it bounds.
-        too_large_status: of the answer to a body that is larger: 400 as in the reference, or HTTP's own 413.
+        too_large_status: of the response to a body that is larger: 400 as in the reference, or HTTP's own 413.
         max_connections: further ones are answered 503 and closed.
         idle_s: how long a connection may stay open between requests, and how long a peer may take no data.
         head_s: how long a request head may take from its first byte on.
         body_grace_s, min_body_bytes_per_s: a body may take the grace time, and longer while it keeps this rate.
-        linger_s: how long input is read and dropped after the last answer, so that the peer can read it.
+        linger_s: how long input is read and dropped after the last response, so that the peer can read it.
         drain_linger_s: the same while the server stops, or for a connection that is refused.
         max_arriving_bytes: of the large bodies that have begun and are not whole yet, of all connections together.
-        max_waiting_bytes: of the answers that wait for their peers, of all connections together; beyond it those with
+        max_waiting_bytes: of the responses that wait for their peers, of all connections together; beyond it those with
             the most are dropped.
     """
 
@@ -159,7 +159,7 @@ class HttpService:
         self._bound_waiting()
 
     def count_waiting(self, size: int) -> None:
-        """Note that ``size`` bytes more of answers wait: many can come between two sweeps."""
+        """Note that ``size`` bytes more of responses wait: many can come between two sweeps."""
         self._added_bytes += size
         if self._added_bytes > self.limits.max_waiting_bytes // CHECKS_PER_BOUND:
             self._added_bytes = 0

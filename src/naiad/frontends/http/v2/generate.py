@@ -62,7 +62,7 @@ class _GenerateRequest(ClientRequest):
     """A request that answers on its exchange.
 
     Attributes:
-        is_over: the answer is complete; what still comes is dropped.
+        is_over: the response is complete; what still comes is dropped.
     """
 
     __slots__ = ("exchange", "is_over")
@@ -134,7 +134,7 @@ class _GenerateRequest(ClientRequest):
 
 
 class _WholeRequest(_GenerateRequest):
-    """A request whose one response is the answer.
+    """A request whose only response of the model becomes the response.
 
     Attributes:
         first: the only response that came so far.
@@ -182,7 +182,7 @@ class _StreamedRequest(_GenerateRequest):
     """A request of which every response is an event.
 
     Attributes:
-        events: the answer, once it has begun.
+        events: the response, once it has begun.
         is_held: the model was asked to make no more for now.
         unwritten: the responses behind one that is being written elsewhere; None when none is.
     """

@@ -1,4 +1,4 @@
-"""``POST /v2/models/{model}[/versions/{version}]/infer``: a body becomes a request, outputs become an answer.
+"""``POST /v2/models/{model}[/versions/{version}]/infer``: a body becomes a request, outputs become a response.
 
 The hot path of the server. A request whose inputs are all binary and whose JSON part was seen before costs a look-up,
 the views and a queue push. One with its data in JSON costs the parsing of the data where the text around them was seen
@@ -166,7 +166,7 @@ class HttpInferRequest(ClientRequest):
 
 
 class EscapedIdRequest(HttpInferRequest):
-    """A request whose id needs escapes in JSON; the fast way would put it into the answer as it is."""
+    """A request whose id needs escapes in JSON; the fast path would put it into the response unescaped."""
 
     __slots__ = ()
 
@@ -254,6 +254,7 @@ class HttpInferHandler:
             if not wait_for_model(self._engine.demand, error, len(body), exchange, retry, fail):
                 send_error(exchange, error, TEXT)
             return
+        # By identity: a model that was loaded anew may have other inputs, and shares no plan with the one before.
         if model is not self._model:
             self._model = model
             self._begin(RequestReader(model))
@@ -262,6 +263,7 @@ class HttpInferHandler:
             if size is None or not 0 < size < len(body):
                 _submit(self._read_description(exchange, model, body, size, received_ns, added), added)
                 return
+            # Comparing the bytes costs less than cutting the id out and hashing the rest.
             if body[:size] == self._last_header:
                 plan = self._last_plan
             else:

@@ -1,4 +1,4 @@
-"""How loaded a model is, in a header of its answers, for callers that ask for it (ORCA).
+"""The load of a model, in a header of its responses, for callers that request it (ORCA).
 
 A request with ``endpoint-load-metrics-format: text`` or ``json`` gets ``endpoint-load-metrics``.
 
@@ -45,7 +45,7 @@ class LoadReporter(Protocol):
 
 
 def load_fields(headers: Mapping[str, str], model: ServingModel) -> tuple[tuple[str, str], ...]:
-    """The header fields for the answer to a request with ``headers``; none when it does not ask for a known format."""
+    """The header fields for the response to a request with ``headers``; none unless it names a known format."""
     wanted = headers.get(ASKED)
     if wanted is None or not isinstance(model, LoadReporter):
         return ()
