@@ -148,7 +148,7 @@ def test_inputs_keep_their_order_whatever_is_read_late(on_device: str) -> None:
             options = RequestOptions(("y",), 1, 1, regions=RegionOptions((given("x", "a"), given("z", "b")), ()))
             caller = Caller(0, options=options)
             caller.inputs = {}
-            _, late = open_regions(caller, registry, model)
+            late = open_regions(caller, registry, model).deferred
             assert late is not None
             submit(caller, model, late, is_wanted=False)
             with pytest.raises(CancelledError):

@@ -14,7 +14,7 @@ from frontends.http_application import House, Peer, play
 from naiad.errors import NaiadError, QueueFullError
 from naiad.frontends.http.json_worker.pool import MAX_WAITING, JsonWork
 from naiad.frontends.http.json_worker.program import to_binary
-from naiad.frontends.http.v2.settings_body import MAX_BYTES
+from naiad.frontends.http.v2.small_body import MAX_BYTES
 from naiad.scheduling.admission import RequestBudget
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.wire.v2.header import parse_infer_header

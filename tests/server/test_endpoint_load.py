@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -38,8 +39,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("models")
     write_python_model(folder / "models", "caches", KEEPS_A_CACHE)
     write_python_model(folder / "models", "doubles", DOUBLES)
+    write_ensemble(folder / "models")
     with serving(folder / "log", folder / "models") as running:
         yield running
+
+
+def write_ensemble(repository: Path) -> None:
+    """``both``, an ensemble of one step."""
+    (repository / "both" / "1").mkdir(parents=True)
+    (repository / "both" / "config.pbtxt").write_text(
+        """platform: "ensemble"
+        input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
+        output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
+        ensemble_scheduling { step { model_name: "doubles" model_version: -1
+          input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" } } }"""
+    )
 
 
 def ask(server: RunningServer, path: str, wanted: str, body: object = None) -> Answer:
@@ -61,6 +75,12 @@ def test_figures_of_a_cache(server: RunningServer, path: str) -> None:
 def test_a_model_without_a_cache_tells_its_requests(server: RunningServer) -> None:
     figures = "TEXT named_metrics.pending_requests=0, named_metrics.running_requests=0"
     assert ask(server, "doubles/generate", "text").headers["endpoint-load-metrics"] == figures
+
+
+@pytest.mark.parametrize("path", ["both/generate", "both/generate_stream"])
+def test_an_ensemble_tells_its_requests(server: RunningServer, path: str) -> None:
+    figures = json.loads(ask(server, path, "json").headers["endpoint-load-metrics"].removeprefix("JSON "))
+    assert figures == {"named_metrics": {"pending_requests": 0, "running_requests": 0}}
 
 
 def test_nothing_is_told_unasked(server: RunningServer) -> None:

@@ -43,7 +43,7 @@ class Gate:
         return self._keys is None and not self._asked
 
     def admit(self, feature: str, headers: Mapping[str, str]) -> KnownKey | None:
-        """Let a request for ``feature`` pass; gives back the key whose limit it counts for, if there is a limit.
+        """Let a request for ``feature`` pass; returns the key whose limit it counts for, if there is a limit.
 
         ``headers`` have lower-case names and Latin-1 text.
 

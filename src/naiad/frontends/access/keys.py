@@ -1,4 +1,4 @@
-"""The API keys that a server knows: finding the one that a caller shows."""
+"""The API keys that a server knows, and the search for a caller's key."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class KeyRing:
         self.replace(keys)
 
     def replace(self, keys: Iterable[ApiKey]) -> None:
-        """Know ``keys`` alone from now on; one that stays as it was keeps what it has used of its limit."""
+        """Replace all keys by ``keys``; an unchanged key keeps what it has used of its limit."""
         before = self._known
         self._known = {}
         for key in keys:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from naiad.options import ServerOptions
 
 GRPC_PREFIX: Final = "triton-grpc-protocol-"
-"""What the reference puts before the header names of ``--grpc-restricted-protocol``."""
+"""The reference's prefix of the header names of ``--grpc-restricted-protocol``."""
 
 
 @dataclass(frozen=True, slots=True)

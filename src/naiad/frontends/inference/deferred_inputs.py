@@ -22,7 +22,7 @@ from naiad.shared_memory.tensor_ref import RegionTensor
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, is_packed
 
 QUICK_BYTES: Final = 1 << 20
-"""So much is copied on the event loop where the order of requests hangs on it, which takes some 200 us."""
+"""Bytes that are copied on the event loop where the order of requests depends on it, which takes some 200 us."""
 
 
 class DeferredInputs(NamedTuple):
@@ -35,7 +35,7 @@ class DeferredInputs(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes that is about."""
+        """The bytes to be read or checked."""
         return sum(part.byte_size for _, part in self.parts) + sum(packed.nbytes for packed in self.strings.values())
 
     @property
@@ -45,7 +45,7 @@ class DeferredInputs(NamedTuple):
         return is_memory and not self.strings and self.size <= QUICK_BYTES
 
     def read(self) -> dict[str, Array]:
-        """All of them.
+        """Read and check all of them.
 
         Raises:
             NaiadError: one cannot be read, or is no tensor of its datatype.
@@ -63,7 +63,7 @@ def late_strings(request: InferRequest, spec: ModelSpec) -> DeferredInputs | Non
 
 
 def unchecked(inputs: Mapping[str, Array]) -> dict[str, PackedStrings]:
-    """Those tensors of BYTES that are too long to be looked at on the event loop."""
+    """The tensors of BYTES that are too long to be checked on the event loop."""
     return {n: a for n, a in inputs.items() if is_packed(a) and not a.is_checked}
 
 

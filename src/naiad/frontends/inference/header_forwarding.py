@@ -15,7 +15,7 @@ Plan = TypeVar("Plan", bound=InferPlan[Any])
 RESERVED: Final = frozenset(
     ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
 )
-"""Parameters that mean something to the server."""
+"""Parameters that the server itself reads."""
 RESERVED_PREFIX: Final = "triton_"
 
 

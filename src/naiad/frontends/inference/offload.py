@@ -1,4 +1,4 @@
-"""Work that would hold the event loop up, done in a thread: nobody else waits meanwhile."""
+"""Work that would block the event loop, done in a thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from naiad.scheduling.admission import RequestBudget
 log = logging.getLogger(__name__)
 
 OFF_LOOP_BYTES: Final = 1 << 16
-"""More than this is compressed and decompressed in a thread: the loop must not stand still for it."""
+"""More bytes than this are compressed and decompressed in a thread: they would block the loop."""
 
 _Outcome = TypeVar("_Outcome")
 

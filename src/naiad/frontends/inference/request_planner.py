@@ -119,7 +119,7 @@ class Planner(Generic[_Plan]):
 
 
 def _regions(spec: ModelSpec, header: InferHeader) -> RegionOptions | None:
-    """What a request says about regions; None for nothing."""
+    """The regions that a request names; None for none."""
     inputs = []
     for given in header.inputs:
         if given.region is None:

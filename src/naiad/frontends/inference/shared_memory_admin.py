@@ -1,4 +1,4 @@
-"""Registering the clients' shared memory, whichever protocol asks for it."""
+"""Registration of the clients' shared memory, over any protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Done = Callable[[NaiadError | None], None]
 
 
 def register_cuda(engine: Engine, name: str, handle: bytes, device_id: int, byte_size: int, done: Done) -> None:
-    """Register memory of a device; ``done`` is told later, with the error if that is not possible.
+    """Register memory of a device, then call ``done``, with the error if that is not possible.
 
     Raises:
         NaiadError: it is not even tried.

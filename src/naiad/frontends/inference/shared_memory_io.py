@@ -7,16 +7,19 @@ writes its outputs itself. The rest is done here: small tensors at once, others 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, TypeVar
 
 import numpy as np
 
 from naiad.errors import InternalError, NaiadError
 from naiad.execution.model.interface import ServingModel
+from naiad.frontends.inference.client_request import ClientRequest
 from naiad.frontends.inference.deferred_inputs import DeferredInputs, late_strings, read_region, unchecked
 from naiad.frontends.inference.offload import run_off_loop
-from naiad.request import Array, InferRequest, request_label
+from naiad.request import Array, InferRequest, memory_of, request_label
 from naiad.scheduling.admission import RequestBudget
 from naiad.shared_memory.region import SPARSE_BYTES, RegionPart
 from naiad.shared_memory.registry import LookedUp, RegionRegistry
@@ -24,19 +27,119 @@ from naiad.shared_memory.spec import RegionInput
 from naiad.shared_memory.tensor_ref import RegionTensor, RegionUse, as_array
 
 AT_ONCE_BYTES: Final = 1 << 16
-"""So much is read or written on the event loop itself, which takes some 10 us."""
+"""Bytes that are read or written on the event loop itself, which takes some 10 us."""
 _AT_ONCE_STRINGS: Final = 64
+MAX_UNPLACED: Final = 1024
+"""Responses to one request that may wait for the one before them to be written."""
+
+_Request = TypeVar("_Request", bound=ClientRequest)
+Deliver = Callable[[_Request, Mapping[str, Array], NaiadError | None], None]
+DeliverPart = Callable[[Mapping[str, Array] | None, NaiadError | None, bool], None]
+_Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
 
 
-class Opened(NamedTuple):
-    """A request's regions: where its outputs go, and which inputs are still to be read, if any."""
+class SharedMemoryIO:
+    """The client's shared memory of one request: inputs are read before its model has it, outputs are written before
+    it responds.
 
-    use: RegionUse
-    late: DeferredInputs | None
+    Attributes:
+        use: the places of the outputs, and the inputs that the model reads itself.
+        deferred: the inputs that are still to be read; None when all are there.
+    """
+
+    __slots__ = ("deferred", "use")
+
+    def __init__(self, use: RegionUse, deferred: DeferredInputs | None) -> None:
+        self.use = use
+        self.deferred = deferred
+
+    def submit(self, request: ClientRequest) -> None:
+        """Submit ``request`` to its model, once all is read that the model does not read itself.
+
+        Raises:
+            NaiadError: the model refuses it.
+        """
+        deferred, self.deferred = self.deferred, None
+        if deferred is None:
+            request.model.submit(request)
+        else:
+            request.submit_deferred(deferred)
+
+    def respond(
+        self, request: _Request, outputs: Mapping[str, Array], error: NaiadError | None, deliver: Deliver[_Request]
+    ) -> None:
+        """Write the outputs to their places, then ``deliver`` the response of ``request``, now or later."""
+        use = self.use
+        if error is not None or is_placed(use, outputs):
+            deliver(request, outputs, error)
+            return
+
+        def done(problem: NaiadError | None) -> None:
+            # Classes may be found later, and then the request responds once more.
+            use.is_placed = True
+            deliver(request, outputs, problem)
+
+        place(use, outputs, done, request.model.budget)
 
 
-def open_regions(request: InferRequest, registry: RegionRegistry, model: ServingModel) -> Opened:
-    """Look the regions of a request up, and add to its inputs those that need no thread.
+class OrderedOutputs:
+    """The responses of a decoupled model to one request, delivered in order: while one is written to its place, those
+    behind it wait.
+
+    Args:
+        use: the places of the outputs.
+        budget: bounds what is written in a thread.
+    """
+
+    __slots__ = ("_budget", "_is_delivering", "_is_writing", "_use", "_waiting")
+
+    def __init__(self, use: RegionUse, budget: RequestBudget) -> None:
+        self._use = use
+        self._budget = budget
+        self._waiting: deque[_Part] = deque()
+        self._is_writing = self._is_delivering = False
+
+    def add(
+        self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool, deliver: DeliverPart
+    ) -> bool:
+        """Deliver a response once its turn has come; False when too many wait, and then none is delivered any more.
+
+        ``deliver`` takes responses as ``InferRequest.respond_part`` does. It is not an attribute: it leads back to the
+        request, and a region is closed only once nothing refers to it, which must not wait for the cycle collector.
+        """
+        if len(self._waiting) >= MAX_UNPLACED:
+            self._waiting.clear()
+            return False
+        self._waiting.append((outputs, error, final))
+        if not self._is_writing:
+            self._resume(deliver)
+        return True
+
+    def _resume(self, deliver: DeliverPart) -> None:
+        # A write that ends at once calls back from within this loop, which then goes on by itself.
+        self._is_delivering = True
+        while self._waiting and not self._is_writing:
+            outputs, error, final = self._waiting[0]
+            if outputs and error is None and not is_placed(self._use, outputs):
+                self._is_writing = True
+                place(self._use, outputs, partial(self._placed, deliver), self._budget)
+            else:
+                self._waiting.popleft()
+                deliver(outputs, error, final)
+        self._is_delivering = False
+
+    def _placed(self, deliver: DeliverPart, problem: NaiadError | None) -> None:
+        if not self._waiting:
+            return
+        outputs, _, final = self._waiting.popleft()
+        deliver(None if problem is not None else outputs, problem, final)
+        self._is_writing = False
+        if not self._is_delivering:
+            self._resume(deliver)
+
+
+def open_regions(request: InferRequest, registry: RegionRegistry, model: ServingModel) -> SharedMemoryIO:
+    """Look up the regions of a request, add the inputs that need no thread, and count what it holds by then.
 
     Raises:
         NaiadError: there is no such region, or a part is not inside it, or what was read is not right.
@@ -49,10 +152,12 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
         use = RegionUse(known.outputs, known)
         if not request.inputs:
             request.inputs = dict(known.inputs)
-            return Opened(use, None)
+            request.held_bytes = max(request.held_bytes, memory_of(request.inputs))
+            return SharedMemoryIO(use, None)
         late_too = late_strings(request, model.spec)
         request.inputs = {**request.inputs, **known.inputs}
-        return Opened(use, late_too)
+        request.held_bytes = max(request.held_bytes, memory_of(request.inputs))
+        return SharedMemoryIO(use, late_too)
     inputs = dict(request.inputs)
     late: list[tuple[RegionInput, RegionPart]] = []
     unread: dict[str, Array] = {}
@@ -73,11 +178,12 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
         else:
             late.append((given, part))
     request.inputs = inputs
+    request.held_bytes = max(request.held_bytes, memory_of(inputs))
     use = RegionUse({name: registry.part(ref) for name, ref in options.outputs}, parts)
     if len(unread) == len(options.inputs) and all(array.nbytes <= SPARSE_BYTES for array in unread.values()):
         registry.keep(LookedUp(options, model.regions_from, unread, use.outputs))
     strings = unchecked(inputs)
-    return Opened(use, DeferredInputs(late, strings, model.spec, request.id) if late or strings else None)
+    return SharedMemoryIO(use, DeferredInputs(late, strings, model.spec, request.id) if late or strings else None)
 
 
 def place(
@@ -86,7 +192,7 @@ def place(
     done: Callable[[NaiadError | None], None],
     budget: RequestBudget,
 ) -> None:
-    """Write those outputs that are not yet where they are wanted; then ``done`` is told, now or later."""
+    """Write the outputs that are not in their places yet, then call ``done``, now or later."""
     if _is_quick(use, outputs):
         try:
             use.place(outputs)
@@ -99,7 +205,7 @@ def place(
 
 
 def is_placed(use: RegionUse, outputs: Mapping[str, Array]) -> bool:
-    """Whether nothing is left to be written."""
+    """Whether all outputs are in their places."""
     return use.is_placed or all(not (name in outputs and outputs[name].nbytes) for name in use.outputs)
 
 

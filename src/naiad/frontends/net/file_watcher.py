@@ -125,7 +125,7 @@ class FileReloader:
 
 
 def _look(path: str) -> object:
-    """How a file looks, without reading it; one that is not there looks like nothing."""
+    """The identity, size and times of a file, without reading it; None for a file that does not exist."""
     try:
         found = os.stat(path)
     except OSError:

@@ -26,7 +26,7 @@ _SERVICES: Final = {"--http-port": "HTTP", "--grpc-port": "GRPC", "--metrics-por
 
 
 class ServedConnection(Protocol):
-    """What a listener asks of a connection.
+    """A connection, as its listener uses it.
 
     Attributes:
         quiet: seconds since something happened; the listener's sweep counts it up.
@@ -40,14 +40,14 @@ class ServedConnection(Protocol):
         """Nothing happened for ``patience`` seconds."""
 
     def drain(self) -> None:
-        """Take nothing new and close after the last answer."""
+        """Take nothing new and close after the last response."""
 
     def abort(self) -> None:
         """Drop the connection and what it has not sent."""
 
 
 class Service(Protocol):
-    """What the connections of one listener share, as far as a listener uses it.
+    """The state that the connections of one listener share, as far as the listener uses it.
 
     Attributes:
         shared_buffer: the loop reads and delivers in one step, so connections may receive into one buffer.
@@ -73,7 +73,7 @@ class Service(Protocol):
 
 
 class Acceptor(Protocol):
-    """What accepts connections on one socket: ``asyncio.Server`` or ``TlsAcceptor``."""
+    """The acceptor of connections on one socket: ``asyncio.Server`` or ``TlsAcceptor``."""
 
     def close(self) -> None:
         """Close the listening socket; open connections go on."""
@@ -161,9 +161,9 @@ class Listener:
         self._acceptors.clear()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Close idle connections at once and the others after their last answer.
+        """Close idle connections at once and the others after their last response.
 
-        Gives back False when some were still open after ``timeout_s`` seconds; these are dropped.
+        Returns False when some were still open after ``timeout_s`` seconds; these are dropped.
         """
         self.stop_accepting()
         self._service.draining = True

@@ -1,4 +1,4 @@
-"""How much memory the ports may use together for what clients send and do not take."""
+"""The memory that the ports may use together for data that clients send, and for responses that they do not take."""
 
 from __future__ import annotations
 

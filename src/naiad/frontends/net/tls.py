@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROTOCOLS: Final = ("h2",)
-"""What is negotiated (ALPN, RFC 9113 section 3.2). A client that offers none, or others only, gets no answer to that
+"""What is negotiated (ALPN, RFC 9113 section 3.2). A client that offers none, or others only, gets no response to that
 and is refused as soon as it does not speak HTTP/2."""
 
 

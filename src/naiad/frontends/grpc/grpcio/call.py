@@ -271,7 +271,7 @@ class CallsInFlight:
             call.stop()
 
     def service(self, details: Any) -> Any:
-        """What grpcio asks for every call; all calls are handled as streams of raw bytes."""
+        """The handler that grpcio wants for every call; all calls are handled as streams of raw bytes."""
         import grpc
 
         return grpc.stream_stream_rpc_method_handler(self._handler(details.method))

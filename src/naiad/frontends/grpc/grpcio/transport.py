@@ -130,7 +130,7 @@ class GrpcioTransport:
         return grpc.dynamic_ssl_server_credentials(self._identity, lambda: self._identity, bool(tls.root))
 
     def read_tls(self) -> Callable[[], None]:
-        """Read the TLS files anew, in any thread; calling what it gives back lets new connections begin with them.
+        """Read the TLS files anew, in any thread; the returned function lets new connections begin with them.
 
         Raises:
             OptionError: a file cannot be read.
@@ -153,7 +153,7 @@ class GrpcioTransport:
     async def drain(self, timeout_s: float) -> bool:
         """Answer the calls in flight, then close everything.
 
-        Gives back False when some were still in flight after ``timeout_s`` seconds; these are dropped.
+        Returns False when some were still in flight after ``timeout_s`` seconds; these are dropped.
         """
         if self._calls is None:
             return True

@@ -12,7 +12,7 @@ Body = bytes | bytearray | memoryview
 """A request message. Whoever gets one may keep it."""
 
 Buffer = Any
-"""Flat bytes of an answer: ``bytes``, a flat memoryview, or a row-major array. Must not change until written."""
+"""Flat bytes of a response: ``bytes``, a flat memoryview, or a row-major array. Must not change until written."""
 
 
 class CallOwner(Protocol):
@@ -20,7 +20,7 @@ class CallOwner(Protocol):
 
     def cancel(self) -> None:
         """The caller gave up, the deadline passed, the connection is gone, or the transport ended the call because of
-        what the caller sent: nobody waits for an answer any more.
+        what the caller sent: nobody waits for a response any more.
 
         Called at most once, and never after the call was finished.
         """
@@ -66,7 +66,7 @@ class RpcCall(Protocol):
         """Send the only message, ``size`` bytes in ``parts``, and finish with status OK: the fast way of most calls."""
 
     def send(self, parts: Sequence[Buffer], size: int) -> None:
-        """Send one message of a stream of answers, ``size`` bytes in ``parts``."""
+        """Send one message of a stream of responses, ``size`` bytes in ``parts``."""
 
     def finish(self, code: int = 0, text: str = "") -> None:
         """End the call with a status."""
@@ -82,8 +82,8 @@ class RpcCall(Protocol):
 class Unary:
     """A method with one request message. ``handle`` answers with ``reply``, or ``send`` and ``finish``, now or later.
 
-    ``compressed``: its answers are compressed when the server is told to compress. ``check_room`` is asked before a
-    large message of so many bytes is received, and raises what the call is then refused with.
+    ``compressed``: its responses are compressed when the server compresses. ``check_room`` gets the size of a large
+    message before it is received, and raises the error that the call is refused with.
     """
 
     handle: Callable[[RpcCall, Body], None]
@@ -111,7 +111,7 @@ def reply_message(call: RpcCall, message: Any) -> None:
 
 
 def send_message(call: RpcCall, message: Any) -> None:
-    """Send one protobuf message of a stream of answers."""
+    """Send one protobuf message of a stream of responses."""
     raw = message.SerializeToString()
     call.send((raw,), len(raw))
 

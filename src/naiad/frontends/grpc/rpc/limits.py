@@ -13,7 +13,7 @@ class GrpcLimits:
         max_message_bytes: largest request message, also once decompressed.
         max_partial_bytes: of all messages together that have begun and are not whole yet.
         max_connections: further ones are told so and closed.
-        max_streams: open calls per connection. A connection that comes when there are many is told a smaller number,
+        max_streams: open calls per connection. A connection that comes when there are many gets a smaller number,
             its share of ``MAX_STREAMS_TOGETHER`` but at least ``MIN_STREAMS``; those before it keep theirs.
         keepalive_time_ms: a connection that was quiet for so long is pinged.
         keepalive_timeout_ms: and closed when it does not answer the ping within this time.
@@ -23,11 +23,11 @@ class GrpcLimits:
             away.
         max_connection_age_ms: a connection is asked to end after this time; 0 for never.
         max_connection_age_grace_ms: and closed after this time more; 0 for never.
-        compression_level: of the answers to inference requests: ``none``, ``low``, ``medium`` or ``high``.
+        compression_level: of the responses to inference requests: ``none``, ``low``, ``medium`` or ``high``.
         start_s: how long a connection may take for its preface and its first settings.
         stall_s: how long a peer that has begun a frame may stand still.
-        unread_s: how long a peer may take nothing of its answers, and drain_unread_s while the server stops.
-        max_waiting_bytes: of the answers that wait for their peers, of all connections together; beyond it those with
+        unread_s: how long a peer may take nothing of its responses, and drain_unread_s while the server stops.
+        max_waiting_bytes: of the responses that wait for their peers, of all connections together; beyond it those with
             the most are ended.
         message_grace_s, min_message_bytes_per_s: a message may take the grace time, and longer at this rate or more.
         drain_linger_s: how long a connection without calls may stay open while the server stops.

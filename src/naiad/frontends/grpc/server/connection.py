@@ -1,4 +1,4 @@
-"""One gRPC connection: HTTP/2 on a socket. It writes what the connection's calls answer, once per turn of the loop, and
+"""One gRPC connection: HTTP/2 on a socket. It writes the responses of its calls once per turn of the loop, and
 ends the connection in order: at its age, when the peer does not answer, when the server stops.
 """
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PUMP_BYTES: Final = 1 << 20
-"""How much waiting data is handed to the transport at a time."""
+"""Bytes of waiting data that are written to the transport at a time."""
 _NS_PER_MS: Final = 1_000_000
 MAX_PATIENCE_S: Final = 5
 MAX_REFUSED: Final = 512
-"""How many connections over the limit are told so before they are closed; further ones are just dropped."""
+"""Connections over the limit that get the reason before they are closed; further ones are dropped."""
 _AGE_SPREAD: Final = 0.1
 _DRAIN_PING: Final = b"naiad go"
 _HTTP1_ANSWER: Final = (
@@ -47,7 +47,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     """The protocol object of one connection.
 
     Attributes:
-        service: what all connections of the listener share.
+        service: the state that all connections of the listener share.
         core: the HTTP/2 connection without its socket.
         turned_away: new calls are refused, because the server stops.
         quiet: seconds since the listener's sweep last called ``check_time``; it does so when they reach ``patience``.
@@ -148,12 +148,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
         elif out or core.waiting or core.closed_to_new:
             self._flush()
         if nbytes == RECEIVE_BYTES:
-            self._let_others_in()
+            self._yield_to_others()
 
-    def _let_others_in(self) -> None:
+    def _yield_to_others(self) -> None:
         """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before anybody else has a turn.
 
-        A large frame that is received into its message costs little, and goes on.
+        A large frame is received straight into its message, which costs little: it is not interrupted.
         """
         if not (
             self.core.is_within_large_frame or self._choked or self._yields or self.lost or self._transport.is_closing()
@@ -163,7 +163,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._loop.call_soon(self.read_on)
 
     def read_on(self) -> None:
-        """The others had their turn."""
+        """Resume reading: the other connections had their turn."""
         if not self._yields:
             return
         self._yields = False
@@ -171,7 +171,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that another protocol received on this transport before it was this one's."""
+        """Take bytes that another protocol object received on this transport before this one took it over."""
         while data and not self.lost:
             target = self.core.target()
             taken = min(len(target), len(data))
@@ -207,7 +207,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._loop.call_soon(callback)
 
     def run_in_thread(self, work: Callable[[Any], Any], argument: Any, then: Callable[[Any], object]) -> None:
-        """Do ``work``, which must not raise, off the loop, and hand its outcome to ``then`` on the loop."""
+        """Do ``work``, which must not raise, off the loop, and pass its outcome to ``then`` on the loop."""
         done = self._loop.run_in_executor(self.service.worker, work, argument)
         done.add_done_callback(lambda future: future.cancelled() or then(future.result()))
 
@@ -225,13 +225,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
     # Writing
 
     def _wake(self) -> None:
-        """There is something to write, and nobody is reading."""
+        """Write at the end of this turn of the loop: nothing is being read, whose end would write."""
         if not self._wakes:
             self._wakes = True
             self._end_of_turn.call(self._loop, self._flush)
 
     def _flush(self) -> None:
-        """Write what is due, as far as the peer takes it."""
+        """Write the frames that are due, as far as the peer takes them."""
         self._wakes = False
         if self.lost:
             self.core.out.clear()
@@ -255,7 +255,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._begin_to_close()
 
     def _count_waiting(self) -> None:
-        """What the peer does not take for now has become more, or less."""
+        """Count the change in the bytes that the peer does not take for now."""
         before, self._waiting = self._waiting, self.core.waiting_bytes
         if self._waiting > before:
             self.service.count_waiting(self._waiting - before, self._loop.call_soon)
@@ -277,19 +277,19 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.write(piece)
 
     def _begin_to_close(self) -> None:
-        """All is said. The peer is to close: with input unread, closing here could destroy what it has not read yet."""
+        """Wait for the peer to close: with input unread, closing here could destroy what it has not read yet."""
         if not self._closing:
             self._closing = True
             self._linger_s = 0
             self.patience = 1
             if self.core.refused:
-                # Nothing that HTTP/1 knows tells its client to close but the end of the answer.
+                # Nothing that HTTP/1 knows tells its client to close but the end of the response.
                 self._transport.close()
 
     # Endings
 
     def drain(self) -> None:
-        """End once the open calls are answered; new ones are refused."""
+        """End once the open calls have their responses; refuse new ones."""
         self.turned_away = True
         self._stalled_s = 0
         self._go_away("the server is shutting down")
@@ -297,11 +297,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
             cast("H2Call", call).stop()
 
     def abort(self) -> None:
-        """Drop the connection and what it has not sent."""
+        """Drop the connection and the data that it has not sent."""
         self._transport.abort()
 
     def _go_away(self, reason: str) -> None:
-        """Ask the peer to open no more streams; the ones under way are served until it knows (6.8)."""
+        """Request that the peer opens no more streams; those in flight are served until it knows (RFC 9113, 6.8)."""
         if self._going_away_ns or self.lost or self.core.failed:
             return
         self._going_away_ns = self.service.clock.now_ns()
@@ -329,7 +329,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     # Time
 
     def check_time(self) -> None:
-        """Called by the sweep after ``patience`` seconds."""
+        """Check the peer's progress, the age and the keepalive; the sweep calls this after ``patience`` seconds."""
         passed_s, self.quiet = self.quiet, 0
         core, now_ns = self.core, self.service.clock.now_ns()
         core.forgive(passed_s)
@@ -362,13 +362,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
         return max(1, min(MAX_PATIENCE_S, min(times_ms) // 4000))
 
     def _makes_progress(self, passed_s: int) -> bool:
-        """Drop a peer that leaves a frame half sent, or takes nothing of its answers, and says nothing."""
+        """Drop a peer that leaves a frame half sent, or takes nothing of its responses and sends nothing."""
         core = self.core
         unsent, pumped = self._transport.get_write_buffer_size(), core.pumped
         limit_s, may_talk = self._patience_with_peer()
         waits = core.is_within_frame or core.waiting_bytes or unsent
         takes = unsent < self._unsent or pumped != self._pumped
-        # While it takes its answers, nothing may be read of what it says.
+        # While it takes its responses, nothing may be read of what it says.
         moved = takes or (self._heard and may_talk)
         self._unsent, self._pumped = unsent, pumped
         if not takes:
@@ -385,17 +385,17 @@ class GrpcConnection(asyncio.BufferedProtocol):
         return False
 
     def _patience_with_peer(self) -> tuple[int, bool]:
-        """How many seconds the peer may stand still, and whether saying something is enough for it not to."""
+        """The seconds that the peer may make no progress, and whether sending anything counts as progress."""
         limits, core = self.service.limits, self.core
         if not core.settled:
             return limits.start_s, False
         if core.is_within_frame:
             return limits.stall_s, True
-        # All that is waited for is that the peer takes its answers; talk does not help a server that wants to end.
+        # All that is waited for is that the peer takes its responses; talk does not help a server that wants to end.
         return (limits.drain_unread_s, False) if self.turned_away else (limits.unread_s, True)
 
     def give_up(self, reason: str) -> None:
-        """End the connection for what its peer does, or does not do."""
+        """End the connection because of its peer."""
         self.core.fail(Http2ErrorCode.ENHANCE_YOUR_CALM, reason)
         self._flush()
 
@@ -411,7 +411,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _answers(self) -> int:
-        """Changes whenever this side has sent an answer or a part of one."""
+        """A number that changes whenever this side has sent a response or a part of one."""
         core = self.core
         # Calls that have ended, not those that have begun: many may begin together and be answered one after the other.
         return (core.last_stream_id + 1 >> 1) - len(core.streams) + core.pumped

@@ -1,4 +1,4 @@
-"""One gRPC call on a stream of our own HTTP/2: from the data of its request to the frames of its answer.
+"""One gRPC call on a stream of our own HTTP/2: from the data of its request to the frames of its response.
 
 The way of a small unary call is ``data`` -> the method's handler -> ``reply``, and it is kept free of anything else.
 """
@@ -39,7 +39,7 @@ _NO_CALL: Final = FIRST_FREE_FLAG << 5
 
 CONGESTED_BYTES: Final = 1 << 20
 MIN_COMPRESSED_BYTES: Final = 256
-"""Smaller answers do not get smaller."""
+"""Smaller responses do not get smaller."""
 
 _unpack_prefix = prefix.unpack_from
 
@@ -66,7 +66,7 @@ class CallPeer(OffLoopRunner, Protocol):
 
 
 class RpcRoute:
-    """What a request head leads to, found once for all requests with that head.
+    """The target of a request head, found once for all requests with that head.
 
     Attributes:
         handle: of a unary method, who takes the message; None for others.
@@ -139,7 +139,7 @@ class H2Call(Stream):
             self._outboxed = 0
             self._closing = None
         if head.http_status != 200:
-            # Answered once the request is whole: some HTTP clients fail when the answer comes first.
+            # Answered once the request is whole: some HTTP clients fail when the response comes first.
             self.flags |= _NO_CALL
         elif self.peer.turned_away:
             self.finish(Status.UNAVAILABLE, STOPPING)
@@ -167,6 +167,7 @@ class H2Call(Stream):
     # What the connection tells
 
     def data(self, buffer: bytearray, start: int, end: int, ended: bool) -> None:
+        # The usual call: one uncompressed message, whole in the first data, needs no assembly.
         if ended and self._incoming is None and end - start >= PREFIX_BYTES and not self.flags & _ENDED:
             route = self._route
             handle = route.handle
@@ -350,6 +351,7 @@ class H2Call(Stream):
             and framed <= core.window
             and framed <= core.initial_window + self.credit
         ):
+            # One frame that fits both windows, with nothing queued before it: written whole, without the queues.
             core.window -= framed
             self.flags = _UNARY_ANSWERED
             self.owner = None
@@ -376,7 +378,7 @@ class H2Call(Stream):
         self._core.send_data(self, (prefix.pack(flag, size), *parts), size + PREFIX_BYTES)
 
     def _send_compressed(self, parts: Sequence[Any], size: int) -> None:
-        """Small answers do not get smaller, large ones are compressed in a thread; they leave in order all the same."""
+        """Compress large responses in a thread; small ones, which do not get smaller, wait their turn behind them."""
         outbox = self._outbox
         if size < MIN_COMPRESSED_BYTES and not outbox:
             self._send_framed(0, parts, size)
@@ -443,7 +445,7 @@ class H2Call(Stream):
             self._core.grant(self)
 
     def _forget(self) -> None:
-        """The call has ended: let go of all that is not needed to write its answer."""
+        """Drop what is not needed to write the response, now that the call has ended."""
         if self.flags & _TIMED:
             self.peer.service.deadlines.remove(self)
         self.flags = self.flags & ~_TIMED | _ENDED

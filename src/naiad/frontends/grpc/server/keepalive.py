@@ -39,7 +39,7 @@ class Keepalive:
     def peer_pinged(self, now_ns: int, has_calls: bool, sent: int) -> bool:
         """The peer sent a ping; True when that was too often. ``sent`` counts what this side has sent."""
         limits = self._limits
-        # The first ping, and the first one after an answer, are always allowed.
+        # The first ping, and the first one after a response, are always allowed.
         if sent != self._strike_mark:
             self._strike_mark = sent
             self._strikes = 0

@@ -122,7 +122,7 @@ class MessageAssembly:
         self._account()
 
     def _read(self, view: memoryview) -> int:
-        """Deliver the messages in ``view`` until there is a reason to stop; gives back how much was used."""
+        """Deliver the messages in ``view`` until there is a reason to stop; returns the bytes used."""
         call, reader = self._call, self._reader
         position = 0
         while position < len(view) and not call.flags & _HOLDS and not call.ended:
@@ -173,7 +173,7 @@ class MessageAssembly:
             call.peer.run_in_thread(self._decompress, message, self._decompressed)
 
     def _decompress_small(self, message: Body) -> Body | NaiadError | MemoryError | None:
-        """What becomes of a message that is small before and after; None for others: a few bytes can become many."""
+        """The outcome for a message that is small before and after; None for others: a few bytes can become many."""
         if len(message) > OFF_LOOP_BYTES:
             return None
         outcome = self._decompress(message, OFF_LOOP_BYTES)
@@ -233,7 +233,7 @@ class MessageAssembly:
     def check_rate(self, waited_s: int) -> bool:
         """Whether a message that began ``waited_s`` ago comes fast enough; ends the call when not.
 
-        One that waits for the call itself does not count.
+        A message that waits for the call itself does not count.
         """
         limits = self._service.limits
         if self.is_held_back:

@@ -1,4 +1,4 @@
-"""What the connections of one gRPC listener share: the methods, the limits and the receive buffer."""
+"""The state that the connections of one gRPC listener share: the methods, the limits and the receive buffer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES: Final = 1 << 18
 CHECKS_PER_BOUND: Final = 8
-"""How often what waits is added up while as much begins to wait as may wait."""
+"""How often the waiting bytes are added up while ``max_waiting_bytes`` more begin to wait."""
 MIN_STREAMS: Final = 100
 MAX_STREAMS_TOGETHER: Final = 1 << 17
 
@@ -41,7 +41,7 @@ class BoundedGrpcConnection(ServedConnection, Protocol):
         """The HTTP/2 connection without its socket."""
 
     def give_up(self, reason: str) -> None:
-        """End the connection for what its peer does, or does not do."""
+        """End the connection because of its peer."""
 
 
 class GrpcService:
@@ -57,7 +57,7 @@ class GrpcService:
         worker: one thread for what would hold the loop up: large messages are compressed and decompressed one by one,
             so that many small ones that grow large cannot fill the memory together.
         pool: memory for messages that do not lie in the buffer as a whole.
-        cancelled: counts the calls that end before their answer.
+        cancelled: counts the calls that end before their response.
         partial_bytes: what has arrived of messages that are not whole yet.
         partial_calls: the calls that these belong to, and for how many seconds.
     """
@@ -109,11 +109,11 @@ class GrpcService:
         self.worker = ThreadPoolExecutor(1, "naiad-grpc")
 
     def receive_buffer(self) -> bytearray:
-        """Where a new connection receives."""
+        """The buffer that a new connection receives into."""
         return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
 
     def streams_per_connection(self) -> int:
-        """How many calls one more connection may have open."""
+        """The calls that one more connection may have open."""
         share = MAX_STREAMS_TOGETHER // (len(self.connections) + 1)
         return min(self.limits.max_streams, max(MIN_STREAMS, share))
 
@@ -127,7 +127,7 @@ class GrpcService:
                 self.partial_calls[call] = 0
 
     def count_waiting(self, size: int, call_soon: Callable[[Callable[[], object]], object]) -> None:
-        """Note that ``size`` bytes more of answers wait: many can come between two sweeps.
+        """Note that ``size`` bytes more of responses wait: many can come between two sweeps.
 
         ``call_soon`` has something done in the next turn of the loop.
         """
@@ -159,6 +159,6 @@ class GrpcService:
             self.on_empty()
 
     def close(self) -> None:
-        """Give back the timer and the thread; the last call."""
+        """Release the timer and the thread; the last call."""
         self.deadlines.close()
         self.worker.shutdown(wait=False, cancel_futures=True)

@@ -95,5 +95,5 @@ class ForwardingStreamService(StreamService):
 
 
 def _headers(metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What callers say, without what gRPC itself does."""
+    """The metadata of the caller, without the fields of gRPC itself."""
     return ((name, value) for name, value in metadata.items() if name not in _OF_GRPC and name[:1] != ":")

@@ -1,20 +1,21 @@
-"""``ModelInfer``: a message becomes a request, outputs become an answer. The hot path of gRPC."""
+"""``ModelInfer``: a message becomes a request, outputs become a response. The hot path of gRPC."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from time import monotonic_ns
-from typing import cast
 
 from naiad.errors import NaiadError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.grpc.rpc.call import Body, RpcCall, fail
 from naiad.frontends.grpc.v2.infer_reader import Decoded, Decoder, LongContentsError, read_contents_later
-from naiad.frontends.grpc.v2.model_wait import wait_for_model
-from naiad.frontends.inference import shared_memory_io as in_regions
 from naiad.frontends.inference.classification import classify_off_loop
-from naiad.frontends.inference.deferred_inputs import late_strings, submit_when_read
-from naiad.request import Array, InferRequest, Recipient, memory_of
+from naiad.frontends.inference.client_request import ClientRequest
+from naiad.frontends.inference.deferred_inputs import late_strings
+from naiad.frontends.inference.model_wait import wait_for_model
+from naiad.frontends.inference.shared_memory_io import open_regions
+from naiad.request import Array, memory_of
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.shared_memory.tensor_ref import RegionUse
 from naiad.wire.v2.classification import LargeClassesError
@@ -22,10 +23,11 @@ from naiad.wire.v2.long_contents import ReadContents
 from naiad.wire.v2.proto import ProtoPlan
 
 
-class GrpcInferRequest(InferRequest):
+class GrpcInferRequest(ClientRequest):
     """A request that answers on its call, and that the caller can give up."""
 
-    __slots__ = ("call", "model", "plan")
+    __slots__ = ("call",)
+    plan: ProtoPlan
     carrier = "GRPC"
 
     def __init__(
@@ -51,10 +53,8 @@ class GrpcInferRequest(InferRequest):
     def headers(self) -> Mapping[str, str]:
         return self.call.metadata
 
-    def aim(self, recipient: Recipient) -> None:
-        """Another version answers, which the answer says."""
-        self.model = cast(ServingModel, recipient)
-        self.plan = self.options = self.plan.of_version(recipient.version)
+    def is_wanted(self) -> bool:
+        return not self.call.ended
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is None:
@@ -78,39 +78,21 @@ class GrpcInferRequest(InferRequest):
 class GrpcRegionRequest(GrpcInferRequest):
     """A request with tensors in regions of the client."""
 
-    __slots__ = ("_is_given_up", "use")
+    __slots__ = ("_io", "use")
     use: RegionUse
 
     def submit(self, registry: RegionRegistry) -> None:
-        """Look up its regions and hand it to its model, once all is read that the model does not read itself.
+        """Look up its regions and submit it to its model, once all is read that the model does not read itself.
 
         Raises:
-            NaiadError: as ``open_regions`` and ``LoadedModel.submit``.
+            NaiadError: as ``open_regions`` and ``ServingModel.submit``.
         """
-        self._is_given_up = False
-        self.use, late = in_regions.open_regions(self, registry, self.model)
-        self.held_bytes = memory_of(self.inputs)
-        if late is None:
-            self.model.submit(self)
-        else:
-            submit_when_read(self, self.model, late, lambda: not self._is_given_up)
+        self._io = io = open_regions(self, registry, self.model)
+        self.use = io.use
+        io.submit(self)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        if error is not None or in_regions.is_placed(self.use, outputs):
-            super().respond(outputs, error)
-            return
-
-        def done(problem: NaiadError | None) -> None:
-            # Classes may be found later, and then the answer is given once more.
-            self.use.is_placed = True
-            GrpcInferRequest.respond(self, outputs, problem)
-
-        in_regions.place(self.use, outputs, done, self.model.budget)
-
-    def cancel(self) -> None:
-        """The caller gave up."""
-        self._is_given_up = True
-        super().cancel()
+        self._io.respond(self, outputs, error, GrpcInferRequest.respond)
 
 
 class GrpcInferHandler:
@@ -140,8 +122,7 @@ class GrpcInferHandler:
         except LongContentsError as long:
             self._read_later(call, message, received_ns, long)
         except NaiadError as error:
-            if not wait_for_model(self._decoder.demand, call, message, error, self):
-                fail(call, error)
+            self._fail_or_wait(call, message, error)
 
     def _receive(self, call: RpcCall, message: Body, received_ns: int, found: Decoded) -> None:
         """Hand a request over that was read in full."""
@@ -160,16 +141,18 @@ class GrpcInferHandler:
             if not call.ended:
                 self._receive(call, message, received_ns, self._decoder.read(message, contents))
 
-        def failed(error: NaiadError) -> None:
-            if not wait_for_model(self._decoder.demand, call, message, error, self):
-                fail(call, error)
+        read_contents_later(message, long.budget, done, partial(self._fail_or_wait, call, message))
 
-        read_contents_later(message, long.budget, done, failed)
+    def _fail_or_wait(self, call: RpcCall, message: Body, error: NaiadError) -> None:
+        """End the call with ``error``; or, where its model can be loaded, handle it again once it is."""
+        retry, refuse = partial(self, call, message), partial(fail, call)
+        if not wait_for_model(self._decoder.demand, error, len(message), call, retry, refuse):
+            fail(call, error)
 
     def _submit_specially(self, request: GrpcInferRequest) -> None:
         """Hand a request over whose inputs lie in regions, or may be too long for the event loop."""
-        call, model = request.call, request.model
-        call.owner = request
+        model = request.model
+        request.call.owner = request
         if isinstance(request, GrpcRegionRequest):
             request.submit(self._regions)
             return
@@ -177,4 +160,4 @@ class GrpcInferHandler:
         if late is None:
             model.submit(request)
         else:
-            submit_when_read(request, model, late, lambda: not call.ended)
+            request.submit_deferred(late)

@@ -96,7 +96,7 @@ class RequestDecoder:
 
     Args:
         engine: finds the models.
-        serves_decoupled: models that send any number of answers are served too.
+        serves_decoupled: models that send any number of responses are served too.
     """
 
     def __init__(self, engine: Engine, serves_decoupled: bool) -> None:
@@ -116,7 +116,7 @@ class RequestDecoder:
         return self._engine.demand
 
     def forget(self, model: ServingModel) -> None:
-        """Let go of a model that is being unloaded."""
+        """Drop a model that is being unloaded."""
         if self._last is not None and self._last.model is model:
             self._last = None
         self._memo.forget(lambda like: like.model is model)
@@ -163,7 +163,7 @@ class RequestDecoder:
         return model, like.plan, inputs, request_id
 
     def _of_another_sequence(self, message: Body, layout: Layout, key: bytes) -> Remembered | None:
-        """What is remembered of a request that differs in the number of its sequence alone, for that sequence."""
+        """The memo of a request that differs in the number of its sequence alone, for that sequence."""
         found = self._sequences.find(key) if self._sequences is not None else None
         if found is None:
             return None
@@ -214,7 +214,7 @@ class RequestDecoder:
         return model, plan, inputs, header.id
 
     def _find(self, parsed: Any, size: int) -> ServingModel:
-        """The model of a request, if it would take one of so many bytes."""
+        """The model of a request, if it would take one of this size in bytes."""
         model = self._engine.find(parsed.model_name, parsed.model_version)
         model.check_room(size)
         if model.spec.decoupled and not self._serves_decoupled:

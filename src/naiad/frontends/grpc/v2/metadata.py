@@ -1,6 +1,6 @@
-"""What the server says about itself and its models: health, metadata, configuration, statistics.
+"""The description of the server and its models: health, metadata, configuration, statistics.
 
-Each method gets a request message and gives back the answer's message. Errors are those of the engine.
+Each method gets a request message and returns the response message. Errors are those of the engine.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def _method(package: str, services: Sequence[str]) -> Streaming:
 
 
 class _ReflectionCall:
-    """One call: every question gets one answer, in order."""
+    """One call: every question gets one response, in order."""
 
     __slots__ = ("_answer", "_call", "_package")
 

@@ -14,7 +14,7 @@ from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.status import Status
 
 UNPARSABLE: Final = "Unable to parse request"
-"""What a message is answered with that protobuf refuses, beside INTERNAL. Source: a recorded answer."""
+"""The text for a message that protobuf refuses, with INTERNAL. Source: a recorded response."""
 
 
 MAX_REQUEST_BYTES: Final = 1 << 20
@@ -51,7 +51,7 @@ def protobuf_method(request: str, answer: Callable[[Any], Any], package: str = P
 
     Args:
         request: name of the request's message type.
-        answer: gets the request message and gives back the answer's message; a ``NaiadError`` of it ends the call
+        answer: gets the request message and returns the response message; a ``NaiadError`` of it ends the call
             with that error's code and text.
         package: where ``request`` is declared.
     """

@@ -1,4 +1,4 @@
-"""What is remembered of a request, so that the next one like it needs no parser."""
+"""The memo of a request, with which the next one like it needs no parser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Remembered:
     Attributes:
         model, version: what serves them, and the version as they name it.
         plan: their plan.
-        inputs: their inputs, all raw, but for those in regions.
+        inputs: their inputs, all raw except the ones in regions.
         varies: ``match`` finds none, because the sizes of their tensors differ from request to request, or raw tensors
             stand beside some in regions.
     """

@@ -1,4 +1,4 @@
-"""What waits for a caller who does not take the responses of decoupled models as fast as they come.
+"""The responses of decoupled models that wait for a caller who takes them too slowly.
 
 Once much waits, the requests that bring more are held: their models are asked to pause. What comes all the same (from
 models that cannot pause, or were on their way) is kept up to a bound; a request that would go beyond it is given up.
@@ -26,7 +26,7 @@ HOLD_BYTES: Final = 1 << 20
 HOLD_COUNT: Final = 256
 """The same for the number of responses, unless the option says a number."""
 RESPONSE_BYTES: Final = 640
-"""What a response costs beside its bytes."""
+"""Memory that a response costs beside its own bytes."""
 
 
 class Backlog:
@@ -64,7 +64,7 @@ class Backlog:
         self._bytes += size + RESPONSE_BYTES
 
     def hold(self, request: InferRequest, model: ServingModel) -> None:
-        """Ask the model of a request to make no more for now."""
+        """Request that the model of a request makes no more for now."""
         if request in self._held:
             return
         now_s = monotonic()

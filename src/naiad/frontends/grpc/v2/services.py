@@ -11,14 +11,13 @@ from naiad.frontends.grpc.v2.header_forwarding import ForwardingInferHandler, Fo
 from naiad.frontends.grpc.v2.health import HealthService
 from naiad.frontends.grpc.v2.infer import GrpcInferHandler
 from naiad.frontends.grpc.v2.infer_reader import RequestDecoder
-from naiad.frontends.grpc.v2.log_settings import LogSettingsMethod
 from naiad.frontends.grpc.v2.metadata import Description
 from naiad.frontends.grpc.v2.reflection import reflection_methods
 from naiad.frontends.grpc.v2.replies import protobuf_method
 from naiad.frontends.grpc.v2.repository import Repository
+from naiad.frontends.grpc.v2.settings import LogSettingsMethod, TraceSettingMethod
 from naiad.frontends.grpc.v2.shared_memory import SharedMemory
 from naiad.frontends.grpc.v2.stream import StreamService
-from naiad.frontends.grpc.v2.trace_settings import TraceSettingMethod
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.options import INT32_MAX
 from naiad.wire.grpc.paths import HEALTH, INFERENCE, path

@@ -1,4 +1,4 @@
-"""``ModelStreamInfer``: one call, many requests in flight, their answers in the order of the requests.
+"""``ModelStreamInfer``: one call, many requests in flight, their responses in the order of the requests.
 
 A decoupled model answers a request any number of times. Its responses wait for no other request, and are sent as they
 come. Each tells with ``triton_final_response`` whether another one follows; an end without a response is sent only to
@@ -11,16 +11,14 @@ with its status.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic_ns
-from typing import Final, cast
+from typing import Final
 
 from naiad.config.messages import message_class
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, ResponseBacklogError, caller_text
-from naiad.execution.model.interface import ServingModel
 from naiad.frontends.grpc.rpc.call import Body, Receiver, RpcCall, fail
 from naiad.frontends.grpc.v2.infer_reader import (
     Decoded,
@@ -30,39 +28,35 @@ from naiad.frontends.grpc.v2.infer_reader import (
     UnparsableRequestError,
     read_contents_later,
 )
-from naiad.frontends.grpc.v2.model_wait import WaitingMessages
 from naiad.frontends.grpc.v2.response_backlog import Backlog
-from naiad.frontends.inference import shared_memory_io as in_regions
+from naiad.frontends.grpc.v2.stream_queue import WaitingMessages
+from naiad.frontends.grpc.v2.stream_request import (
+    DecoupledRegionRequest,
+    DecoupledRequest,
+    StreamRegionRequest,
+    StreamRequest,
+)
 from naiad.frontends.inference.classification import classify_off_loop
-from naiad.frontends.inference.deferred_inputs import DeferredInputs, late_strings, submit_when_read
+from naiad.frontends.inference.deferred_inputs import DeferredInputs, late_strings
 from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError
 from naiad.options import INT32_MAX
-from naiad.request import Array, InferRequest, Recipient, RequestOptions, memory_of, request_label
+from naiad.request import Array, InferRequest, RequestOptions, request_label
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.shared_memory.registry import RegionRegistry
-from naiad.shared_memory.tensor_ref import RegionUse
 from naiad.wire.grpc.status import STOPPING, Status
 from naiad.wire.v2.classification import LargeClassesError
 from naiad.wire.v2.long_contents import ReadContents
 from naiad.wire.v2.parameters import FINAL
-from naiad.wire.v2.proto import Answer, ProtoPlan
+from naiad.wire.v2.proto import Answer
 
 MAX_UNANSWERED: Final = 64
-"""No further requests are read from a caller while so many are unanswered."""
+"""Requests without a response with which no further ones are read from a caller."""
 
 MAX_DECOUPLED: Final = 1024
 """The same for requests of decoupled models, which may take long and are answered independently."""
 
-MAX_UNPLACED: Final = 1024
-"""So many responses to a request may wait for the one before them to be written to a region."""
-
 ENDS_ON_ERROR: Final = "triton_grpc_error"
 _NO_TERMS: Final = RequestOptions(())
-_Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
-
-
-def _nothing() -> None:
-    """What is to be done where nobody waits."""
 
 
 class StreamService:
@@ -84,153 +78,13 @@ class StreamService:
 
     def open_with(self, call: RpcCall, decoder: Decoder) -> Receiver:
         """``open``, with messages that ``decoder`` reads."""
-        return _InferStream(call, decoder, self._max_waiting, self._regions)
+        return InferStream(call, decoder, self._max_waiting, self._regions)
 
 
-class _StreamRequest(InferRequest):
-    """A request that answers through its stream."""
-
-    __slots__ = ("model", "plan", "stream")
-    carrier = "GRPC"
-
-    def __init__(
-        self,
-        stream: _InferStream,
-        model: ServingModel,
-        plan: ProtoPlan,
-        inputs: Mapping[str, Array],
-        request_id: str,
-        received_ns: int,
-    ) -> None:
-        super().__init__(plan, inputs, request_id, received_ns)
-        self.stream = stream
-        self.model = model
-        self.plan = plan
-
-    def headers(self) -> Mapping[str, str]:
-        return self.stream.metadata
-
-    def submit(self) -> None:
-        """Hand it to its model; errors as ``LoadedModel.submit``."""
-        self.model.submit(self)
-
-    def submit_late(self, late: DeferredInputs) -> None:
-        """Hand it to its model once its inputs are read; the requests of its sequence do not overtake it. Errors as
-        ``submit_when_read``."""
-        then = self.stream.hold_back() if self.options.correlation_id else _nothing
-        try:
-            submit_when_read(self, self.model, late, lambda: self.stream.is_running(self), then)
-        except BaseException:
-            then()
-            raise
-
-    def aim(self, recipient: Recipient) -> None:
-        """Another version answers, which the answer says."""
-        self.model = cast(ServingModel, recipient)
-        self.plan = self.options = self.plan.of_version(recipient.version)
-
-    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        self.stream.answer(self, outputs, error)
-
-
-class _DecoupledRequest(_StreamRequest):
-    """A request that is answered any number of times."""
-
-    __slots__ = ()
-
-    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        self.stream.answer_part(self, outputs, error, True)
-
-    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
-        self.stream.answer_part(self, outputs, error, final)
-
-
-class _InRegions(_StreamRequest):
-    """What requests with tensors in regions of the client have in common."""
-
-    __slots__ = ("_late", "use")
-    use: RegionUse
-
-    def open(self, registry: RegionRegistry) -> None:
-        """Look up its regions; errors as ``open_regions``."""
-        self.use, self._late = in_regions.open_regions(self, registry, self.model)
-
-    def submit(self) -> None:
-        """Hand it to its model, once all is read that the model does not read itself."""
-        late, self._late = self._late, None
-        if late is None:
-            self.model.submit(self)
-        else:
-            self.submit_late(late)
-
-
-class _RegionRequest(_InRegions):
-    """A request with tensors in regions, and one answer."""
-
-    __slots__ = ()
-
-    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        if error is not None or in_regions.is_placed(self.use, outputs):
-            self.stream.answer(self, outputs, error)
-            return
-
-        def done(problem: NaiadError | None) -> None:
-            self.use.is_placed = True
-            self.stream.answer(self, outputs, problem)
-
-        in_regions.place(self.use, outputs, done, self.model.budget)
-
-
-class _DecoupledRegionRequest(_InRegions, _DecoupledRequest):
-    """A request with tensors in regions that is answered any number of times, in order: while a response is written to
-    its region, those behind it wait."""
-
-    __slots__ = ("_is_busy", "_is_going_on", "_waiting")
-
-    def open(self, registry: RegionRegistry) -> None:
-        self._waiting: deque[_Part] = deque()
-        self._is_busy = self._is_going_on = False
-        super().open(registry)
-
-    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        self.respond_part(outputs, error, True)
-
-    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
-        if len(self._waiting) >= MAX_UNPLACED:
-            self._waiting.clear()
-            self.stream.give_up(self)
-            return
-        self._waiting.append((outputs, error, final))
-        if not self._is_busy:
-            self._go_on()
-
-    def _go_on(self) -> None:
-        """Answer as far as nothing has to be waited for."""
-        self._is_going_on = True
-        while self._waiting and not self._is_busy:
-            outputs, error, final = self._waiting[0]
-            if outputs and error is None and not in_regions.is_placed(self.use, outputs):
-                self._is_busy = True
-                in_regions.place(self.use, outputs, self._placed, self.model.budget)
-            else:
-                self._waiting.popleft()
-                self.stream.answer_part(self, outputs, error, final)
-        self._is_going_on = False
-
-    def _placed(self, problem: NaiadError | None) -> None:
-        if not self._waiting:
-            return
-        outputs, _, final = self._waiting.popleft()
-        self.stream.answer_part(self, None if problem is not None else outputs, problem, final)
-        self._is_busy = False
-        if not self._is_going_on:
-            self._go_on()
-
-
-class _InferStream:
+class InferStream:
     """One call.
 
-    A request has its place in ``_places`` until its answer is sent, and is in ``_running`` until its model answers.
+    A request has its place in ``_places`` until its response is sent, and is in ``_running`` until its model answers.
     Those of decoupled models have no place; ``_decoupled`` is how many of them run.
     """
 
@@ -257,7 +111,7 @@ class _InferStream:
         self._decoupled = 0
         self._decoder = decoder
         self._places = OrderedRelease()
-        self._running: set[_StreamRequest] = set()
+        self._running: set[StreamRequest] = set()
         self._ends_on_error = call.metadata.get(ENDS_ON_ERROR) == "true"
         self._paused = False
         self._ended = False
@@ -274,7 +128,7 @@ class _InferStream:
     # What the caller does
 
     def receive(self, message: Body) -> None:
-        """A request: hand it to its model, or answer what is wrong with it in its place."""
+        """Submit a request to its model, or respond in its place with what is wrong."""
         if self._refused:
             return
         if self._waiting is not None and self._waiting.takes(message):
@@ -286,10 +140,10 @@ class _InferStream:
                 self._receive_specially(found, received_ns, len(message))
             else:
                 # As there, without a call more for every request.
-                kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
+                kind = DecoupledRequest if found[0].spec.decoupled else StreamRequest
                 request = kind(self, *found, received_ns)
                 request.held_bytes = max(len(message), request.held_bytes)
-                if isinstance(request, _DecoupledRequest):
+                if isinstance(request, DecoupledRequest):
                     self._submit_decoupled(request)
                 else:
                     self._submit(request)
@@ -312,31 +166,31 @@ class _InferStream:
             self._refuse(error, message)
 
     def _read_later(self, message: Body, received_ns: int, long: LongContentsError) -> None:
-        """Have typed contents read in a thread, and go on with the same request. Further messages wait meanwhile."""
-        go_on = self.hold_back()
+        """Have typed contents read in a thread, then resume the request. Further messages wait meanwhile."""
+        resume = self.hold_back()
 
         def done(contents: ReadContents) -> None:
             if not self._refused and not self._call.ended:
                 self._receive_specially(self._decoder.read(message, contents), received_ns, len(message))
-            go_on()
+            resume()
 
         def failed(error: NaiadError) -> None:
             if not self._refused and not self._call.ended:
                 # What waits for a model has its place before those that wait for this one.
                 self._not_read(error, message)
-            go_on()
+            resume()
 
         read_contents_later(message, long.budget, done, failed)
 
     def hold_back(self) -> Callable[[], None]:
-        """Let the messages that come from now on wait until what this gives is called."""
-        go_on = self._waiting_messages().hold_back()
+        """Let the messages that come from now on wait until the returned function is called."""
+        resume = self._waiting_messages().hold_back()
         if not self._paused:
             self._paused = True
             self._call.pause()
 
         def end() -> None:
-            go_on()
+            resume()
             self._answered()
 
         return end
@@ -374,7 +228,7 @@ class _InferStream:
         self._refuse(error, message)
         self._answered()
 
-    def _submit(self, request: _StreamRequest, late: DeferredInputs | None = None) -> None:
+    def _submit(self, request: StreamRequest, late: DeferredInputs | None = None) -> None:
         request.queued_ns = monotonic_ns()
         self._places.expect(request)
         self._running.add(request)
@@ -382,12 +236,12 @@ class _InferStream:
             if late is None:
                 request.submit()
             else:
-                request.submit_late(late)
+                request.submit_deferred(late)
         except NaiadError as error:
             self._running.discard(request)
             self._release(request, partial(self._send_error, error, request.id))
 
-    def _submit_decoupled(self, request: _DecoupledRequest, late: DeferredInputs | None = None) -> None:
+    def _submit_decoupled(self, request: DecoupledRequest, late: DeferredInputs | None = None) -> None:
         request.queued_ns = monotonic_ns()
         self._running.add(request)
         self._decoupled += 1
@@ -395,7 +249,7 @@ class _InferStream:
             if late is None:
                 request.submit()
             else:
-                request.submit_late(late)
+                request.submit_deferred(late)
         except NaiadError as error:
             request.respond({}, error)
 
@@ -404,30 +258,29 @@ class _InferStream:
         if found[1].regions is not None:
             self._receive_with_regions(found, received_ns, size)
             return
-        kind = _DecoupledRequest if found[0].spec.decoupled else _StreamRequest
+        kind = DecoupledRequest if found[0].spec.decoupled else StreamRequest
         request = kind(self, *found, received_ns)
         request.held_bytes = max(size, request.held_bytes)
         late = late_strings(request, found[0].spec)
-        if isinstance(request, _DecoupledRequest):
+        if isinstance(request, DecoupledRequest):
             self._submit_decoupled(request, late)
         else:
             self._submit(request, late)
 
     def _receive_with_regions(self, found: Decoded, received_ns: int, size: int) -> None:
-        decoupled = found[0].spec.decoupled
-        if decoupled:
-            request = _DecoupledRegionRequest(self, *found, received_ns)
+        if found[0].spec.decoupled:
+            request = DecoupledRegionRequest(self, *found, received_ns)
             request.open(self._regions)
-            request.held_bytes = max(size, memory_of(request.inputs))
+            request.held_bytes = max(size, request.held_bytes)
             self._submit_decoupled(request)
         else:
-            whole = _RegionRequest(self, *found, received_ns)
+            whole = StreamRegionRequest(self, *found, received_ns)
             whole.open(self._regions)
-            whole.held_bytes = max(size, memory_of(whole.inputs))
+            whole.held_bytes = max(size, whole.held_bytes)
             self._submit(whole)
 
-    def is_running(self, request: _StreamRequest) -> bool:
-        """Whether somebody waits for answers to a request."""
+    def is_running(self, request: StreamRequest) -> bool:
+        """Whether somebody waits for responses to a request."""
         return request in self._running
 
     def _answer_at_once(self, send: Callable[[], None]) -> None:
@@ -449,7 +302,7 @@ class _InferStream:
         self._finish_when_done()
 
     def cancel(self) -> None:
-        """Nobody waits any more: take what is queued out of the queues, and tell the models that run the others."""
+        """Cancel all requests: nobody waits for them any more."""
         if self._waiting is not None:
             self._waiting.leave()
         running, self._running = self._running, set()
@@ -460,8 +313,8 @@ class _InferStream:
 
     # What the models do
 
-    def answer(self, request: _StreamRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """The answer to a request that ran, or that its model gave up."""
+    def answer(self, request: StreamRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        """Send the only response to a request that ran, or that its model gave up."""
         if request not in self._running:
             return
         if error is None:
@@ -480,7 +333,11 @@ class _InferStream:
         self._release(request, partial(self._send_error, error, request.id, request.plan.model))
 
     def answer_part(
-        self, request: _DecoupledRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+        self,
+        request: DecoupledRequest,
+        outputs: Mapping[str, Array] | None,
+        error: NaiadError | None,
+        final: bool,
     ) -> None:
         """One response of a decoupled model; arguments as ``InferRequest.respond_part``."""
         if request not in self._running:
@@ -503,7 +360,11 @@ class _InferStream:
             self._backlog.hold(request, request.model)
 
     def _part(
-        self, request: _DecoupledRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
+        self,
+        request: DecoupledRequest,
+        outputs: Mapping[str, Array] | None,
+        error: NaiadError | None,
+        final: bool,
     ) -> Answer | NaiadError | None:
         """The message for a response, None for none, or the error that ends the call."""
         plan = request.plan
@@ -516,8 +377,8 @@ class _InferStream:
                 error = unsendable
         return error if self._ends_on_error else _error_message(error, request.id, plan.model, final)
 
-    def give_up(self, request: _DecoupledRequest) -> None:
-        """The caller takes too little of what this request brings."""
+    def give_up(self, request: DecoupledRequest) -> None:
+        """Cancel a request whose caller takes its responses too slowly."""
         if request not in self._running:
             return
         error = ResponseBacklogError(
@@ -539,7 +400,7 @@ class _InferStream:
 
     def _answered(self) -> None:
         if self._paused:
-            self._go_on()
+            self._resume()
         if self._ended or self._stops:
             self._finish_when_done()
 
@@ -557,10 +418,10 @@ class _InferStream:
 
     def _drained(self) -> None:
         self._backlog.drained()
-        self._go_on()
+        self._resume()
 
-    def _go_on(self) -> None:
-        """Read on, once few requests are unanswered and the caller takes the answers."""
+    def _resume(self) -> None:
+        """Resume reading once few requests wait for responses and the caller takes them."""
         few = len(self._places) <= MAX_UNANSWERED // 2 and self._decoupled <= MAX_DECOUPLED // 2
         waits = self._waiting is not None and self._waiting.is_waiting
         if self._paused and few and not waits and not self._call.congested:
@@ -577,7 +438,7 @@ class _InferStream:
 
 
 def _error_message(error: NaiadError, request_id: str, model: str = "", final: bool = True) -> Answer:
-    """What a request that failed is answered with; ``model`` and ``final`` are told once the request reached it."""
+    """The message for a request that failed; it has ``model`` and ``final`` once the request reached its model."""
     response = message_class("ModelStreamInferResponse")(error_message=caller_text(error))
     described = response.infer_response
     described.SetInParent()

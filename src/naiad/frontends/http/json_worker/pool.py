@@ -57,7 +57,7 @@ MANY_TO_GENERATE: Final = 1 << 13
 LARGE_OUTPUT_BYTES: Final = 1 << 18
 """From here on outputs do; each number takes several times its bytes as text."""
 MAX_WAITING: Final = 64
-"""No further body is taken while so many bodies and answers wait. Answers are: they cost what was asked for."""
+"""Bodies and responses that may wait before no further body is taken. Responses still are: their inference is done."""
 _STRING_WEIGHT: Final = 4
 WORKERS: Final = 2
 IDLE_S: Final = 60.0
@@ -88,7 +88,7 @@ def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
 
 
 def weight_in_json(array: Array, dtype: DataType) -> int:
-    """What an output weighs when it is written as JSON: strings take several times as long as numbers."""
+    """The weight of an output that is written as JSON: strings take several times as long as numbers."""
     return array.nbytes if dtype.itemsize else _STRING_WEIGHT * array.nbytes
 
 
@@ -97,7 +97,7 @@ def _plain(raw: Body) -> bytes | bytearray:
 
 
 class JsonWork:
-    """Does such work for one listener. Used on the event loop, but for its threads.
+    """Reads and writes large JSON for one listener. Used on the event loop, except by its threads.
 
     ``budget`` bounds the bodies that wait.
     """
@@ -130,7 +130,7 @@ class JsonWork:
     def write(
         self, model: str, version: int, request_id: str, parts: Sequence[OutputPart], parameters: Parameters, done: Done
     ) -> None:
-        """Write the JSON part of an answer; arguments and errors as ``encode_answer``."""
+        """Write the JSON part of a response; arguments and errors as ``encode_answer``."""
         self._write(WRITE, model, version, request_id, parts, parameters, done)
 
     def write_flat(
@@ -207,24 +207,24 @@ class JsonWork:
     # In a thread
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        child: _JsonProcess | None = None
+        process: _JsonProcess | None = None
         try:
             while (job := self._next()) is not None and not self._is_closed:
                 content, first_bytes, error = memoryview(b""), 0, None
                 try:
-                    if child is not None and not child.is_running:
-                        child.close()
-                        child = None
-                    child = child or _JsonProcess()
-                    content, first_bytes = child.do(job)
+                    if process is not None and not process.is_running:
+                        process.close()
+                        process = None
+                    process = process or _JsonProcess()
+                    content, first_bytes = process.do(job)
                 except NaiadError as wrong:
                     error = wrong
                 except OSError as gone:
                     logger.error("the process for large JSON has ended: %s", gone)
                     error = UnavailableError("the process for large JSON has ended; try again")
-                    if child is not None:
-                        child.close()
-                    child = None
+                    if process is not None:
+                        process.close()
+                    process = None
                 except Exception:
                     logger.exception("large JSON could not be handled")
                     error = InternalError("large JSON could not be handled, see the server's log")
@@ -233,8 +233,8 @@ class JsonWork:
                     loop.call_soon_threadsafe(self._finished, job, content, first_bytes, error)
                 del job, content
         finally:
-            if child is not None:
-                child.close()
+            if process is not None:
+                process.close()
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._left, threading.current_thread())
 

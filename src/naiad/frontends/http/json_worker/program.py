@@ -102,7 +102,7 @@ def _check_no_binary(header: InferHeader) -> None:
 
 
 def to_json(description: bytes | memoryview, data: memoryview, is_flat: bool = False) -> bytes:
-    """The JSON part of an answer, or ``is_flat``: a response to ``generate``.
+    """The JSON part of a response, or ``is_flat``: a response to ``generate``.
 
     Raises:
         NaiadError: an output cannot travel in JSON.
@@ -132,7 +132,7 @@ def _array(raw: memoryview, dtype: DataType, shape: list[int]) -> Any:
 
 
 def receive(connection: socket.socket, size: int) -> memoryview:
-    """So many bytes.
+    """Receive exactly ``size`` bytes.
 
     Raises:
         ConnectionError: the other side is gone.

@@ -67,7 +67,7 @@ def _refusing(error: NaiadError) -> Handler:
 
 
 def _challenge(error: NaiadError) -> tuple[tuple[str, str], ...]:
-    """What to show instead. Source: RFC 6750, section 3."""
+    """The header that names the credentials to send. Source: RFC 6750, section 3."""
     if isinstance(error, UnauthenticatedError):
         reason = f', error="{error.reason_code}"' if error.reason_code else ""
     elif isinstance(error, ScopeError):

@@ -31,9 +31,9 @@ MAX_UNANSWERED: Final = 64
 RESUME_UNANSWERED: Final = 32
 MAX_KEPT_HEAD_BYTES: Final = 2048
 MAX_REFUSED: Final = 1024
-"""How many connections over the limit are told so before they are closed; further ones are just dropped."""
+"""Connections over the limit that get a 503 before they are closed; further ones are dropped."""
 
-# What the next bytes are.
+# What the next bytes are. 0 is the usual case: ``buffer_updated`` tests for it once.
 _HEADS, _PARTIAL, _BODY, _CHUNKED, _DISCARD, _HTTP2, _SMALL_BODY = range(7)
 _IN_BODY: Final = (_BODY, _CHUNKED, _SMALL_BODY)
 
@@ -106,6 +106,7 @@ class HttpConnection(ResponseWriter):
         if nbytes == head.request_bytes and not self.pending and not self.halted and buffer.startswith(head.raw):
             exchange = Exchange(self, head)
             self.pending.append(exchange)
+            # A slice of a bytearray is a copy: the handler may keep it, the buffer is shared by all connections.
             try:
                 head.handler(exchange, buffer[len(head.raw) : nbytes])
             except Exception:
@@ -113,7 +114,7 @@ class HttpConnection(ResponseWriter):
         else:
             self._read_requests(buffer, 0, 0, nbytes)
             if nbytes == RECEIVE_BYTES:
-                self._let_others_in()
+                self._yield_to_others()
 
     def eof_received(self) -> bool:
         """The peer sends no more, mostly because it is gone: what waits is given up. All answers are still sent."""
@@ -191,7 +192,7 @@ class HttpConnection(ResponseWriter):
         return head
 
     def _dispatch(self, head: RequestHead, body: bytearray | memoryview) -> None:
-        """Hand a request over that did not come the short way."""
+        """Hand a request to its handler that did not come whole in one read."""
         if not head.keep_alive:
             self._read_no_more()
         exchange = Exchange(self, head)
@@ -259,7 +260,7 @@ class HttpConnection(ResponseWriter):
     # Bodies that have not arrived yet.
 
     def _begin_body(self, head: RequestHead, buffer: bytearray, position: int, size: int) -> int:
-        """Start with the body at ``position``; gives back where the next request begins, or ``size``."""
+        """Start with the body at ``position``; returns where the next request begins, or ``size``."""
         length = head.content_length or 0
         end = position + length
         if not head.chunked and end <= size:
@@ -306,7 +307,7 @@ class HttpConnection(ResponseWriter):
         self._fail(503, "there is no memory for the request body; try again later")
 
     def _check_arriving(self) -> None:
-        """The bodies that arrive are too large together: this one is refused, unless it is the only one."""
+        """Refuse this body, unless it is the only one: those that arrive are too large together."""
         service = self._service
         if self._arrived_bytes() == service.arriving_bytes:
             return
@@ -330,13 +331,13 @@ class HttpConnection(ResponseWriter):
             self._rest += self._view[:nbytes]
             self._read_requests(self._rest, 0, self._searched, len(self._rest))
             if nbytes == RECEIVE_BYTES:
-                self._let_others_in()
+                self._yield_to_others()
         elif state == _CHUNKED:
             used = self._feed(self._view[:nbytes])
             if used < nbytes and self._state == _HEADS:
                 self._read_requests(self._buffer, used, used, nbytes)
             if nbytes == RECEIVE_BYTES:
-                self._let_others_in()
+                self._yield_to_others()
 
     def _receive_small_body(self, nbytes: int) -> None:
         head, buffer = self._head, self._buffer
@@ -365,7 +366,7 @@ class HttpConnection(ResponseWriter):
             self._check_arriving()
 
     def _feed(self, data: memoryview) -> int:
-        """Give bytes to the chunked body; says how many were used."""
+        """Feed bytes to the chunked body; returns how many were used."""
         decoder, service = self._decoder, self._service
         before = len(decoder.body)
         try:
@@ -434,10 +435,10 @@ class HttpConnection(ResponseWriter):
             if not (self._yields or self.lost or self._transport.is_closing()):
                 self._transport.resume_reading()
 
-    def _let_others_in(self) -> None:
+    def _yield_to_others(self) -> None:
         """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before anybody else has a turn.
 
-        A body that is received into its own memory costs little, and goes on.
+        A body is received straight into its own memory, which costs little: it is not interrupted.
         """
         if self._target is self._view and not (
             self._paused or self._yields or self.lost or self._transport.is_closing()
@@ -447,7 +448,7 @@ class HttpConnection(ResponseWriter):
             self._service.call_soon(self.read_on)
 
     def read_on(self) -> None:
-        """The others had their turn."""
+        """Resume reading: the other connections had their turn."""
         if not self._yields:
             return
         self._yields = False
@@ -494,7 +495,7 @@ class HttpConnection(ResponseWriter):
         return self._state in (_HEADS, _DISCARD) and self._transport.get_write_buffer_size() > 0
 
     def _check_reader(self) -> None:
-        """Drop a peer that has taken nothing of its answers for the idle time."""
+        """Drop a peer that has taken nothing of its responses for the idle time."""
         idle_s = self._service.limits.idle_s
         unsent = self._transport.get_write_buffer_size()
         if unsent < self._unsent or self.patience < idle_s:

@@ -19,10 +19,10 @@ from naiad.wire.http1.content_coding import ACCEPTED, IDENTITY, best_coding, cod
 from naiad.wire.http1.head import HEAD_END, RequestHead
 
 LEVEL: Final = 6
-"""The level of zlib for answers, its own default."""
+"""The level of zlib for responses, its own default."""
 
 MAX_INFLATED_BYTES: Final = 1 << 30
-"""What bodies may have once decompressed, all together whose requests are not answered yet."""
+"""Decompressed bytes that the bodies of requests without a response may have together."""
 
 _OK: Final = b"HTTP/1.1 200 "
 
@@ -41,8 +41,8 @@ class ContentCoding:
     """Puts the codings that a head names around handlers.
 
     Args:
-        max_body_bytes: what one body may have once decompressed.
-        budget: bounds the bodies that wait to be decompressed and the answers that wait to be compressed.
+        max_body_bytes: size of one body once decompressed.
+        budget: bounds the bodies that wait to be decompressed and the responses that wait to be compressed.
         too_large: the error of a body that has more.
     """
 
@@ -55,7 +55,7 @@ class ContentCoding:
         self._inflated_bytes = 0
 
     def around(self, handler: Handler, head: RequestHead) -> Handler:
-        """``handler``, or one that decompresses bodies for it or compresses its answers, as ``head`` wants."""
+        """``handler``, or one that decompresses bodies for it or compresses its responses, as ``head`` wants."""
         given = head.headers.get("content-encoding", "").lower() or IDENTITY
         wanted = best_coding(head.headers.get("accept-encoding", ""))
         if given != IDENTITY:
@@ -100,7 +100,7 @@ class ContentCoding:
         )
 
     def _inflate_small(self, body: Body, coding: str) -> bytearray | None:
-        """What becomes of a body that is small before and after; None for others: a few bytes can become many."""
+        """A body that is small before and after, decompressed; None for others: a few bytes can become many."""
         if len(body) > OFF_LOOP_BYTES or self._max_body_bytes < OFF_LOOP_BYTES:
             return None
         try:
@@ -111,7 +111,7 @@ class ContentCoding:
     def _deliver(self, handler: Handler, exchange: Exchange, body: bytearray) -> None:
         if exchange.closed():
             return
-        counted = _CountedExchange(exchange, len(body), self._let_go)
+        counted = _CountedExchange(exchange, len(body), self._release)
         held = self._inflated_bytes + len(body)
         if held > MAX_INFLATED_BYTES or (self._inflated_bytes and held > self._budget.max_bytes):
             text = "too many compressed requests are unanswered; try again later"
@@ -125,7 +125,7 @@ class ContentCoding:
             # The connection would answer for a handler that it has called itself.
             handler_failed(counted)
 
-    def _let_go(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self._inflated_bytes -= size
 
 
@@ -188,7 +188,7 @@ class _CompressingExchange(_OuterExchange):
         if size <= OFF_LOOP_BYTES:
             self._send_packed(first[:end], pack())
         else:
-            # Whatever comes in the way of compressing it, there is an answer.
+            # Whatever comes in the way of compressing it, there is a response.
             send_plain = partial(self._send_plain, parts)
             run_off_loop(pack, partial(self._send_packed, first[:end]), send_plain, self._budget, size)
 

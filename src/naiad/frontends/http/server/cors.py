@@ -20,13 +20,13 @@ ANY: Final = "*"
 MAX_AGE_S: Final = 7200
 """How long a browser may remember that it may ask."""
 EXPOSED: Final = "Inference-Header-Content-Length, Retry-After, WWW-Authenticate"
-"""The headers of answers that scripts may read, beside those they always may."""
+"""The headers of responses that scripts may read, beside those they always may."""
 
 _HEADER_NAMES = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?: ?, ?[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
 
 
 def shared_with(application: Application, origins: Collection[str]) -> Application:
-    """``application``, whose answers pages from ``origins`` may read; as it is when there are none.
+    """``application``, whose responses pages from ``origins`` may read; as it is when there are none.
 
     A browser's question whether it may ask is answered here, without a key: browsers send none with it. Requests that
     name no origin are handed on as they are and cost nothing more.
@@ -39,7 +39,7 @@ def shared_with(application: Application, origins: Collection[str]) -> Applicati
         if origin is None:
             return application(head)
         allowed = _allowed(origin, origins)
-        # The answer depends on the origin, so caches must not give it to others.
+        # The response depends on the origin, so caches must not give it to others.
         vary = () if allowed == ANY else (("Vary", "Origin"),)
         if not allowed:
             head.add_to_answers(vary)
@@ -55,7 +55,7 @@ def shared_with(application: Application, origins: Collection[str]) -> Applicati
 
 
 def _allowed(origin: str, origins: Collection[str]) -> str:
-    """What an answer says about ``origin``; "" when it is not among ``origins``."""
+    """The value of ``Access-Control-Allow-Origin`` for ``origin``; "" when it is not among ``origins``."""
     if ANY in origins:
         return ANY
     return origin if origin in origins else ""

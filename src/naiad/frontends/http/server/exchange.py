@@ -73,21 +73,21 @@ class PartialResponse(Protocol):
 
 
 class ExchangeOwner(Protocol):
-    """Who works on a request."""
+    """The handler's side of a request, which the connection can cancel."""
 
     def cancel(self) -> None:
-        """Most likely nobody waits for the answer any more: give up what has not begun.
+        """Give up what has not begun: most likely nobody waits for the response any more.
 
-        Called at most once, and not after the answer was given. An answer is still to be given, also now.
+        Called at most once, and not after the response was sent. A response must still be sent.
         """
 
 
 class Exchange:
-    """One request and its answer. The handler keeps it until it has called ``send`` once, on the loop's thread.
+    """One request and its response. The handler keeps it until it has called ``send`` once, on the loop's thread.
 
-    ``owner`` may be set by the handler: it is told when the peer goes before the answer was given, and forgotten when
-    it was. ``answer`` belongs to the connection: the answer, while it waits for those of earlier requests or is not
-    complete.
+    ``owner`` may be set by the handler: it is cancelled when the peer goes before the response was sent, and dropped
+    when it was. ``answer`` belongs to the connection: the response, while it waits for those of earlier requests or is
+    not complete.
     """
 
     __slots__ = ("answer", "connection", "head", "owner")
@@ -110,6 +110,7 @@ class Exchange:
         connection = self.connection
         pending = connection.pending
         if self.head.plain and pending and pending[0] is self and not connection.halted:
+            # The usual case, written out: the oldest request of an idle HTTP/1.1 connection.
             pending.popleft()
             # It leads back here.
             self.owner = None
@@ -135,16 +136,16 @@ class Exchange:
 
     @property
     def json_work(self) -> JsonWork:
-        """Who reads and writes large JSON."""
+        """Reads and writes large JSON."""
         return self.connection.json_work
 
     def closed(self) -> bool:
-        """The peer is gone: nobody will read the answer."""
+        """Whether the peer is gone, so that nobody will read the response."""
         return self.connection.lost
 
 
 def give_up(exchanges: Iterable[Exchange]) -> int:
-    """Tell the owners of these exchanges, each once, that the peer is gone; how many there were."""
+    """Cancel the owners of these exchanges, each once, because the peer is gone; returns how many there were."""
     told = 0
     for exchange in list(exchanges):
         owner, exchange.owner = exchange.owner, None

@@ -1,4 +1,4 @@
-"""Small answers: JSON values, errors and empty bodies, with the content types that the reference gives them."""
+"""Small responses: JSON values, errors and empty bodies, with the content types that the reference gives them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 JSON = "application/json"
 TEXT = "text/plain"
 RETRY_AFTER = ("Retry-After", "1")
-"""Of answers to requests that may succeed later. Queues of models are short or slow; a second does for both."""
+"""Of responses to requests that may succeed later. Queues of models are short or slow; a second does for both."""
 
 
 def send_json(exchange: Exchange, value: Any) -> None:
@@ -44,7 +44,7 @@ def send_error(
 
 @lru_cache(maxsize=64)
 def _refusal(status: int, content_type: str, text: str) -> bytes:
-    """A whole answer. A server with too much to do gives the same one many times, and it should cost it little."""
+    """A whole response, cached: a server with too much to do sends the same one many times."""
     body = orjson.dumps({"error": text})
     return encode_head(status, content_type, len(body), (RETRY_AFTER,)) + body
 

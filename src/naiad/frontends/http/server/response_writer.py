@@ -1,4 +1,4 @@
-"""The answering half of one HTTP/1.1 connection: answers leave in the order of their requests.
+"""The writing half of one HTTP/1.1 connection: responses leave in the order of their requests.
 
 What is read, and when, is decided in ``connection.py``, which goes on from here.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 JOIN_BELOW_BYTES: Final = 65_536
 
-# Why no further request is read: the peer does not take its answers; this connection ends after its answers.
+# Why no further request is read: the peer does not take its responses; this connection ends after its responses.
 CHOKED, FINAL = 1, 2
 
 REFUSED_HEAD: Final = RequestHead("", "", "", (1, 1), {"connection": "close"})
@@ -32,13 +32,13 @@ _INTERIM_HEAD: Final = RequestHead("", "", "", (1, 1), {})
 
 
 class ResponseWriter(asyncio.BufferedProtocol, ABC):
-    """What leaves a connection, and how it ends.
+    """The output of a connection, and its end.
 
     Attributes:
         pending: exchanges without a written answer, oldest first; answers leave in this order.
         halted: non-zero while no further request may be taken from the input.
         lost: the transport is gone.
-        quiet: seconds since the last answer or since the current wait began; the listener's sweep counts it up and
+        quiet: seconds since the last response or since the current wait began; the listener's sweep counts it up and
             calls ``check_time`` once it reaches ``patience``.
     """
 
@@ -65,15 +65,15 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def _is_over(self) -> bool:
-        """No request is read any more, and all are answered."""
+        """Whether no request is read any more, and all have their responses."""
 
     @abstractmethod
     def _read_no_more(self) -> None:
-        """From now on input is only looked at for its end."""
+        """Drop all further input, and notice only its end."""
 
     @abstractmethod
     def _resume(self) -> None:
-        """Take up again what waited for answers to leave."""
+        """Resume the requests that waited for responses to leave."""
 
     @abstractmethod
     def _patience(self) -> int:
@@ -99,7 +99,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
             answer.look()
 
     def _can_half_close(self) -> bool:
-        """Whether one direction can end alone: TLS has no such thing."""
+        """Whether one direction can end alone, which TLS does not allow."""
         return self._transport.get_extra_info("sslcontext") is None
 
     # Answers.
@@ -110,7 +110,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         return self._service.json_work
 
     def write_parts(self, parts: list[Part]) -> None:
-        """Write one answer: small ones as one piece, large ones without copying them."""
+        """Write one response: small ones as one piece, large ones without copying them."""
         if sum(map(len, parts)) < JOIN_BELOW_BYTES:
             self.write(b"".join(parts))
         elif self._service.gathers_writes:
@@ -120,7 +120,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
                 self.write(part)
 
     def answer_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
-        """Take an answer that cannot be written as it is, or not yet."""
+        """Take a response that cannot be written as it is, or not yet."""
         if self.lost:
             return
         if exchange.answer is not None or exchange not in self.pending:
@@ -133,7 +133,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         self.answer_next()
 
     def answer_next(self) -> None:
-        """Write the answers that are due, oldest first, and take up again what waited for them."""
+        """Write the responses that are due, oldest first, and resume the requests that waited for them."""
         pending = self.pending
         while pending and (answer := pending[0].answer) is not None:
             if type(answer) is StreamingResponse:
@@ -163,7 +163,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         self.write_piece(list(answer))
 
     def write_piece(self, parts: list[Part]) -> None:
-        """Write an answer that is due, or more of it."""
+        """Write a response that is due, or more of it."""
         self.write_parts(parts)
         if self.halted & CHOKED:
             self._unsent = self._transport.get_write_buffer_size()
@@ -172,18 +172,18 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
             self.quiet = 0
 
     def unsent_bytes(self) -> int:
-        """How much of the answers the peer has not taken yet."""
+        """Bytes of responses that the peer has not taken yet."""
         return self._transport.get_write_buffer_size()
 
     def kept_bytes(self) -> int:
-        """How much is kept of answers that the peer has not taken, or that wait for earlier ones."""
+        """Bytes of responses that the peer has not taken, or that wait for earlier ones."""
         kept = self._transport.get_write_buffer_size()
         if len(self.pending) > 1 or kept:
             kept += sum(_size_of(e.answer) for e in self.pending if e.answer is not None)
         return kept
 
     def _pass_interim(self) -> None:
-        """Tell the peer to send the body that it holds back."""
+        """Request the body that the peer waits to send (``100 Continue``)."""
         interim = Exchange(self, _INTERIM_HEAD)
         self.pending.append(interim)
         interim.send(CONTINUE)
@@ -195,7 +195,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         self._transport.abort()
 
     def _fail(self, status: int, message: str, retry: bool = False) -> None:
-        """Answer bytes that are no request, or one that is not read, after the answers that are still due.
+        """Answer bytes that are no request, or one that is not read, after the responses that are still due.
 
         Then the connection ends. ``retry``: a later request may be served.
         """
@@ -205,7 +205,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         exchange.send_error(status, message, (("Retry-After", "1"),) if retry or status == 503 else ())
 
     def _say_goodbye(self) -> None:
-        """Close so that the peer reads the last answer: closing with unread input would reset the connection."""
+        """Close so that the peer reads the last response: closing with unread input would reset the connection."""
         if self._eof or not self._can_half_close():
             self._transport.close()
         elif not self._transport.is_closing():

@@ -1,4 +1,4 @@
-"""What the connections of one HTTP listener share: the application, the limits, the memo and the receive buffer."""
+"""The state that the connections of one HTTP listener share: application, limits, memo of heads, receive buffer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from naiad.frontends.http.server.exchange import Application
 
     TakeHttp2 = Callable[[asyncio.Transport, bytes], None]
-    """Takes over a connection that begins as HTTP/2, with all the bytes that have arrived."""
+    """Takes a connection that begins as HTTP/2, with all the bytes that have arrived."""
 
 log = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 1 << 26
 CHECKS_PER_BOUND: Final = 8
-"""How often what waits is added up while as much begins to wait as may wait."""
+"""How often the waiting bytes are added up while ``max_waiting_bytes`` more begin to wait."""
 _INFERENCE: Final = ("/infer", "/generate", "/generate_stream")
 """How the paths end whose requests the budget counts: to load a model is possible without room for inference."""
 
@@ -37,15 +37,15 @@ class HttpLimits:
 
     Attributes:
         max_body_bytes: ``--http-max-input-size``; see ``HttpService.check_length`` for what it bounds.
-        too_large_status: of the answer to a body that is larger: 400 as in the reference, or HTTP's own 413.
+        too_large_status: of the response to a body that is larger: 400 as in the reference, or HTTP's own 413.
         max_connections: further ones are answered 503 and closed.
         idle_s: how long a connection may stay open between requests, and how long a peer may take no data.
         head_s: how long a request head may take from its first byte on.
         body_grace_s, min_body_bytes_per_s: a body may take the grace time, and longer while it keeps this rate.
-        linger_s: how long input is read and dropped after the last answer, so that the peer can read it.
+        linger_s: how long input is read and dropped after the last response, so that the peer can read it.
         drain_linger_s: the same while the server stops, or for a connection that is refused.
         max_arriving_bytes: of the large bodies that have begun and are not whole yet, of all connections together.
-        max_waiting_bytes: of the answers that wait for their peers, of all connections together; beyond it those with
+        max_waiting_bytes: of the responses that wait for their peers, of all connections together; beyond it those with
             the most are dropped.
     """
 
@@ -139,7 +139,7 @@ class HttpService:
         self.take_http2 = take_http2
 
     def receive_buffer(self) -> bytearray:
-        """Where a new connection receives."""
+        """The buffer that a new connection receives into."""
         return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
 
     def serve(self, application: Application) -> None:
@@ -159,7 +159,7 @@ class HttpService:
         self._bound_waiting()
 
     def count_waiting(self, size: int) -> None:
-        """Note that ``size`` bytes more of answers wait: many can come between two sweeps."""
+        """Note that ``size`` bytes more of responses wait: many can come between two sweeps."""
         self._added_bytes += size
         if self._added_bytes > self.limits.max_waiting_bytes // CHECKS_PER_BOUND:
             self._added_bytes = 0

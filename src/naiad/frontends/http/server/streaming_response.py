@@ -1,4 +1,4 @@
-"""``StreamingResponse``: an answer whose body is written piece by piece, as it comes into being.
+"""``StreamingResponse``: a response whose body is written piece by piece, as it comes into being.
 
 HTTP/1.1 peers get it in chunks. For HTTP/1.0, which has none, the end of the body is the end of the connection.
 """
@@ -24,7 +24,7 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class StreamingResponse:
-    """The answer to ``exchange``, which must not have another one; its head is written with the first piece.
+    """The response to ``exchange``, which must not have another one; its head is written with the first piece.
 
     ``extra`` are further header fields, which hold no line breaks.
 
@@ -52,27 +52,27 @@ class StreamingResponse:
 
     @property
     def is_full(self) -> bool:
-        """The peer, or the answer to an earlier request, holds so much up that nothing should be added."""
+        """Whether nothing may be added: too much waits for the peer, or for the response to an earlier request."""
         return self._waiting_bytes + self._exchange.connection.unsent_bytes() > MAX_WAITING_BYTES
 
     @property
     def is_behind(self) -> bool:
-        """So much waits that no more should be made for now."""
+        """Whether no more should be made for now, because the peer is slow."""
         return self._waiting_bytes + self._exchange.connection.unsent_bytes() > BEHIND_BYTES
 
     def when_taken(self, callback: Callable[[], object]) -> None:
-        """Call back once, when the peer has taken most of what waits. For an answer that is behind."""
+        """Call back once, when the peer has taken most of what waits. For a response that is behind."""
         self._on_taken = callback
 
     def look(self) -> None:
-        """Called by the connection when its peer takes data: call back if this answer is no longer behind."""
+        """Call back if this response is no longer behind; the connection calls this when its peer takes data."""
         if self._on_taken is not None and not self.is_behind:
             callback, self._on_taken = self._on_taken, None
             callback()
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that wait for earlier answers, or for the peer."""
+        """Bytes that wait for earlier responses, or for the peer."""
         return self._waiting_bytes
 
     def send(self, data: bytes) -> None:
@@ -85,7 +85,7 @@ class StreamingResponse:
         self._add(*((b"%x\r\n" % size, *parts, b"\r\n") if self._chunked else parts))
 
     def end(self) -> None:
-        """The answer is complete."""
+        """Complete the response."""
         self._ended = True
         self._exchange.owner = None
         self._add(_LAST_CHUNK if self._chunked else b"")
@@ -97,7 +97,7 @@ class StreamingResponse:
             self._exchange.connection.answer_next()
 
     def write_on(self) -> bool:
-        """Called by the connection when this answer is due: write what there is, and say whether that was all."""
+        """Write the pieces there are, and return whether that was all; the connection calls this once it is due."""
         parts, self._parts = self._parts, []
         self._waiting_bytes = 0
         if parts:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic_ns
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import orjson
 
@@ -23,16 +23,16 @@ from naiad.config.spec import ModelSpec
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model.interface import ServingModel
-from naiad.execution.model.loaded_model import LoadedModel
 from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_TO_GENERATE, is_large_json, weight_in_json
 from naiad.frontends.http.server.exchange import Body, Exchange
 from naiad.frontends.http.server.replies import JSON, RETRY_AFTER, handler_failed, send_error
 from naiad.frontends.http.server.streaming_response import StreamingResponse
-from naiad.frontends.http.v2.model_wait import refuse_or_wait
 from naiad.frontends.http.v2.orca import load_fields
-from naiad.frontends.inference.deferred_inputs import late_strings, submit_when_read
+from naiad.frontends.inference.client_request import ClientRequest
+from naiad.frontends.inference.deferred_inputs import late_strings
+from naiad.frontends.inference.model_wait import wait_for_model
 from naiad.frontends.inference.request_planner import Planner, read_bytes
-from naiad.request import Array, InferRequest, Recipient, request_label
+from naiad.request import Array, request_label
 from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 from naiad.wire.http1.head import encode_head
 from naiad.wire.v2.binary import BinaryPlan
@@ -51,21 +51,22 @@ _NOT_ONE: Final = (
     "of responses"
 )
 MAX_UNWRITTEN: Final = 1024
-"""So many responses to a request may wait for a large one before them to be written."""
+"""Responses to a request that may wait for a large one before them to be written."""
 
 _Response = tuple[int, bytes | memoryview]
 """A response as JSON, with the status that it has as the first one."""
 _Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
 
 
-class _GenerateRequest(InferRequest):
+class _GenerateRequest(ClientRequest):
     """A request that answers on its exchange.
 
     Attributes:
-        is_over: the answer is complete; what still comes is dropped.
+        is_over: the response is complete; what still comes is dropped.
     """
 
-    __slots__ = ("exchange", "is_over", "model", "plan")
+    __slots__ = ("exchange", "is_over")
+    plan: BinaryPlan
     carrier = "HTTP"
 
     def __init__(
@@ -83,15 +84,13 @@ class _GenerateRequest(InferRequest):
         self.plan = plan
         self.is_over = False
 
-    def aim(self, recipient: Recipient) -> None:
-        """Another version answers, which the answer says."""
-        self.model = cast(ServingModel, recipient)
-        self.plan = self.options = self.plan.of_version(recipient.version)
-
     def cancel(self) -> None:
         """The caller is gone: leave the queue, or tell the model."""
         self.is_over = self.exchange.closed()
         self.model.cancel(self)
+
+    def is_wanted(self) -> bool:
+        return not self.exchange.closed()
 
     def headers(self) -> Mapping[str, str]:
         return self.exchange.head.headers
@@ -100,9 +99,8 @@ class _GenerateRequest(InferRequest):
         self.respond_part(outputs if error is None else None, error, True)
 
     def _fields(self, status: int) -> Sequence[tuple[str, str]]:
-        """What the head of the answer says beside the status: also how loaded the model is, for callers that ask."""
-        model = self.model
-        load = load_fields(self.exchange.head.headers, model) if isinstance(model, LoadedModel) else ()
+        """The header fields of the response, with the load of the model for callers that ask for it."""
+        load = load_fields(self.exchange.head.headers, self.model)
         return (RETRY_AFTER, *load) if status in (429, 503) else load
 
     def _encode(self, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> _Response:
@@ -136,7 +134,7 @@ class _GenerateRequest(InferRequest):
 
 
 class _WholeRequest(_GenerateRequest):
-    """A request whose one response is the answer.
+    """A request whose only response of the model becomes the response.
 
     Attributes:
         first: the only response that came so far.
@@ -184,7 +182,7 @@ class _StreamedRequest(_GenerateRequest):
     """A request of which every response is an event.
 
     Attributes:
-        events: the answer, once it has begun.
+        events: the response, once it has begun.
         is_held: the model was asked to make no more for now.
         unwritten: the responses behind one that is being written elsewhere; None when none is.
     """
@@ -206,7 +204,7 @@ class _StreamedRequest(_GenerateRequest):
         elif len(unwritten) < MAX_UNWRITTEN:
             unwritten.append((outputs, error, final))
         else:
-            self._give_up(final)
+            self._abandon(final)
 
     def _take(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
         """Send a response whose turn has come."""
@@ -214,7 +212,7 @@ class _StreamedRequest(_GenerateRequest):
             if final:
                 self._end()
         elif self.events is not None and self.events.is_full:
-            self._give_up(final)
+            self._abandon(final)
         elif error is None and outputs is not None and self._is_large(outputs):
             self.unwritten = deque()
             if not final:
@@ -235,7 +233,7 @@ class _StreamedRequest(_GenerateRequest):
             self._end()
         elif self.events.is_behind:
             self._hold()
-            self.events.when_taken(self._go_on)
+            self.events.when_taken(self._resume)
 
     def _written(self, final: bool, response: _Response) -> None:
         waiting, self.unwritten = self.unwritten or deque(), None
@@ -246,20 +244,20 @@ class _StreamedRequest(_GenerateRequest):
         for part in waiting:
             self.respond_part(*part)
         if self.events is not None and not self.events.is_behind:
-            self._go_on()
+            self._resume()
 
     def _hold(self) -> None:
         if not self.is_held:
             self.is_held = True
             self.model.hold(self, BACKPRESSURE_TIMEOUT_MS)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """The caller took the events that waited."""
         if self.is_held and not self.is_over and self.unwritten is None:
             self.is_held = False
             self.model.go_on(self)
 
-    def _give_up(self, final: bool) -> None:
+    def _abandon(self, final: bool) -> None:
         """The caller does not take the events as fast as they come, and they cannot all be kept."""
         error = ResponseBacklogError(
             f"{request_label(self.id)}the responses come faster than they are taken: too many wait, so the request was "
@@ -286,7 +284,7 @@ def _error_json(text: str) -> bytes:
 
 
 _NONE: Final[_Response] = (200, _error_json(_NOT_ONE))
-"""What the answer is where there is no response."""
+"""The body where the model gave no response."""
 
 
 class _GenerateHandler:
@@ -304,7 +302,7 @@ class _GenerateHandler:
         engine.follow(self)
 
     def forget(self, model: ServingModel) -> None:
-        """Let go of a model that is being unloaded."""
+        """Drop a model that is being unloaded."""
         if self._planner is not None and self._planner.model is model:
             self._planner = None
 
@@ -323,10 +321,12 @@ class _GenerateHandler:
             inputs = {given.name: decode_data(given, model.spec.name, header.id) for given in header.inputs}
             self._submit(exchange, model, plan, inputs, header.id, received_ns, len(body))
         except NaiadError as error:
-            refuse_or_wait(self._engine, exchange, body, error, self)
+            retry, fail = partial(self, exchange, body), partial(send_error, exchange)
+            if not wait_for_model(self._engine.demand, error, len(body), exchange, retry, fail):
+                send_error(exchange, error)
 
     def _read_later(self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int) -> None:
-        """Have large JSON read elsewhere."""
+        """Have large JSON read in another process, then submit the request."""
 
         def done(content: memoryview, description_bytes: int, error: NaiadError | None) -> None:
             if exchange.closed():
@@ -367,7 +367,7 @@ class _GenerateHandler:
         request.held_bytes = max(body_bytes, request.held_bytes)
         exchange.owner = request
         if plan.is_special and (late := late_strings(request, model.spec)) is not None:
-            submit_when_read(request, model, late, lambda: not exchange.closed())
+            request.submit_deferred(late)
         else:
             model.submit(request)
 

@@ -1,4 +1,4 @@
-"""``POST /v2/models/{model}[/versions/{version}]/infer``: a body becomes a request, outputs become an answer.
+"""``POST /v2/models/{model}[/versions/{version}]/infer``: a body becomes a request, outputs become a response.
 
 The hot path of the server. A request whose inputs are all binary and whose JSON part was seen before costs a look-up,
 the views and a queue push. One with its data in JSON costs the parsing of the data where the text around them was seen
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from time import monotonic_ns
-from typing import cast
 
 import orjson
 
@@ -21,12 +20,13 @@ from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_VALUE
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.v2.infer_reader import DecoupledModelError, HeaderSizeError, RequestReader
-from naiad.frontends.http.v2.model_wait import refuse_or_wait
-from naiad.frontends.inference import shared_memory_io as in_regions
 from naiad.frontends.inference.classification import classify_off_loop
-from naiad.frontends.inference.deferred_inputs import late_strings, submit_when_read
+from naiad.frontends.inference.client_request import ClientRequest
+from naiad.frontends.inference.deferred_inputs import late_strings
 from naiad.frontends.inference.header_forwarding import AddedParameters
-from naiad.request import Array, InferRequest, Outputs, Parameters, Recipient, memory_of
+from naiad.frontends.inference.model_wait import wait_for_model
+from naiad.frontends.inference.shared_memory_io import open_regions
+from naiad.request import Array, Outputs, Parameters, memory_of
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.shared_memory.tensor_ref import RegionUse
 from naiad.tensor.bytes_codec import Raw
@@ -46,10 +46,11 @@ _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
 """Errors that the reference finds outside of its check of the request, and so sends as text."""
 
 
-class HttpInferRequest(InferRequest):
+class HttpInferRequest(ClientRequest):
     """A request that answers on its HTTP exchange, and that the caller can give up."""
 
-    __slots__ = ("exchange", "model", "plan")
+    __slots__ = ("exchange",)
+    plan: BinaryPlan
     carrier = "HTTP"
 
     def __init__(
@@ -74,10 +75,8 @@ class HttpInferRequest(InferRequest):
     def headers(self) -> Mapping[str, str]:
         return self.exchange.head.headers
 
-    def aim(self, recipient: Recipient) -> None:
-        """Another version answers, which the answer says."""
-        self.model = cast(ServingModel, recipient)
-        self.plan = self.options = self.plan.of_version(recipient.version)
+    def is_wanted(self) -> bool:
+        return not self.exchange.closed()
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -133,7 +132,7 @@ class HttpInferRequest(InferRequest):
         self._send(json, tensors, any(part.binary for part in parts))
 
     def _send_later(self, parts: list[OutputPart], parameters: Parameters) -> None:
-        """Have large JSON written elsewhere."""
+        """Have large JSON written in another process, then send the response."""
 
         def done(json: memoryview, _: int, error: NaiadError | None) -> None:
             if error is not None:
@@ -167,7 +166,7 @@ class HttpInferRequest(InferRequest):
 
 
 class EscapedIdRequest(HttpInferRequest):
-    """A request whose id needs escapes in JSON; the fast way would put it into the answer as it is."""
+    """A request whose id needs escapes in JSON; the fast path would put it into the response unescaped."""
 
     __slots__ = ()
 
@@ -181,32 +180,20 @@ class EscapedIdRequest(HttpInferRequest):
 class HttpRegionRequest(HttpInferRequest):
     """A request with tensors in regions of the client."""
 
-    __slots__ = ("_late", "use")
+    __slots__ = ("_io", "use")
     use: RegionUse
 
     def open(self, registry: RegionRegistry) -> None:
         """Look up its regions; errors as ``open_regions``."""
-        self.use, self._late = in_regions.open_regions(self, registry, self.model)
+        self._io = io = open_regions(self, registry, self.model)
+        self.use = io.use
 
     def submit(self) -> None:
-        """Hand it to its model, once all is read that the model does not read itself."""
-        late, self._late = self._late, None
-        if late is None:
-            self.model.submit(self)
-        else:
-            submit_when_read(self, self.model, late, lambda: not self.exchange.closed())
+        """Submit it to its model, once all is read that the model does not read itself."""
+        self._io.submit(self)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        if error is not None or in_regions.is_placed(self.use, outputs):
-            self._answer(outputs, error)
-            return
-
-        def done(problem: NaiadError | None) -> None:
-            # Classes may be found later, and then the answer is given once more.
-            self.use.is_placed = True
-            self._answer(outputs, problem)
-
-        in_regions.place(self.use, outputs, done, self.model.budget)
+        self._io.respond(self, outputs, error, HttpRegionRequest._answer)
 
     def _answer(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -241,13 +228,13 @@ class HttpInferHandler:
         return partial(self, added=AddedParameters(headers))
 
     def forget(self, model: ServingModel) -> None:
-        """Let go of a model that is being unloaded."""
+        """Drop a model that is being unloaded."""
         if model is self._model:
             self._model = None
             del self._reader, self._memo, self._sequences, self._last_plan
 
     def _begin(self, reader: RequestReader) -> None:
-        """Start anew: what was noted holds for one loaded model only."""
+        """Start anew: plans and memos belong to one loaded model."""
         self._reader = reader
         self._memo = PlanMemo[BinaryPlan]()
         # None until there is a request of a sequence.
@@ -263,52 +250,85 @@ class HttpInferHandler:
             model = self._engine.find(self._name, self._version)
         except NaiadError as error:
             again = self if added is None else partial(self, added=added)
-            refuse_or_wait(self._engine, exchange, body, error, again, TEXT)
+            retry, fail = partial(again, exchange, body), partial(send_error, exchange)
+            if not wait_for_model(self._engine.demand, error, len(body), exchange, retry, fail):
+                send_error(exchange, error, TEXT)
             return
+        # By identity: a model that was loaded anew may have other inputs, and shares no plan with the one before.
         if model is not self._model:
             self._model = model
             self._begin(RequestReader(model))
         size = exchange.head.inference_header_length
         try:
             if size is None or not 0 < size < len(body):
-                model.check_room(len(body))
-                is_json_alone = size is None or size == len(body)
-                if is_json_alone and is_large_json(body):
-                    self._read_later(exchange, model, body, size, received_ns, added)
-                    return
-                known: HttpInferRequest | None = None
-                if self._knows_regions:
-                    known = self._recall(exchange, model, body, received_ns)
-                if known is None and is_json_alone and (found := self._reader.recall(body)) is not None:
-                    known = _recalled(exchange, model, found, received_ns)
-                _submit(known or self._read(exchange, model, body, None, received_ns, size), added)
+                _submit(self._read_description(exchange, model, body, size, received_ns, added), added)
                 return
+            # Comparing the bytes costs less than cutting the id out and hashing the rest.
+            if body[:size] == self._last_header:
+                plan = self._last_plan
             else:
-                if body[:size] == self._last_header:
-                    plan = self._last_plan
-                else:
-                    plan = self._look_up(bytes(body[:size])) if size <= MAX_LOOKED_UP else None
-                    if plan is None:
-                        model.check_room(len(body))
-                if plan is not None and plan.size == len(body) - size:
-                    inputs = plan.views(body, size)
-                    request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns)
-                elif plan is not None and plan.regions is not None and plan.data_bytes == len(body) - size:
-                    inputs = plan.views(body, size)
-                    _submit(self._with_regions(exchange, model, plan, inputs, self._last_id, received_ns), added)
-                    return
-                elif size >= MANY_VALUES_BYTES and is_large_json(memoryview(body)[:size]):
-                    self._read_later(exchange, model, body, size, received_ns, added)
-                    return
-                else:
-                    _submit(self._read(exchange, model, body, size, received_ns, size), added)
-                    return
+                plan = self._look_up(bytes(body[:size])) if size <= MAX_LOOKED_UP else None
+            if plan is None or plan.size != len(body) - size:
+                _submit(self._read_with_tensors(exchange, model, plan, body, size, received_ns, added), added)
+                return
+            # The fast path, written out: a description that is known, and exactly its tensors behind it.
+            request = HttpInferRequest(exchange, model, plan, plan.views(body, size), self._last_id, received_ns)
             if added is not None:
                 request.plan = request.options = added.added_to(request.plan)
             exchange.owner = request
             model.submit(request)
         except NaiadError as error:
             _refuse(exchange, error)
+
+    def _read_description(
+        self,
+        exchange: Exchange,
+        model: ServingModel,
+        body: Body,
+        size: int | None,
+        received_ns: int,
+        added: AddedParameters | None,
+    ) -> HttpInferRequest | None:
+        """The request of a body without tensors behind JSON: JSON alone, or with ``size`` 0 a raw tensor.
+
+        In this order: large JSON is read in another process (None: it is submitted later), a description is known
+        whose tensors all lie in regions, the text around the data is known, or all is read.
+        """
+        model.check_room(len(body))
+        is_json_alone = size is None or size == len(body)
+        if is_json_alone and is_large_json(body):
+            self._read_later(exchange, model, body, size, received_ns, added)
+            return None
+        if self._knows_regions and (known := self._recall(exchange, model, body, received_ns)) is not None:
+            return known
+        if is_json_alone and (found := self._reader.recall(body)) is not None:
+            return _recalled(exchange, model, found, received_ns)
+        return self._read(exchange, model, body, None, received_ns, size)
+
+    def _read_with_tensors(
+        self,
+        exchange: Exchange,
+        model: ServingModel,
+        plan: BinaryPlan | None,
+        body: Body,
+        size: int,
+        received_ns: int,
+        added: AddedParameters | None,
+    ) -> HttpInferRequest | None:
+        """The request of a body with tensors behind its JSON that is off the fast path; ``plan`` is None when unknown.
+
+        In this order: other tensors of a known description lie in regions, large JSON is read in another process
+        (None: it is submitted later), or all is read.
+        """
+        if plan is not None and plan.regions is not None and plan.data_bytes == len(body) - size:
+            inputs = plan.views(body, size)
+            return self._with_regions(exchange, model, plan, inputs, self._last_id, received_ns)
+        if plan is None:
+            model.check_room(len(body))
+        if size >= MANY_VALUES_BYTES and is_large_json(memoryview(body)[:size]):
+            self._read_later(exchange, model, body, size, received_ns, added)
+            return None
+        return self._read(exchange, model, body, size, received_ns, size)
 
     def _read_later(
         self,
@@ -319,7 +339,7 @@ class HttpInferHandler:
         received_ns: int,
         added: AddedParameters | None,
     ) -> None:
-        """Have large JSON read elsewhere, and go on with the same request as binary data."""
+        """Have large JSON read in another process, then resume the same request with binary data."""
         _check(model)
 
         def done(body: memoryview, json_bytes: int, error: NaiadError | None) -> None:
@@ -415,7 +435,6 @@ class HttpInferHandler:
     ) -> HttpRegionRequest:
         request = HttpRegionRequest(exchange, model, plan, inputs, request_id, received_ns)
         request.open(self._engine.regions)
-        request.held_bytes = memory_of(request.inputs)
         # Reading took a while, and was no wait in a queue.
         request.queued_ns = monotonic_ns()
         return request
@@ -429,14 +448,17 @@ def _recalled(exchange: Exchange, model: ServingModel, found: Recalled, received
     return request
 
 
-def _submit(request: HttpInferRequest, added: AddedParameters | None) -> None:
+def _submit(request: HttpInferRequest | None, added: AddedParameters | None) -> None:
+    """Submit a request that was not on the fast path; None is one that is still being read."""
+    if request is None:
+        return
     if added is not None:
         request.plan = request.options = added.added_to(request.plan)
     request.exchange.owner = request
     if isinstance(request, HttpRegionRequest):
         request.submit()
     elif request.plan.is_special and (late := late_strings(request, request.model.spec)) is not None:
-        submit_when_read(request, request.model, late, lambda: not request.exchange.closed())
+        request.submit_deferred(late)
     else:
         request.model.submit(request)
 
@@ -447,7 +469,7 @@ def _is_plain(request_id: str) -> bool:
 
 
 def _check(model: ServingModel) -> None:
-    """Refuse what is not served."""
+    """Refuse decoupled models, which this endpoint does not serve."""
     if model.spec.decoupled:
         raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
 

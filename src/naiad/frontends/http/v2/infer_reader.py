@@ -20,7 +20,7 @@ from naiad.wire.v2.json import decode_data
 from naiad.wire.v2.json_template import Recalled, Templates
 
 RAW_INPUT: Final = "raw_input"
-"""What the reference calls a raw tensor in its texts."""
+"""The name of a raw tensor in the reference's texts."""
 
 
 class DecoupledModelError(UnsupportedError):
@@ -32,7 +32,7 @@ class HeaderSizeError(InvalidArgumentError):
 
 
 class ReadRequest(NamedTuple):
-    """A request that fits its model: its id, its plan (which serves the next request alike) and its tensors."""
+    """A request that fits its model: its id, its plan (which serves the next such request too) and its tensors."""
 
     id: str
     plan: BinaryPlan

@@ -53,7 +53,7 @@ def read_object(body: Body) -> tuple[dict[str, Any], list[memoryview]]:
 
 
 def place(number: int) -> str:
-    """What stands in the place of the content ``number``."""
+    """The text in the place of the content ``number``."""
     return f"\0{number}"
 
 

@@ -1,4 +1,4 @@
-"""How loaded a model is, in a header of its answers, for callers that ask for it (ORCA).
+"""The load of a model, in a header of its responses, for callers that request it (ORCA).
 
 A request with ``endpoint-load-metrics-format: text`` or ``json`` gets ``endpoint-load-metrics``.
 
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 import orjson
 
-from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.model.interface import ServingModel
 from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.telemetry.metrics.model_statistics import ModelStatistics
 
 ASKED: Final = "endpoint-load-metrics-format"
 GIVEN: Final = "endpoint-load-metrics"
@@ -25,10 +26,28 @@ _BLOCKS: Final = "kv_cache_block_type"
 Figures = Mapping[str, float]
 
 
-def load_fields(headers: Mapping[str, str], model: LoadedModel) -> tuple[tuple[str, str], ...]:
-    """The header fields for the answer to a request with ``headers``; none when it does not ask for a known format."""
+@runtime_checkable
+class LoadReporter(Protocol):
+    """A model that knows its load: a loaded version, not a route to several."""
+
+    metrics: CustomMetrics
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def statistics(self) -> ModelStatistics:
+        """The counters, up to date."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were accepted and have no final response."""
+
+
+def load_fields(headers: Mapping[str, str], model: ServingModel) -> tuple[tuple[str, str], ...]:
+    """The header fields for the response to a request with ``headers``; none unless it names a known format."""
     wanted = headers.get(ASKED)
-    if wanted is None:
+    if wanted is None or not isinstance(model, LoadReporter):
         return ()
     if wanted.lower() == "json":
         return ((GIVEN, "JSON " + orjson.dumps({"named_metrics": _figures(model)}).decode()),)
@@ -42,7 +61,7 @@ def _shown(value: float) -> str:
     return f"{value:f}" if isinstance(value, float) else str(value)
 
 
-def _figures(model: LoadedModel) -> dict[str, float]:
+def _figures(model: LoadReporter) -> dict[str, float]:
     return {
         **_cache_figures(model.metrics, model.name),
         "pending_requests": model.statistics.pending,

@@ -11,7 +11,7 @@ from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, send_error, send_json
 from naiad.frontends.http.v2.load_body import place, read_object
-from naiad.frontends.http.v2.settings_body import check_size, read_settings
+from naiad.frontends.http.v2.small_body import check_size, read_settings
 from naiad.lifecycle.state.model_requests import Done
 from naiad.repository.local.overrides import FILE, Content, Overrides
 

@@ -15,13 +15,12 @@ from naiad.frontends.http.server.replies import TEXT, send_json, send_message, s
 from naiad.frontends.http.server.state import MAX_BODY_BYTES
 from naiad.frontends.http.v2 import (
     health,
-    log_settings,
     metadata,
     openapi,
     repository,
+    settings,
     shared_memory,
     statistics,
-    trace_settings,
 )
 from naiad.frontends.http.v2 import traffic as model_routes
 from naiad.frontends.http.v2.generate import GenerateHandler, GenerateStreamHandler
@@ -84,10 +83,10 @@ ROUTES: tuple[Route, ...] = (
     make_route("POST", _CUDA + _REGION + "/register", shared_memory.register_cuda_region),
     make_route("POST", _SYSTEM + _ANY_REGION + "/unregister", shared_memory.unregister_system_region),
     make_route("POST", _CUDA + _ANY_REGION + "/unregister", shared_memory.unregister_cuda_region),
-    make_route("GET", "/v2/logging", log_settings.show),
-    make_route("POST", "/v2/logging", log_settings.change),
-    make_route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.show),
-    make_route("POST", f"(?:/v2|{_NAME_ONLY})/trace/setting", trace_settings.change),
+    make_route("GET", "/v2/logging", settings.show_log),
+    make_route("POST", "/v2/logging", settings.change_log),
+    make_route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", settings.show_trace),
+    make_route("POST", f"(?:/v2|{_NAME_ONLY})/trace/setting", settings.change_trace),
     make_route("GET", r"/openapi\.json", describe),
 )
 
@@ -136,7 +135,7 @@ class Router:
         (handler if self._engine.has_alias(model, alias) else _not_found)(exchange, body)
 
     def _around_inference(self, handler: HttpInferHandler, head: RequestHead) -> Handler:
-        """What only some heads ask for, so that the others do not pay for it."""
+        """The handler with forwarding and codings, where the head asks for them; other heads do not pay for it."""
         found: Handler = handler if self._forwarding is None else forwarding(handler, head, self._forwarding)
         return self._coding.around(found, head)
 

@@ -11,7 +11,7 @@ from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, send_error, send_json
-from naiad.frontends.http.v2.settings_body import read_settings
+from naiad.frontends.http.v2.small_body import read_settings
 from naiad.frontends.inference.shared_memory_admin import register_cuda
 from naiad.wire.json_text import kind_of
 

@@ -9,7 +9,7 @@ from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import send_error, send_json
-from naiad.frontends.http.v2.settings_body import read_settings
+from naiad.frontends.http.v2.small_body import read_settings
 
 
 def show(engine: Engine, model: str, version: str | None) -> Handler:

@@ -1,4 +1,4 @@
-"""gRPC requests that wait until their model is loaded for them (``--load-on-demand-secs``)."""
+"""The messages of a stream that wait: for a model that is being loaded, or for a long message before them."""
 
 from __future__ import annotations
 
@@ -8,61 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from naiad.errors import NaiadError
-from naiad.frontends.grpc.rpc.call import fail
-from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
 
 if TYPE_CHECKING:
-    from naiad.frontends.grpc.rpc.call import Body, RpcCall
-    from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
-
-
-def wait_for_model(
-    demand: LoadOnDemand | None,
-    call: RpcCall,
-    message: Body,
-    error: NaiadError,
-    handle: Callable[[RpcCall, Body], None],
-) -> bool:
-    """Where the model can be loaded, give a call to ``handle`` again once it is; False where it cannot."""
-    if demand is None or not isinstance(error, ModelNotLoadedError):
-        return False
-    waiter = _WaitingCall()
-
-    def go_on(problem: NaiadError | None) -> None:
-        waiter.waiting = None
-        if call.ended:
-            return
-        call.owner = None
-        if problem is not None:
-            fail(call, problem)
-        else:
-            handle(call, message)
-
-    try:
-        waiter.waiting = demand.wait(error.name, len(message), go_on)
-    except NaiadError as refused:
-        fail(call, refused)
-    else:
-        call.owner = waiter
-    return True
-
-
-class _WaitingCall:
-    """Owns the call while its request waits."""
-
-    __slots__ = ("waiting",)
-
-    def __init__(self) -> None:
-        self.waiting: Waiting | None = None
-
-    def cancel(self) -> None:
-        """The caller gave up."""
-        if self.waiting is not None:
-            self.waiting.leave()
+    from naiad.frontends.grpc.rpc.call import Body
+    from naiad.lifecycle.memory.load_on_demand import LoadOnDemand, ModelNotLoadedError, Waiting
 
 
 class _BeingRead:
-    """What messages wait for that follow a long one."""
+    """The wait for a long message that is being read."""
 
     def leave(self) -> None:
         """Nobody waits any more: it is read to its end all the same."""
@@ -88,7 +41,7 @@ class WaitingMessages:
 
     @property
     def is_waiting(self) -> bool:
-        """Some wait."""
+        """Whether any message waits, or something that they wait for has not ended."""
         return self._waiting is not None or bool(self._messages)
 
     def takes(self, message: Body) -> bool:
@@ -104,18 +57,18 @@ class WaitingMessages:
         Raises:
             UnavailableError: it cannot wait.
         """
-        self._waiting = demand.wait(missing.name, len(message), self._go_on)
+        self._waiting = demand.wait(missing.name, len(message), self._replay)
         self._messages.appendleft(message)
 
     def hold_back(self) -> Callable[[], None]:
-        """Let all further messages wait until what this gives is called: one before them is still being read."""
+        """Let all further messages wait until the returned function is called: one before them is being read."""
         waiting = self._waiting = _BeingRead()
         return partial(self._been_read, waiting)
 
     def _been_read(self, waiting: _BeingRead) -> None:
         # By now they may wait for something else, or nobody waits.
         if self._waiting is waiting:
-            self._go_on(None)
+            self._replay(None)
 
     def leave(self) -> None:
         """Nobody waits any more."""
@@ -124,7 +77,7 @@ class WaitingMessages:
             self._waiting.leave()
             self._waiting = None
 
-    def _go_on(self, error: NaiadError | None) -> None:
+    def _replay(self, error: NaiadError | None) -> None:
         self._waiting = None
         self._is_replaying = True
         try:

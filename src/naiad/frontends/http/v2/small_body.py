@@ -9,11 +9,11 @@ from naiad.frontends.http.server.exchange import Body
 from naiad.frontends.http.v2.load_body import read_object
 
 MAX_BYTES: Final = 1 << 16
-"""More than any settings need, and so little that reading it holds nobody up."""
+"""More than any settings need, and little enough to be read on the event loop."""
 
 
 def check_size(body: Body) -> None:
-    """Refuse what would take long to read.
+    """Refuse a body that would take long to read.
 
     Raises:
         InvalidArgumentError: the body is larger than ``MAX_BYTES``.

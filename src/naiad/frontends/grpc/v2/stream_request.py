@@ -1,0 +1,153 @@
+"""The requests of one ``ModelStreamInfer`` call: each responds through its stream, once or any number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from naiad.errors import NaiadError
+from naiad.execution.model.interface import ServingModel
+from naiad.frontends.inference.client_request import ClientRequest
+from naiad.frontends.inference.deferred_inputs import DeferredInputs, submit_when_read
+from naiad.frontends.inference.shared_memory_io import OrderedOutputs, SharedMemoryIO, open_regions
+from naiad.request import Array, memory_of
+from naiad.shared_memory.registry import RegionRegistry
+from naiad.shared_memory.tensor_ref import RegionUse
+from naiad.wire.v2.proto import ProtoPlan
+
+
+class RequestStream(Protocol):
+    """The stream of a request."""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The metadata of the call."""
+
+    def hold_back(self) -> Callable[[], None]:
+        """Let the messages that come from now on wait until the returned function is called."""
+
+    def is_running(self, request: StreamRequest) -> bool:
+        """Whether the caller still waits for responses to ``request``."""
+
+    def answer(self, request: StreamRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        """Take the only response to ``request``."""
+
+    def answer_part(
+        self,
+        request: DecoupledRequest,
+        outputs: Mapping[str, Array] | None,
+        error: NaiadError | None,
+        final: bool,
+    ) -> None:
+        """Take one response of a decoupled model; arguments as ``InferRequest.respond_part``."""
+
+    def give_up(self, request: DecoupledRequest) -> None:
+        """Cancel ``request``: its caller takes the responses too slowly."""
+
+
+class StreamRequest(ClientRequest):
+    """A request with one response."""
+
+    __slots__ = ("stream",)
+    plan: ProtoPlan
+    carrier = "GRPC"
+
+    def __init__(
+        self,
+        stream: RequestStream,
+        model: ServingModel,
+        plan: ProtoPlan,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        received_ns: int,
+    ) -> None:
+        # Not through super(): one call less for every request.
+        self.stream = stream
+        self.model = model
+        self.plan = self.options = plan
+        self.inputs = inputs
+        self.id = request_id
+        self.received_ns = self.queued_ns = received_ns
+        self.held_bytes = memory_of(inputs)
+
+    def headers(self) -> Mapping[str, str]:
+        return self.stream.metadata
+
+    def submit(self) -> None:
+        """Submit it to its model; errors as ``ServingModel.submit``."""
+        self.model.submit(self)
+
+    def is_wanted(self) -> bool:
+        return self.stream.is_running(self)
+
+    def submit_deferred(self, deferred: DeferredInputs) -> None:
+        """Submit it to its model once its inputs are read; the requests of its sequence do not overtake it.
+
+        Raises:
+            QueueFullError: as ``submit_when_read``.
+        """
+        if not self.options.correlation_id:
+            super().submit_deferred(deferred)
+            return
+        resume = self.stream.hold_back()
+        try:
+            submit_when_read(self, self.model, deferred, self.is_wanted, resume)
+        except BaseException:
+            resume()
+            raise
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        self.stream.answer(self, outputs, error)
+
+
+class DecoupledRequest(StreamRequest):
+    """A request with any number of responses."""
+
+    __slots__ = ()
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        self.stream.answer_part(self, outputs, error, True)
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        self.stream.answer_part(self, outputs, error, final)
+
+
+class StreamRegionRequest(StreamRequest):
+    """A request with tensors in shared memory of the client, and one response."""
+
+    __slots__ = ("_io", "use")
+    use: RegionUse
+
+    def open(self, registry: RegionRegistry) -> None:
+        """Look up its regions; errors as ``open_regions``."""
+        self._io = io = open_regions(self, registry, self.model)
+        self.use = io.use
+
+    def submit(self) -> None:
+        self._io.submit(self)
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        self._io.respond(self, outputs, error, StreamRequest.respond)
+
+
+class DecoupledRegionRequest(DecoupledRequest):
+    """A request with tensors in shared memory of the client, and any number of responses."""
+
+    __slots__ = ("_io", "_outputs", "use")
+    use: RegionUse
+
+    def open(self, registry: RegionRegistry) -> None:
+        """Look up its regions; errors as ``open_regions``."""
+        self._io: SharedMemoryIO = open_regions(self, registry, self.model)
+        self.use = self._io.use
+        self._outputs = OrderedOutputs(self.use, self.model.budget)
+
+    def submit(self) -> None:
+        self._io.submit(self)
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        self.respond_part(outputs, error, True)
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        if not self._outputs.add(outputs, error, final, super().respond_part):
+            self.stream.give_up(self)
