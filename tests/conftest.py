@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from machine_lock import MachineLock
+from support.machine_lock import MachineLock
 
 # How long an example takes says more about the machine than about the code; a test as a whole has its time limit.
 settings.register_profile("naiad", deadline=None)

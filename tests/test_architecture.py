@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from source_tree import PACKAGE, ROOT, Import, imports, is_internal, modules, tree
+from support.source_tree import PACKAGE, ROOT, Import, imports, is_internal, modules, tree
 
 # Lowest first. A module may import from its own layer and from those below it.
 LAYERS = (

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench_parts import SECONDS_LIMIT, bench, part
+from support.bench_parts import SECONDS_LIMIT, bench, part
 
 LATE_S = 0.3
 

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from bench_parts import SECONDS_LIMIT, bench, part
+from support.bench_parts import SECONDS_LIMIT, bench, part
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import onnx.parser
 import pytest
 
-from networks import load_script
+from support.networks import load_script
 
 CALLERS = 9
 IDENTITY = """

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from networks import demo_models, images, session, with_random_weights
+from support.networks import demo_models, images, session, with_random_weights
 
 ROOT = Path(__file__).parent.parent
 NAMES = [network.name for network in demo_models.NETWORKS]

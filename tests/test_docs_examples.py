@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from document_blocks import ROOT, Block, Terminal, blocks
+from support.document_blocks import ROOT, Block, Terminal, blocks
 
 FILE = re.compile(r"# ([\w.-]+/[\w./-]+)\n")
 # They would change the environment that runs the tests, and tests/test_readme.py runs the demo.

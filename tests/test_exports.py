@@ -12,7 +12,7 @@ from importlib import metadata, resources
 import pytest
 
 import naiad
-from source_tree import tree
+from support.source_tree import tree
 
 HEAVY = ("numpy", "ml_dtypes", "torch", "onnxruntime", "uvloop", "httptools", "asyncio", "google.protobuf", "rich")
 

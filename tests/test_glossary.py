@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from source_tree import PACKAGE, ROOT, modules, tree
+from support.source_tree import PACKAGE, ROOT, modules, tree
 
 ROW = re.compile(r"^\| (`[^|]+`) \| ([^|]+) \|$", re.MULTILINE)
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from machine_lock import MachineLock
-from server.running import until
-from source_tree import ROOT
+from naiad.testing import wait_until
+from support.machine_lock import MachineLock
+from support.source_tree import ROOT
 
 WITHIN_S = 10
 # Each file meets its neighbour, unless its test is alone.
@@ -85,7 +85,7 @@ def test_an_exclusive_holder_goes_before_those_that_come_later(tmp_path: Path) -
         alone = threading.Thread(target=enter, args=(locks[1], "alone", True))
         alone.start()
         waiting.wait(WITHIN_S)
-        until(lambda: is_locked(tmp_path / "gate"), WITHIN_S, "it holds the gate and waits for the lock")
+        wait_until(lambda: is_locked(tmp_path / "gate"), WITHIN_S, "it holds the gate and waits for the lock")
         late = threading.Thread(target=enter, args=(locks[2], "late", False))
         late.start()
         late.join(0.1)

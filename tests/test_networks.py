@@ -11,7 +11,7 @@ import onnx
 import pytest
 import tritonclient.http as triton
 
-from networks import demo_models, images, load_script, session, with_random_weights
+from support.networks import demo_models, images, load_script, session, with_random_weights
 
 NAMES = [network.name for network in demo_models.NETWORKS]
 CALLERS = 6

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from document_blocks import ROOT, Block, Terminal, blocks
+from support.document_blocks import ROOT, Block, Terminal, blocks
 
 PAGE = ROOT / "README.md"
 README = PAGE.read_text(encoding="utf-8")

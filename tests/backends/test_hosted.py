@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backends import test_identity, test_onnxruntime
-from backends.hosted_contract import HostedContract, shared_processes
+from support.framework_contract import HostedContract, shared_processes
 
 __all__ = ["shared_processes"]
 

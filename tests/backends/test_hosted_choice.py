@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from backends.contract import config, context
 from naiad.backend_api.backend import Backend
 from naiad.backends import placement as choice
 from naiad.backends.builtin.identity import IdentityBackend
@@ -16,6 +15,7 @@ from naiad.backends.out_of_process.backend import OutOfProcessBackend
 from naiad.backends.python.backend import PythonBackend
 from naiad.errors import BackendUnavailableError, ModelLoadError
 from naiad.execution.worker.shared_process import SharedProcesses
+from support.backend_contract import config, context
 
 
 def create(tmp_path: Path, text: str = "", backend: str = "identity", **settings: str) -> Backend:

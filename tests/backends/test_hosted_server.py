@@ -11,10 +11,10 @@ import psutil
 import pytest
 import tritonclient.grpc
 
-from backends import onnx_models
-from backends.python_models import Client, client_of
 from naiad.cli import check
-from server.running import run_to_end, serving, until
+from naiad.testing import run_to_end, serving, wait_until
+from support import onnx_models
+from support.python_models import Client, client_of
 
 GOOD = 'backend: "onnxruntime"\n'
 
@@ -107,8 +107,10 @@ def test_readiness_and_statistics_after_a_kill(tmp_path: Path) -> None:
         child.suspend()
         client.server.process.send_signal(signal.SIGCONT)
         child.kill()
-        until(lambda: not client.grpc.is_model_ready("m") or child.pid not in _numbers(client), 5, "the kill shows")
-        until(lambda: client.grpc.is_model_ready("m"), 10, "the model is ready again")
+        wait_until(
+            lambda: not client.grpc.is_model_ready("m") or child.pid not in _numbers(client), 5, "the kill shows"
+        )
+        wait_until(lambda: client.grpc.is_model_ready("m"), 10, "the model is ready again")
         assert ask(client, "m")
         (statistics,) = client.grpc.get_inference_statistics("m").model_stats
         assert statistics.inference_count == 4 and statistics.execution_count == 2
@@ -127,7 +129,7 @@ def test_a_killed_server_leaves_no_process_behind(tmp_path: Path, way: str) -> N
         assert ask(client, "m")
         numbers = _numbers(client)
         client.server.kill()
-        until(lambda: not any(psutil.pid_exists(n) for n in numbers), 5, "the processes of the models end")
+        wait_until(lambda: not any(psutil.pid_exists(n) for n in numbers), 5, "the processes of the models end")
 
 
 def test_a_model_with_a_call_that_gives_up(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from backends import test_pytorch
-from backends.hosted_contract import HostedContract, shared_processes
+from support.framework_contract import HostedContract, shared_processes
 
 __all__ = ["shared_processes"]
 

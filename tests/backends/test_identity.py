@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.contract import BackendContract, Case, context, group, running, spec, started, values
 from naiad.errors import ModelLoadError
 from naiad.tensor.dtypes import BY_WIRE
+from support.backend_contract import BackendContract, Case, context, group, running, spec, started, values
 
 ECHO = """backend: "identity" max_batch_size: 8
 input [ {{ name: "A" data_type: {0} dims: 3 }}, {{ name: "B" data_type: {0} dims: 3 }} ]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from backends import onnx_models
-from backends.contract import config, context, group, spec
 from naiad.backends.onnx.backend import OnnxRuntimeBackend
 from naiad.config.freeze import freeze
 from naiad.errors import ConfigError, ModelLoadError
+from support import onnx_models
+from support.backend_contract import config, context, group, spec
 
 
 def completed(path: Path, text: str = "", **settings: str) -> Any:

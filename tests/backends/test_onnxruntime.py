@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import helper
 
-from backends import onnx_models
-from backends.contract import BackendContract, Case, assert_same, context, group, running, spec, started, values
 from naiad.errors import BackendError, InvalidArgumentError, ModelLoadError
 from naiad.tensor.dtypes import BY_WIRE
+from support import onnx_models
+from support.backend_contract import BackendContract, Case, assert_same, context, group, running, spec, started, values
 
 ECHO = """backend: "onnxruntime" max_batch_size: 8
 input [ {{ name: "A" data_type: {0} dims: 3 }}, {{ name: "B" data_type: {0} dims: 3 }} ]
@@ -340,7 +340,7 @@ def test_cores_are_divided_among_the_instances(
 GLOBAL_POOL = """
 import sys, numpy as np
 from pathlib import Path
-from backends.contract import context, running, spec
+from support.backend_contract import context, running, spec
 from backends.test_onnxruntime import DOUBLE, thread_count
 path, x = Path(sys.argv[1]), np.ones((1, 3), np.float32)
 with running("onnxruntime", context(path), spec(DOUBLE)) as own:
@@ -380,7 +380,7 @@ def test_the_global_pool_is_made_once_for_all_sessions(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "resnet50"])
 def test_real_networks_answer_as_the_framework_itself(tmp_path: Path, name: str) -> None:
-    from networks import demo_models, images, session, with_random_weights
+    from support.networks import demo_models, images, session, with_random_weights
 
     network = next(n for n in demo_models.NETWORKS if n.name == name)
     model = with_random_weights(network.load(), seed=1)

@@ -15,9 +15,9 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_of, write_python_model
-from faults.overload_server import wait_held
-from server.running import run_to_end, until
+from naiad.testing import run_to_end, wait_until
+from support.overload_server import wait_held
+from support.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_of, write_python_model
 
 READY_S = 15.0
 
@@ -82,15 +82,15 @@ def test_a_process_that_dies_costs_only_its_own_request(client: Client, what: in
     assert client.infer("doubles", 1)[0, 0] == 2
     # A request that comes while the process is started again waits for it.
     assert client.infer("misbehaves", 0)[0, 0] == 0
-    until(lambda: client.grpc.is_model_ready("misbehaves"), READY_S, "the model is ready again")
+    wait_until(lambda: client.grpc.is_model_ready("misbehaves"), READY_S, "the model is ready again")
 
 
 def test_a_killed_process_shows_in_readiness_and_comes_back(client: Client) -> None:
-    until(client.grpc.is_server_ready, READY_S, "all models are ready")
+    wait_until(client.grpc.is_server_ready, READY_S, "all models are ready")
     for process in client.children():
         process.kill()
-    until(lambda: not client.grpc.is_model_ready("doubles"), READY_S, "the model is not ready")
-    until(client.grpc.is_server_ready, READY_S, "all models are ready again")
+    wait_until(lambda: not client.grpc.is_model_ready("doubles"), READY_S, "the model is not ready")
+    wait_until(client.grpc.is_server_ready, READY_S, "all models are ready again")
     assert client.infer("doubles", 3)[0, 0] == 6
     assert len(client.children()) == 5
 
@@ -121,7 +121,7 @@ def test_a_caller_that_gives_up_frees_the_queue_at_once(client: Client) -> None:
     # The model sleeps on; nothing else can end it.
     for process in client.children():
         process.kill()
-    until(client.grpc.is_server_ready, READY_S, "all models are ready again")
+    wait_until(client.grpc.is_server_ready, READY_S, "all models are ready again")
     assert client.infer("misbehaves", 0)[0, 0] == 0
 
 

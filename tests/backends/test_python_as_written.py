@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 
-from backends.python_models import DOUBLES, Client, client_of, write_python_model
-from server.running import until
-from source_tree import ROOT
+from naiad.testing import wait_until
+from support.python_models import DOUBLES, Client, client_of, write_python_model
+from support.source_tree import ROOT
 
 SEEN_S = 5.0
 RESHAPED = """
@@ -119,7 +119,7 @@ def test_lines_of_the_logger_name_the_file_and_line_of_the_model(client: Client)
     pid = client.server.process.pid
     for letter, line, text in (("I", 9, "größe"), ("W", 10, r"two\\nlines"), ("E", 11, "bad"), ("I", 12, "details")):
         pattern = rf'^{letter}\d{{4}} \S+ {pid} model\.py:{line}\] "logs_0_0: {text}"$'
-        until(lambda: re.search(pattern, client.server.log, re.M), SEEN_S, pattern)  # noqa: B023
+        wait_until(lambda: re.search(pattern, client.server.log, re.M), SEEN_S, pattern)  # noqa: B023
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_what_differs_from_the_configuration_reaches_callers_and_is_said_once(
         assert (found.dtype, found.shape) == (dtype, shape)
     if warning:
         text = f"returned output {warning}"
-        until(lambda: text in client.server.log, SEEN_S, text)
+        wait_until(lambda: text in client.server.log, SEEN_S, text)
         assert client.server.log.count(text) == 1
     assert len(re.findall(rf"{name}\S* returned", client.server.log)) == bool(warning)
 

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 
-from backends.contract import config, context
-from backends.python_environments import make_venv, pack
-from backends.python_models import HEAD, Client, client_of
 from naiad.backend_api.backend import BackendContext
 from naiad.backends import registry
 from naiad.backends.python.source import shared_source
 from naiad.cli.check import run as check
 from naiad.errors import BackendUnavailableError, ModelLoadError
-from server.running import serving
+from naiad.testing import serving
+from support.backend_contract import config, context
+from support.python_environments import make_venv, pack
+from support.python_models import HEAD, Client, client_of
 
 # Multiplies by a number in a file of the model, and says where it found itself.
 SCALE = """

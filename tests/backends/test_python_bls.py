@@ -15,9 +15,9 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_of, write_python_model
 from naiad.execution.worker.readiness import LIMIT_S, WorkerReadiness
-from server.running import until
+from naiad.testing import wait_until
+from support.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_of, write_python_model
 
 READY_S = 15.0
 
@@ -218,7 +218,7 @@ def test_many_calls_are_under_way_at_once(client: Client) -> None:
     ],
 )
 def test_what_goes_wrong_is_the_response(client: Client, said: dict[str, Any], code: str, text: str) -> None:
-    until(lambda: client.grpc.is_model_ready("misbehaves"), READY_S, "the target is ready")
+    wait_until(lambda: client.grpc.is_model_ready("misbehaves"), READY_S, "the target is ready")
     with pytest.raises(InferenceServerException) as caught:
         ask(client, 2, **said)
     assert code in str(caught.value.status())
@@ -242,7 +242,7 @@ def test_the_calls_of_a_process_that_dies_are_given_up(client: Client) -> None:
     with pytest.raises(InferenceServerException, match="exit code 3"):
         ask(client, 1, model="waits", decoupled=True, die=True)
     assert client.infer("waits", 0, client_timeout=10.0).tolist() == [[0]]
-    until(lambda: client.grpc.is_model_ready("calls"), READY_S, "the calling model is back")
+    wait_until(lambda: client.grpc.is_model_ready("calls"), READY_S, "the calling model is back")
     assert ask(client, 2, model="doubles") == [[4]]
 
 
@@ -258,7 +258,7 @@ def test_a_model_that_does_not_take_its_responses_is_cut_off(client: Client) -> 
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask, client, 5_000, model="repeats", decoupled=True, stop=True)
         try:
-            until(lambda: answered() > before, 10.0, "all responses are there")
+            wait_until(lambda: answered() > before, 10.0, "all responses are there")
         finally:
             for process in stopped():
                 process.resume()
@@ -282,14 +282,14 @@ def test_is_ready_of_a_model_decides_about_its_readiness(tmp_path: Path) -> None
     write_python_model(tmp_path / "models", "picky", source)
     write_python_model(tmp_path / "models", "doubles", DOUBLES)
     with client_of(tmp_path / "models", tmp_path / "log") as client:
-        until(lambda: not client.grpc.is_model_ready("picky"), READY_S, "the model is not ready")
+        wait_until(lambda: not client.grpc.is_model_ready("picky"), READY_S, "the model is not ready")
         assert not client.grpc.is_server_ready()
         assert client.grpc.is_model_ready("doubles")
         assert client.infer("picky", 1).tolist() == [[2]]
         flag.touch()
-        until(client.grpc.is_server_ready, READY_S, "the model is ready")
+        wait_until(client.grpc.is_server_ready, READY_S, "the model is ready")
         flag.unlink()
-        until(lambda: not client.grpc.is_model_ready("picky"), READY_S, "the model is not ready again")
+        wait_until(lambda: not client.grpc.is_model_ready("picky"), READY_S, "the model is not ready again")
     assert "picky_0_0 is not ready: is_ready() said no" in (tmp_path / "log").read_text()
 
 
@@ -298,7 +298,7 @@ def test_an_accepted_request_may_call_while_the_server_ends(tmp_path: Path) -> N
     write_python_model(tmp_path / "models", "doubles", DOUBLES)
     with client_of(tmp_path / "models", tmp_path / "log") as client, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask, client, 3, model="doubles", touch=str(tmp_path / "begun"))
-        until((tmp_path / "begun").exists, READY_S, "the request runs")
+        wait_until((tmp_path / "begun").exists, READY_S, "the request runs")
         client.server.signal(signal.SIGTERM)
         assert asked.result() == [[6]]
         assert client.server.process.wait(10) == 0

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from backends.python_environments import claiming, make_venv, make_wheel, pack, write_script
 from naiad.backends.python import archive as archives
 from naiad.backends.python.environment import Environment, resolve
 from naiad.errors import ModelLoadError
+from support.python_environments import claiming, make_venv, make_wheel, pack, write_script
 
 OWN = ".".join(map(str, sys.version_info[:2]))
 

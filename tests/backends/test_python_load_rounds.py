@@ -12,8 +12,8 @@ import numpy as np
 import psutil
 import pytest
 
-from backends.python_models import DOUBLES, HEAD, Client, write_python_model
-from server.running import environment, serving, until
+from naiad.testing import server_environment, serving, wait_until
+from support.python_models import DOUBLES, HEAD, Client, write_python_model
 
 ROUNDS = 200
 WARM_ROUNDS = 50
@@ -57,7 +57,7 @@ def test_two_hundred_rounds_leave_nothing_behind(tmp_path: Path) -> None:
     temporary.mkdir()
     write_python_model(repository, "doubles", DOUBLES)
     row = np.ones((1, 100_000), np.float32)
-    environ = {**environment(), "TMPDIR": str(temporary)}
+    environ = {**server_environment(), "TMPDIR": str(temporary)}
     arguments = ("--model-repository", repository, "--model-control-mode=explicit")
     with serving(tmp_path / "log", *arguments, env=environ) as server:
         client = Client(server)
@@ -78,14 +78,16 @@ def test_two_hundred_rounds_leave_nothing_behind(tmp_path: Path) -> None:
 
         for number in range(WARM_ROUNDS):
             go_round(number)
-        until(is_gone, 10, "is unloaded")
+        wait_until(is_gone, 10, "is unloaded")
         before, memory = held(process, temporary), rss_mib(process)
         for number in range(WARM_ROUNDS, ROUNDS):
             go_round(number)
-        until(is_gone, 10, "is unloaded")
+        wait_until(is_gone, 10, "is unloaded")
         client.grpc.close()
         assert before.children == before.memory_files == before.temporary == 0
-        until(lambda: all(a <= b for a, b in zip(held(process, temporary), before, strict=True)), 5, f"holds {before}")
+        wait_until(
+            lambda: all(a <= b for a, b in zip(held(process, temporary), before, strict=True)), 5, f"holds {before}"
+        )
         grown = rss_mib(process) - memory
         print(f"{grown:+.1f} MiB in {ROUNDS - WARM_ROUNDS} rounds, {memory:.0f} MiB after {WARM_ROUNDS}")
         assert grown < 4

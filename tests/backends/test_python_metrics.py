@@ -11,9 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import Client, client_of, write_python_model
-from server.running import until
-from source_tree import ROOT
+from naiad.testing import wait_until
+from support.python_models import Client, client_of, write_python_model
+from support.source_tree import ROOT
 
 WITHIN_S = 20.0
 
@@ -80,7 +80,7 @@ class TritonPythonModel:
 
 def page(client: Client) -> str:
     """The page of metrics."""
-    answer = client.server.ask("GET", "/metrics", port=client.server.metrics)
+    answer = client.server.request("GET", "/metrics", port=client.server.metrics)
     assert answer.status == 200
     return answer.body.decode()
 
@@ -165,10 +165,10 @@ def test_metrics_end_with_their_process_and_begin_with_the_next(tmp_path: Path) 
         client.children()[0].send_signal(signal.SIGKILL)
         # The other instance holds the shared one meanwhile.
         after = {**both, '{instance="both"}': 3}
-        until(lambda: samples(client, "lives") == after, WITHIN_S, "its metrics begin anew")
+        wait_until(lambda: samples(client, "lives") == after, WITHIN_S, "its metrics begin anew")
         for child in client.children():
             child.send_signal(signal.SIGKILL)
-        until(lambda: samples(client, "lives") == both, WITHIN_S, "both begin anew")
+        wait_until(lambda: samples(client, "lives") == both, WITHIN_S, "both begin anew")
 
 
 def test_metrics_of_a_model_that_fails_to_load_are_gone(tmp_path: Path) -> None:
@@ -194,13 +194,13 @@ def test_unloading_and_loading_again(tmp_path: Path) -> None:
         shown = {'{model="m",version="1"}': 2.5}
         assert samples(client, "requests") == shown
         client.grpc.unload_model("m")
-        until(lambda: "# TYPE requests " not in page(client), WITHIN_S, "the metrics are gone")
+        wait_until(lambda: "# TYPE requests " not in page(client), WITHIN_S, "the metrics are gone")
         client.grpc.load_model("m")
         assert samples(client, "requests") == {'{model="m",version="1"}': 0.5}
         # The next one starts while this one serves, so that it goes on where this one ends.
         (folder / "1" / "model.py").touch()
         client.grpc.load_model("m")
-        until(lambda: len(client.children()) == 1, WITHIN_S, "the first one is gone")
+        wait_until(lambda: len(client.children()) == 1, WITHIN_S, "the first one is gone")
         assert samples(client, "requests") == {'{model="m",version="1"}': 1}
         assert samples(client, "level") == {"": 0}
         # What cannot be told apart from the metrics of the one that serves is refused, and that one goes on.
@@ -210,7 +210,7 @@ def test_unloading_and_loading_again(tmp_path: Path) -> None:
             client.grpc.load_model("m")
         assert tell(client, 0, 1) == 2
         client.grpc.unload_model("m")
-        until(lambda: "# TYPE requests " not in page(client), WITHIN_S, "the metrics are gone")
+        wait_until(lambda: "# TYPE requests " not in page(client), WITHIN_S, "the metrics are gone")
         client.grpc.load_model("m")
         assert "# TYPE requests gauge" in page(client)
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import DOUBLES, Client, client_of, write_python_model
-from server.running import until
+from naiad.testing import wait_until
+from support.python_models import DOUBLES, Client, client_of, write_python_model
 
 # What it does with which model is told by the parameters of a request.
 OPERATES = """
@@ -111,8 +111,8 @@ def test_a_model_loads_and_unloads_others(repository: Path, tmp_path: Path) -> N
         assert client.infer("doubles", 3.0).tolist() == [[6.0]]
         operate(client, "unload", "doubles", dependents=True)
         assert operate(client, "ready", "doubles") == 0
-        until(lambda: state(client, "doubles") == ("UNAVAILABLE", "unloaded"), 10, "unloads")
-        until(lambda: len(client.children()) == 1, 5, "has no process left")
+        wait_until(lambda: state(client, "doubles") == ("UNAVAILABLE", "unloaded"), 10, "unloads")
+        wait_until(lambda: len(client.children()) == 1, 5, "has no process left")
 
 
 def test_a_model_brings_configuration_and_files(repository: Path, tmp_path: Path) -> None:
@@ -158,11 +158,11 @@ def test_a_model_reloads_and_unloads_itself(repository: Path, tmp_path: Path) ->
     with client_of(repository, tmp_path / "log", *EXPLICIT, "--load-model=operates") as client:
         (before,) = client.children()
         operate(client, "load", "operates", config=config(max_batch_size=4))
-        until(lambda: before not in client.children(), 10, "the earlier copy ends")
+        wait_until(lambda: before not in client.children(), 10, "the earlier copy ends")
         (after,) = client.children()
         assert after.pid != before.pid
         operate(client, "unload", "operates")
-        until(lambda: client.children() == [], 10, "it ends")
+        wait_until(lambda: client.children() == [], 10, "it ends")
         assert state(client, "operates") == ("UNAVAILABLE", "unloaded")
 
 
@@ -222,7 +222,7 @@ def test_inside_finalize_it_is_refused(repository: Path, tmp_path: Path) -> None
     write_python_model(repository, "last", IN_FINALIZE.format(note=note))
     with client_of(repository, tmp_path / "log", *EXPLICIT, "--load-model=last") as client:
         assert client.server.post("/v2/repository/models/last/unload", {}).status == 200
-        until(lambda: note.exists() and note.read_text(), 10, "is closed")
+        wait_until(lambda: note.exists() and note.read_text(), 10, "is closed")
         assert note.read_text().startswith("Failed to load model: ")
         assert "while the model that asks is being closed" in note.read_text()
         assert state(client, "doubles") == ("", "")
@@ -255,7 +255,7 @@ def test_the_answer_to_a_child_that_died_does_no_harm(tmp_path: Path) -> None:
     write_python_model(repository, "slow", slow)
     with client_of(repository, tmp_path / "log", *EXPLICIT) as client:
         assert client.server.post("/v2/repository/models/asks/load", {}).status == 400
-        until(lambda: state(client, "slow")[0] == "READY", 10, "loads")
+        wait_until(lambda: state(client, "slow")[0] == "READY", 10, "loads")
         assert np.array_equal(client.infer("slow", 1.0), [[1.0]])
 
 
@@ -284,11 +284,11 @@ def test_no_request_fails_while_a_python_model_is_loaded_anew(repository: Path, 
                 os.utime(model_file, (second, second))
                 assert client.server.post("/v2/repository/models/doubles/load", {}).status == 200
                 before = sum(answered)
-                until(lambda before=before: failures or sum(answered) > before + 20, 10, "requests are answered")
+                wait_until(lambda before=before: failures or sum(answered) > before + 20, 10, "requests are answered")
         finally:
             ended.set()
             for caller in callers:
                 caller.join()
         assert failures == []
-        until(lambda: len(client.children()) == 1, 10, "earlier copies end")
+        wait_until(lambda: len(client.children()) == 1, 10, "earlier copies end")
         assert client.server.log.count("successfully loaded 'doubles'") == 11

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc
 
-from backends.python_models import DOUBLES, Client, client_of, write_python_model
-from server.running import read_answer, request_bytes, until
+from naiad.testing import read_response, request_bytes, wait_until
+from support.python_models import DOUBLES, Client, client_of, write_python_model
 
 # Sends as many responses as its input says, and the second one only when there is such a file.
 WAITS = """
@@ -95,7 +95,7 @@ def test_streams_and_calls_of_the_earlier_copy_go_on(tmp_path: Path) -> None:
         assert error is None
         assert result.as_numpy("Y").tolist() == [[3]]
         client.grpc.stop_stream()
-        until(lambda: len(client.children()) == 3, 20, "the earlier processes have ended")
+        wait_until(lambda: len(client.children()) == 3, 20, "the earlier processes have ended")
 
 
 def test_a_body_that_arrives_during_a_reload_is_answered_by_the_new_copy(tmp_path: Path) -> None:
@@ -122,8 +122,10 @@ def test_a_body_that_arrives_during_a_reload_is_answered_by_the_new_copy(tmp_pat
         with client.server.connect() as peer:
             peer.sendall(request_bytes("POST", "/v2/models/doubles/infer", None, lengths) + body[: 1 << 20])
             load_anew(client, repository, "doubles")
-            until(lambda: not before & {child.pid for child in client.children()}, 20, "the earlier process has ended")
+            wait_until(
+                lambda: not before & {child.pid for child in client.children()}, 20, "the earlier process has ended"
+            )
             peer.sendall(body[1 << 20 :])
-            answer = read_answer(peer, "POST")
+            answer = read_response(peer, "POST")
         assert answer.status == 200
         assert np.frombuffer(answer.body[-4 * elements :], np.float32).tolist() == [2.0] * elements

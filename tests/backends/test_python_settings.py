@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import config, context
-from backends.python_models import DOUBLES, write_python_model
 from naiad.backends.python.backend import PythonBackend
 from naiad.cli.check import run as check
 from naiad.config.spec import InstanceGroupSpec
+from support.backend_contract import config, context
+from support.python_models import DOUBLES, write_python_model
 
 
 def refused(folder: Path, capsys: pytest.CaptureFixture[str], more: str, **settings: str) -> str:

@@ -9,8 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from backends import torch_models  # noqa: E402
-from backends.contract import (  # noqa: E402
+from naiad.backend_api.backend import Arrays  # noqa: E402
+from naiad.backends.torch.backend import PyTorchBackend  # noqa: E402
+from naiad.errors import BackendError, InvalidArgumentError, ModelLoadError  # noqa: E402
+from naiad.tensor.dtypes import BY_WIRE  # noqa: E402
+from support import torch_models  # noqa: E402
+from support.backend_contract import (  # noqa: E402
     ONE_CPU,
     BackendContract,
     Case,
@@ -23,10 +27,6 @@ from backends.contract import (  # noqa: E402
     started,
     values,
 )
-from naiad.backend_api.backend import Arrays  # noqa: E402
-from naiad.backends.torch.backend import PyTorchBackend  # noqa: E402
-from naiad.errors import BackendError, InvalidArgumentError, ModelLoadError  # noqa: E402
-from naiad.tensor.dtypes import BY_WIRE  # noqa: E402
 
 ECHO = """platform: "pytorch_libtorch" max_batch_size: 8
 input [ {{ name: "A" data_type: {0} dims: {1} }}, {{ name: "B" data_type: {0} dims: {1} }} ]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import context
 from naiad.backends import registry
 from naiad.backends.registry import BACKENDS, NOT_BUILT, BackendEntry
 from naiad.errors import BackendUnavailableError
+from support.backend_contract import context
 
 
 @pytest.mark.parametrize("name", registry.known())

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.contract import context, group, spec, started
 from naiad.backend_api.decoupled import DecoupledBackend, Delay, Step
 from naiad.errors import CancelledError, InvalidArgumentError, ModelLoadError, UnknownError
+from support.backend_contract import context, group, spec, started
 
 DECOUPLED = " model_transaction_policy { decoupled: true }"
 REPEAT = """backend: "repeat"

@@ -13,8 +13,8 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from server.models import tensor, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import tensor, write_model
 
 VECTOR = f"input [ {tensor('INPUT', 'TYPE_INT32', '-1')} ] output [ {tensor('OUTPUT', 'TYPE_INT32', '-1')} ]"
 ONE = f"input [ {tensor('INPUT', 'TYPE_INT32', '1')} ] output [ {tensor('OUTPUT', 'TYPE_INT32', '1')} ]"

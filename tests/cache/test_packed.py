@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from execution.models import spec, tensor
 from naiad.cache.packed import MAGIC, MAX_VALUE, UnreadableValueError, pack, unpack
 from naiad.request import Array, Outputs, RequestOptions
 from naiad.tensor.dtypes import DATATYPES
+from support.loaded_models import spec, tensor
 
 SPEC = spec(outputs=(tensor("y", dims=(-1,)), tensor("s", "BYTES", (2,))))
 TERMS = RequestOptions(("y", "s"), 1)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.models import spec, tensor
 from naiad.cache.key import MOST_INPUT_BYTES, MOST_OUTPUT_BYTES, RequestKeys
 from naiad.cache.local import LocalCache
 from naiad.request import Array, InferRequest, Outputs, RequestOptions
+from support.loaded_models import spec, tensor
 
 SPEC = spec([tensor("x", dims=(-1,)), tensor("s", "BYTES", (-1,), optional=True)])
 

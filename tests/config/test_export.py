@@ -10,11 +10,11 @@ import pytest
 from google.protobuf import json_format, text_format
 from hypothesis import HealthCheck, given, settings
 
-from config.messages_strategy import messages
 from naiad.config.export import config_json, config_pbtxt
 from naiad.config.messages import ModelConfig
 from naiad.config.normalize import normalize
 from naiad.config.read import ConfigFormat, parse_config
+from support.config_messages import messages
 
 RECORDED = Path(__file__).parent / "recorded"
 

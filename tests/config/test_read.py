@@ -12,12 +12,12 @@ import yaml
 from google.protobuf import json_format, text_format
 from hypothesis import HealthCheck, given, settings
 
-from config.messages_strategy import messages
 from naiad.config.messages import ModelConfig
 from naiad.config.problems import ConfigProblemsError
 from naiad.config.read import MAX_CONFIG_BYTES, ConfigFormat, parse_config, read_config
 from naiad.config.source import ModelSource
 from naiad.errors import ConfigError
+from support.config_messages import messages
 
 PBTXT = """\
 name: "m"

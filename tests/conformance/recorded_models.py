@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from server.models import SUM_AND_DIFFERENCE, tensor, write_model
+from support.served_models import SUM_AND_DIFFERENCE, tensor, write_model
 
 TYPES = (
     *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conformance.recorded_models import ONE_ON_THE_CPU, TYPES
-from server.models import tensor
+from support.served_models import tensor
 
 HEAD = """
 import json

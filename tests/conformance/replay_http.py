@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from server.running import Answer, RunningServer
+from naiad.testing import HttpResponse, RunningServer
 
 CASES = Path(__file__).parent / "cases"
 UNPACK = {"gzip": gzip.decompress, "deflate": zlib.decompress}
@@ -23,17 +23,17 @@ def load(group: str) -> list[dict[str, Any]]:
     return list(json.loads((CASES / f"{group}.json").read_text(encoding="utf-8")))
 
 
-def send(server: RunningServer, case: dict[str, Any], port: int = 0) -> Answer:
+def send(server: RunningServer, case: dict[str, Any], port: int = 0) -> HttpResponse:
     """Send a recorded request to the HTTP port, or to ``port``."""
     body = None
     if "body" in case:
         body = base64.b64decode(case["body"])
     elif "text" in case:
         body = case["text"].encode() + base64.b64decode(case.get("tail", ""))
-    return server.ask(case["method"], case["path"], body, [tuple(h) for h in case.get("headers", ())], port)
+    return server.request(case["method"], case["path"], body, [tuple(h) for h in case.get("headers", ())], port)
 
 
-def assert_answer(answer: Answer, expected: dict[str, Any]) -> None:
+def assert_answer(answer: HttpResponse, expected: dict[str, Any]) -> None:
     """Check an answer against the recorded one, or against the one that is meant instead of it."""
     assert (answer.status, answer.type) == (expected["status"], expected["type"]), answer.body
     assert answer.headers.get("content-encoding") == expected.get("coding")
@@ -48,7 +48,7 @@ def assert_answer(answer: Answer, expected: dict[str, Any]) -> None:
     assert answer.headers.get("connection") == expected.get("connection")
 
 
-def assert_same_body(answer: Answer, expected: dict[str, Any]) -> None:
+def assert_same_body(answer: HttpResponse, expected: dict[str, Any]) -> None:
     """Check the JSON and the bytes behind it."""
     if "json" not in expected:
         assert answer.body == base64.b64decode(expected.get("body", ""))

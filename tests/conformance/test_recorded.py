@@ -16,7 +16,7 @@ import pytest
 
 from conformance.recorded_models import write_repository
 from conformance.replay_http import assert_answer, load, send
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
 
 HERE = Path(__file__).parent
 GROUPS = ("describe", "paths", "infer", "binary", "bad", "types", "classes", "coding", "wide", "metrics")

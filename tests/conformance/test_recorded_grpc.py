@@ -18,7 +18,7 @@ import pytest
 
 from conformance.recorded_models import write_repository
 from conformance.replay_grpc import OWN, answer, load
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
 
 HERE = Path(__file__).parent
 GROUPS = ("describe", "infer", "errors", "types", "stream")

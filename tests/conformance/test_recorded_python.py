@@ -19,7 +19,7 @@ import pytest
 
 from conformance import replay_grpc, replay_http
 from conformance.recorded_python_models import write_repository
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
 
 PLACE = re.compile(r"\S*/(\w+/\d+/model\.py)\(\d+\)")
 TRANSPORTS = ("naiad", "grpcio")

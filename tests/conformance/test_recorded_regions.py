@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from conformance import replay_grpc, replay_http
-from server.models import SUM_AND_DIFFERENCE, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import SUM_AND_DIFFERENCE, write_model
 
 TRANSPORTS = ("naiad", "grpcio")
 HERE = Path(__file__).parent

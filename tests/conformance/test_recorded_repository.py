@@ -17,8 +17,8 @@ import pytest
 from conformance import replay_grpc, replay_http
 from conformance.recorded_models import ONE_ON_THE_CPU
 from conformance.recorded_python_models import COMPLETES_ITSELF, HEAD, SAME, write_repository
-from server.models import tensor
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import tensor
 
 HERE = Path(__file__).parent
 MEANT: dict[str, dict[str, Any]] = json.loads((HERE / "meant_repository.json").read_text(encoding="utf-8"))

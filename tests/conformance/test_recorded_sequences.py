@@ -15,8 +15,8 @@ import pytest
 
 from conformance import replay_grpc, replay_http
 from conformance.recorded_models import ONE_ON_THE_CPU
-from server.models import tensor
-from server.running import Answer, RunningServer, serving
+from naiad.testing import HttpResponse, RunningServer, serving
+from support.served_models import tensor
 
 HERE = Path(__file__).parent
 MEANT: dict[str, dict[str, str]] = json.loads((HERE / "meant_sequences.json").read_text(encoding="utf-8"))
@@ -91,7 +91,7 @@ def test_http_answers_are_the_recorded_ones(server: RunningServer) -> None:
             replay_http.assert_answer(answer, case["expect"])
 
 
-def assert_meant(answer: Answer, meant: dict[str, str]) -> None:
+def assert_meant(answer: HttpResponse, meant: dict[str, str]) -> None:
     if "text" in meant:
         assert answer.status == 400
         assert meant["text"] in answer.error

@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from conformance import replay_grpc, replay_http
-from server.models import identity, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import identity, write_model
 
 TRANSPORTS = ("naiad", "grpcio")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from frontends.http_application import House, identity_config, load_repository, run, serving, write_model
 from naiad.errors import InvalidArgumentError, ModelLoadError, NaiadError, NotFoundError, UnavailableError
 from naiad.lifecycle.state.states import ModelState
 from naiad.version import __version__
+from support.http_application import House, identity_config, load_repository, run, serving, write_model
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ -1 ]"), ("1", "TYPE_STRING", "[ 1 ]"), more="max_batch_size: 4")
 

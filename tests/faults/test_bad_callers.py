@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from server.models import LOOK_UP, identity, numbers, write_model
-from server.running import RunningServer, read_answer, request_bytes, serving, until
+from naiad.testing import RunningServer, read_response, request_bytes, serving, wait_until
+from support.served_models import LOOK_UP, identity, numbers, write_model
 
 GOOD, BAD = 150, 50
 ROWS = 8
@@ -79,7 +79,7 @@ def test_connections_killed_in_the_middle_of_a_request(server: RunningServer) ->
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
     assert_serves(server)
-    until(lambda: connections(server) <= 1, 10, "the dead connections are gone")
+    wait_until(lambda: connections(server) <= 1, 10, "the dead connections are gone")
 
 
 def connections(server: RunningServer) -> int:
@@ -127,7 +127,7 @@ def test_a_slow_reader_beside_fast_ones(server: RunningServer) -> None:
     for _ in range(100):
         assert_serves(server)
     with slow:
-        answer = read_answer(slow)
+        answer = read_response(slow)
     assert answer.status == 200
     assert answer.body.endswith(data)
 
@@ -148,7 +148,7 @@ def test_claims_about_the_length(server: RunningServer, headers: list[tuple[str,
     lines = [f"{k}: {v}\r\n" for k, v in headers]
     with server.connect() as peer:
         peer.sendall(f"POST /v2/models/same/infer HTTP/1.1\r\nHost: x\r\n{''.join(lines)}\r\n".encode())
-        assert read_answer(peer).status == status
+        assert read_response(peer).status == status
     assert server.memory_bytes() - before < 8 * MEGABYTE
     assert_serves(server)
 
@@ -185,7 +185,7 @@ BODIES = {
 def test_bodies_that_make_no_sense(server: RunningServer, name: str, length: bool) -> None:
     body = BODIES[name].encode("utf-8", "surrogateescape")
     headers = [("Inference-Header-Content-Length", str(len(body)))] if length else []
-    answer = server.ask("POST", "/v2/models/same/infer", body, headers)
+    answer = server.request("POST", "/v2/models/same/infer", body, headers)
     assert answer.status == 400, answer.body[:300]
     assert answer.error
     assert len(answer.body) < 2000
@@ -197,7 +197,7 @@ def test_bodies_that_make_no_sense(server: RunningServer, name: str, length: boo
 @pytest.mark.parametrize("claim", ["-1", "57", "99999999999999999999", "-99999999999999999999", "9" * 5000])
 def test_header_lengths_that_make_no_sense(server: RunningServer, claim: str) -> None:
     body = json.dumps(numbers([1])).encode()
-    answer = server.ask("POST", "/v2/models/same/infer", body, [("Inference-Header-Content-Length", claim)])
+    answer = server.request("POST", "/v2/models/same/infer", body, [("Inference-Header-Content-Length", claim)])
     assert answer.status == 400, answer.body[:300]
     assert_serves(server)
 
@@ -212,7 +212,7 @@ def test_thousands_of_bad_requests_cost_no_memory(server: RunningServer) -> None
                 peer.sendall(
                     request_bytes("POST", "/v2/models/same/infer", bodies[i % len(bodies)] if i % 2 else unlike)
                 )
-                assert read_answer(peer).status == 400
+                assert read_response(peer).status == 400
 
     send(1000)
     before = server.memory_bytes()
@@ -226,7 +226,7 @@ def test_many_models_that_do_not_exist_cost_no_memory(server: RunningServer) -> 
         with server.connect() as peer:
             for i in range(start, start + 2000):
                 peer.sendall(request_bytes("GET", f"/v2/models/none{i}{'x' * 500}", None))
-                assert read_answer(peer).status == 404
+                assert read_response(peer).status == 404
 
     send(0)
     before = server.memory_bytes()

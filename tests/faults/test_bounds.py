@@ -13,14 +13,14 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from backends.python_models import DOUBLES, write_python_model
 from naiad.frontends.http.json_worker.pool import MANY_VALUES
+from naiad.testing import HttpResponse, RunningServer, read_response, request_bytes, serving
 from naiad.wire.compression import MAX_MEMBERS
 from naiad.wire.http1.chunked import MAX_CHUNKS
 from naiad.wire.http1.head import MAX_HEAD_BYTES, MAX_HEADERS
 from naiad.wire.v2.header import MAX_DESCRIPTION_BYTES, MAX_ENTRIES
-from server.models import identity, numbers, write_model
-from server.running import Answer, RunningServer, read_answer, request_bytes, serving
+from support.python_models import DOUBLES, write_python_model
+from support.served_models import identity, numbers, write_model
 
 MEGABYTE = 1 << 20
 GRPC_LIMIT = 4 * MEGABYTE
@@ -101,7 +101,7 @@ def test_deep_json(server: RunningServer, place: str) -> None:
 # Chunks
 
 
-def chunked(server: RunningServer, path: str, body: bytes) -> Answer:
+def chunked(server: RunningServer, path: str, body: bytes) -> HttpResponse:
     """Send a body that is already in chunks, as far as the server takes it."""
     with server.connect() as peer:
         peer.sendall(request_bytes("POST", path, b"", [("Transfer-Encoding", "chunked")]))
@@ -109,7 +109,7 @@ def chunked(server: RunningServer, path: str, body: bytes) -> Answer:
             peer.sendall(body)
         except (BrokenPipeError, ConnectionResetError):
             pass
-        return read_answer(peer)
+        return read_response(peer)
 
 
 def test_a_million_chunks_of_one_byte(server: RunningServer) -> None:
@@ -150,7 +150,7 @@ def test_bombs_over_http(server: RunningServer, coding: str, wbits: int) -> None
     assert len(bomb) < MEGABYTE
     before = server.memory_bytes()
     for _ in range(3):
-        answer = server.ask("POST", "/v2/models/same/infer", bomb, [("Content-Encoding", coding)])
+        answer = server.request("POST", "/v2/models/same/infer", bomb, [("Content-Encoding", coding)])
         assert answer.status == 400
         assert "exceeds the maximum allowed input size" in answer.error
     assert server.memory_bytes() - before < 140 * MEGABYTE
@@ -159,17 +159,17 @@ def test_bombs_over_http(server: RunningServer, coding: str, wbits: int) -> None
 def test_several_layers_are_not_peeled(server: RunningServer) -> None:
     inner = json.dumps(numbers([1])).encode()
     twice = gzip.compress(gzip.compress(inner))
-    answer = server.ask("POST", "/v2/models/same/infer", twice, [("Content-Encoding", "gzip, gzip")])
+    answer = server.request("POST", "/v2/models/same/infer", twice, [("Content-Encoding", "gzip, gzip")])
     assert (answer.status, answer.error) == (501, "Unsupported compression type")
-    answer = server.ask("POST", "/v2/models/same/infer", twice, [("Content-Encoding", "gzip")])
+    answer = server.request("POST", "/v2/models/same/infer", twice, [("Content-Encoding", "gzip")])
     assert answer.status == 400
 
 
 def test_gzip_of_several_members(server: RunningServer) -> None:
     body = json.dumps(numbers([1, 2, 3])).encode()
 
-    def ask(packed: bytes) -> Answer:
-        return server.ask("POST", "/v2/models/same/infer", packed, [("Content-Encoding", "gzip")])
+    def ask(packed: bytes) -> HttpResponse:
+        return server.request("POST", "/v2/models/same/infer", packed, [("Content-Encoding", "gzip")])
 
     members = b"".join(gzip.compress(body[at : at + 7]) for at in range(0, len(body), 7))
     answer = ask(members)
@@ -215,7 +215,7 @@ def test_bombs_over_grpc(stub: Any, compression: grpc.Compression) -> None:
 def test_large_heads(server: RunningServer, head: str, status: int) -> None:
     with server.connect() as peer:
         peer.sendall(head.encode() + b"\r\n")
-        answer = read_answer(peer)
+        answer = read_response(peer)
     assert answer.status == status, answer.body[:200]
     assert len(answer.body) < 70_000
 
@@ -327,7 +327,7 @@ def test_descriptions_are_bounded(server: RunningServer) -> None:
     given = {"name": "INPUT0", "datatype": "INT32", "shape": [2**21], "parameters": {"binary_data_size": 2**23}}
     body = json.dumps({"id": text[: 2**23], "inputs": [given]}).encode()
     lines = (("Inference-Header-Content-Length", str(len(body))),)
-    assert server.ask("POST", "/v2/models/same/infer", body + bytes(2**23), headers=lines).status == 200
+    assert server.request("POST", "/v2/models/same/infer", body + bytes(2**23), headers=lines).status == 200
 
 
 # Large JSON

@@ -19,8 +19,12 @@ import grpc
 import pytest
 import uvloop
 
-from frontends.h2_application import Application, Conversation
-from frontends.h2_frames import (
+from naiad.frontends.grpc.rpc.limits import GrpcLimits
+from naiad.frontends.grpc.server.listener import GrpcListener
+from naiad.frontends.grpc.server.state import RECEIVE_BYTES
+from naiad.wire.http2.control import MAX_CHEAP_FRAMES, MAX_RESETS
+from support.h2_application import Application, Conversation
+from support.h2_frames import (
     CONTINUATION,
     DATA,
     GOAWAY,
@@ -37,11 +41,7 @@ from frontends.h2_frames import (
     numbered,
     plain_block,
 )
-from frontends.h2_peer import WAIT_S, RawPeer, run
-from naiad.frontends.grpc.rpc.limits import GrpcLimits
-from naiad.frontends.grpc.server.listener import GrpcListener
-from naiad.frontends.grpc.server.state import RECEIVE_BYTES
-from naiad.wire.http2.control import MAX_CHEAP_FRAMES, MAX_RESETS
+from support.h2_peer import WAIT_S, RawPeer, run
 
 CALM = 11
 MEGABYTE = 1 << 20

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from backends.python_models import write_python_model
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, serving, until
+from naiad.testing import RunningServer, serving, wait_until
+from support.python_models import write_python_model
+from support.served_models import identity, numbers, write_model
 
 ANSWER_S = 15.0
 BACK_S = 15.0
@@ -144,7 +144,7 @@ def test_shapes_over_http(server: RunningServer, name: str) -> None:
             head = json.dumps({"inputs": [part]}).encode()
             told = [("Inference-Header-Content-Length", str(len(head)))]
             body = head + bytes(min(size, 4))
-            answer = server.ask("POST", f"/v2/models/{model}/infer", body, told)
+            answer = server.request("POST", f"/v2/models/{model}/infer", body, told)
             assert answer.status == 400, (model, size, answer.body[:300])
 
 
@@ -204,11 +204,11 @@ def ask_ends(server: RunningServer, what: int) -> tuple[int, str]:
 
 @pytest.mark.parametrize("what", range(1, 13))
 def test_what_execute_may_do(server: RunningServer, stub: Any, what: int) -> None:
-    until(lambda: server.get("/v2/models/ends/ready").status == 200, BACK_S, "the model is ready")
+    wait_until(lambda: server.get("/v2/models/ends/ready").status == 200, BACK_S, "the model is ready")
     status, text = ask_ends(server, what)
     assert status == (503 if what in LEAVES else 500), text
     assert text
-    until(lambda: server.get("/v2/models/ends/ready").status == 200, BACK_S, "the model is back")
+    wait_until(lambda: server.get("/v2/models/ends/ready").status == 200, BACK_S, "the model is back")
     request = service_pb2.ModelInferRequest(model_name="ends")
     given = request.inputs.add(name="X", datatype="FP32")
     given.shape.extend([1, 1])
@@ -217,7 +217,7 @@ def test_what_execute_may_do(server: RunningServer, stub: Any, what: int) -> Non
         stub.ModelInfer(request, timeout=ANSWER_S)
     expected = {grpc.StatusCode.UNAVAILABLE} if what in LEAVES else {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
     assert caught.value.code() in expected, caught.value
-    until(lambda: server.get("/v2/models/ends/ready").status == 200, BACK_S, "the model is back again")
+    wait_until(lambda: server.get("/v2/models/ends/ready").status == 200, BACK_S, "the model is back again")
     assert ask_ends(server, 0) == (200, "")
 
 

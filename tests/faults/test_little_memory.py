@@ -13,8 +13,8 @@ import pytest
 from naiad.frontends.grpc.settings import grpc_limits
 from naiad.frontends.net.memory_shares import MemoryShares
 from naiad.options import ServerOptions
-from server.models import identity, numbers, write_model
-from server.running import ANSWER_S, RunningServer, request_bytes, serving, until
+from naiad.testing import RESPONSE_S, RunningServer, request_bytes, serving, wait_until
+from support.served_models import identity, numbers, write_model
 
 MEGABYTE = 1 << 20
 MEMORY = 1536 * MEGABYTE
@@ -49,10 +49,10 @@ def test_answers_that_nobody_reads(server: RunningServer) -> None:
         for _ in range(16):
             peer = closing.enter_context(socket.socket())
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            peer.settimeout(ANSWER_S)
+            peer.settimeout(RESPONSE_S)
             peer.connect((server.host, server.http))
             peer.sendall(request)
-        until(lambda: "dropped a connection" in server.log, 20, "connections are dropped")
+        wait_until(lambda: "dropped a connection" in server.log, 20, "connections are dropped")
         assert server.memory_bytes() < MEMORY // 2
         assert server.infer("same", numbers([1, 2])).status == 200
 

@@ -16,10 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from backends.python_models import DOUBLES, write_python_model
-from server.models import identity, numbers, write_model
-from server.running import Answer, RunningServer, environment, serving, start, until
-from server.traffic import Traffic
+from naiad.testing import HttpResponse, RunningServer, server_environment, serving, start_server, wait_until
+from support.python_models import DOUBLES, write_python_model
+from support.served_models import identity, numbers, write_model
+from support.traffic import Traffic
 
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=*")
 # Says who it is, then loads for a long time.
@@ -39,7 +39,7 @@ CONFIG = {
 }
 
 
-def control(server: RunningServer, model: str, what: str, body: object = None) -> Answer:
+def control(server: RunningServer, model: str, what: str, body: object = None) -> HttpResponse:
     return server.post(f"/v2/repository/models/{model}/{what}", body or {})
 
 
@@ -47,7 +47,7 @@ class Asked:
     """An operation that somebody asks for and waits for."""
 
     def __init__(self, server: RunningServer, model: str, what: str, body: object = None) -> None:
-        self.answer: Answer | None = None
+        self.answer: HttpResponse | None = None
         self.gone = False
         self._thread = threading.Thread(target=self._ask, args=(server, model, what, body))
         self._thread.start()
@@ -58,7 +58,7 @@ class Asked:
         except OSError:
             self.gone = True
 
-    def wait(self) -> Answer:
+    def wait(self) -> HttpResponse:
         self._thread.join(30)
         assert self.answer is not None
         return self.answer
@@ -71,7 +71,7 @@ class Asked:
 def worker(folder: Path) -> psutil.Process:
     """The process that loads the model in ``folder`` now."""
     file = folder / "pid"
-    until(lambda: file.exists() and file.read_text().endswith("."), 10, "the model loads")
+    wait_until(lambda: file.exists() and file.read_text().endswith("."), 10, "the model loads")
     found = psutil.Process(int(file.read_text().rstrip(".")))
     file.unlink()
     return found
@@ -107,10 +107,10 @@ def test_a_server_that_is_killed_while_it_loads_leaves_nothing(repository: Path,
     folder = write_python_model(repository, "code", "import os, time\n" + LOADS_LONG)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    where = {**environment(), "TMPDIR": str(temporary)}
+    where = {**server_environment(), "TMPDIR": str(temporary)}
     explicit = "--model-control-mode=explicit"
     files = {"config": json.dumps(CONFIG), "file:1/some": base64.b64encode(b"x" * 100_000).decode()}
-    server = start(tmp_path / "log", repository, explicit, env=where)
+    server = start_server(tmp_path / "log", repository, explicit, env=where)
     try:
         server.wait_ready()
         assert control(server, "brought", "load", {"parameters": files}).status == 200
@@ -120,7 +120,7 @@ def test_a_server_that_is_killed_while_it_loads_leaves_nothing(repository: Path,
         server.signal(signal.SIGKILL)
         server.process.wait()
         loading.wait_gone()
-        until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 10, "the worker ends")
+        wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 10, "the worker ends")
     finally:
         server.kill()
     with serving(tmp_path / "again", repository, explicit, env=where) as again:
@@ -142,7 +142,7 @@ def little_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk(repository: Path, tmp_path: Path, little_disk: Path) -> None:
-    where = {**environment(), "TMPDIR": str(little_disk)}
+    where = {**server_environment(), "TMPDIR": str(little_disk)}
     agents = tmp_path / "agents"
     (agents / "copies").mkdir(parents=True)
     (agents / "copies" / "agent.py").write_text(
@@ -208,5 +208,5 @@ def test_a_storm_of_reloads(repository: Path, tmp_path: Path) -> None:
         assert found == "59"
         assert server.get("/v2/health/ready").status == 200
         process = psutil.Process(server.process.pid)
-        until(lambda: process.num_threads() <= threads + 2, 10, "the threads of earlier copies end")
+        wait_until(lambda: process.num_threads() <= threads + 2, 10, "the threads of earlier copies end")
         assert "Traceback" not in server.log

@@ -14,12 +14,12 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import DOUBLES, write_python_model
-from faults.overload_server import figures, held, inference, refused, wait_empty, wait_held, wait_taken, waiting
 from naiad.execution.worker.bls import MAX_CALLS
-from server.grpc_peers import calling
-from server.models import identity, numbers, write_model
-from server.running import ANSWER_S, RunningServer, read_answer, request_bytes, serving, until
+from naiad.testing import RESPONSE_S, RunningServer, read_response, request_bytes, serving, wait_until
+from support.grpc_peers import calling
+from support.overload_server import figures, held, inference, refused, wait_empty, wait_held, wait_taken, waiting
+from support.python_models import DOUBLES, write_python_model
+from support.served_models import identity, numbers, write_model
 
 ROOM = 4
 MEGABYTE = 1 << 20
@@ -92,7 +92,7 @@ def test_those_beyond_are_refused_and_told_when_to_come_again(server: RunningSer
         assert "try again later" in answer.error
         assert refused(server, "requests") == before + 1
         for peer in peers:
-            assert read_answer(peer).status == 200
+            assert read_response(peer).status == 200
     wait_empty(server)
     assert server.infer("slow", numbers([1])).status == 200
 
@@ -169,7 +169,7 @@ def test_calls_of_grpc_are_unavailable(server: RunningServer) -> None:
         wait_held(server, ROOM)
         for _ in range(3):  # the first is read in full, the others are like it
             with pytest.raises(InferenceServerException) as caught:
-                client.infer("slow", [int32([1])], client_timeout=ANSWER_S)
+                client.infer("slow", [int32([1])], client_timeout=RESPONSE_S)
             assert caught.value.status() == "StatusCode.UNAVAILABLE"
             assert TEXT in caught.value.message()
     wait_empty(server)
@@ -190,11 +190,11 @@ def test_a_stream_goes_on_after_requests_that_were_refused(server: RunningServer
         client.start_stream(take)
         for _ in range(3):
             client.async_stream_infer("slow", [int32([1])])
-        until(lambda: len(answers) == 3, ANSWER_S, "three answers")
+        wait_until(lambda: len(answers) == 3, RESPONSE_S, "three answers")
         assert all(TEXT in str(a) for a in answers)
         wait_empty(server)
         client.async_stream_infer("slow", [int32([7])])
-        until(lambda: len(answers) == 4, ANSWER_S, "the last answer")
+        wait_until(lambda: len(answers) == 4, RESPONSE_S, "the last answer")
         assert answers[3].as_numpy("OUTPUT0").tolist() == [7]
         client.stop_stream()
     wait_empty(server)
@@ -227,21 +227,21 @@ def test_a_body_without_room_is_refused_before_it_is_sent(server: RunningServer)
         wait_held(server, 1)
         whole = raw("bytes", 3 * MEGABYTE)
         second.sendall(whole[: whole.index(b"\r\n\r\n") + 4 + 100])
-        answer = read_answer(second)
+        answer = read_response(second)
         assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (503, "1", "close")
         assert "--max-in-flight-bytes" in answer.error
         expecting = raw("bytes", 3 * MEGABYTE, ("Expect", "100-continue"))
         third.sendall(expecting[: expecting.index(b"\r\n\r\n") + 4])
-        assert read_answer(third).status == 503
+        assert read_response(third).status == 503
         assert refused(server, "bytes") == before + 2
-        assert read_answer(first).status == 200
+        assert read_response(first).status == 200
     wait_empty(server)
 
 
 def test_a_single_request_may_be_larger_than_all_together(server: RunningServer) -> None:
     with server.connect() as peer:
         peer.sendall(raw("bytes", 10 * MEGABYTE))
-        assert read_answer(peer).status == 200
+        assert read_response(peer).status == 200
     wait_empty(server)
 
 
@@ -255,8 +255,8 @@ def test_texts_count_as_the_memory_that_they_take(server: RunningServer, count: 
     with server.connect() as peer:
         peer.sendall(request_bytes("POST", "/v2/models/texts/infer", head + packed, told))
         # While it is looked at it counts as what came.
-        until(lambda: held(server)[1] > times * len(packed), ANSWER_S, "the texts count as what they take")
-        assert read_answer(peer).status == 200
+        wait_until(lambda: held(server)[1] > times * len(packed), RESPONSE_S, "the texts count as what they take")
+        assert read_response(peer).status == 200
     wait_empty(server)
 
 
@@ -267,11 +267,11 @@ def test_bodies_that_arrive_are_bounded_together(server: RunningServer) -> None:
         first.sendall(whole[: 2 * MEGABYTE])
         wait_taken(server, first)
         second.sendall(whole[: 2 * MEGABYTE])
-        answer = read_answer(second)
+        answer = read_response(second)
         assert answer.status == 503
         assert "request bodies that are arriving" in answer.error
         first.sendall(whole[2 * MEGABYTE :])
-        assert read_answer(first).status == 200
+        assert read_response(first).status == 200
     assert refused(server, "body") == before + 1
     # In chunks nobody knows the length before.
     chunk = b"%x\r\n%b\r\n" % (MEGABYTE // 2, bytes(MEGABYTE // 2))
@@ -280,9 +280,9 @@ def test_bodies_that_arrive_are_bounded_together(server: RunningServer) -> None:
         first.sendall(start + chunk * 5)
         wait_taken(server, first)
         second.sendall(start + chunk * 5)
-        assert {read_answer(second).status} == {503}
+        assert {read_response(second).status} == {503}
         first.sendall(b"0\r\n\r\n")
-        assert read_answer(first).status == 400
+        assert read_response(first).status == 400
     wait_empty(server)
 
 
@@ -299,7 +299,7 @@ def test_429_on_demand(tmp_path: Path) -> None:
             answer = server.post("/v2/models/slow/generate", {"INPUT0": 1})
             assert (answer.status, answer.headers["retry-after"]) == (429, "1")
             with pytest.raises(InferenceServerException) as caught:
-                client.infer("slow", [int32([1])], client_timeout=ANSWER_S)
+                client.infer("slow", [int32([1])], client_timeout=RESPONSE_S)
             assert caught.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
         wait_empty(server)
         server.kill()
@@ -325,7 +325,7 @@ def test_both_transports_of_grpc(tmp_path: Path, transport: str) -> None:
         with waiting(server, "slow", 2), calling(server.grpc_url) as client:
             wait_held(server, 2)
             with pytest.raises(InferenceServerException) as caught:
-                client.infer("slow", [int32([1])], client_timeout=ANSWER_S)
+                client.infer("slow", [int32([1])], client_timeout=RESPONSE_S)
             assert caught.value.status() == "StatusCode.UNAVAILABLE"
         wait_empty(server)
 
@@ -346,14 +346,14 @@ def test_python_models(tmp_path: Path) -> None:
         def ask(model: str, value: float) -> Any:
             given = triton.InferInput("X", [1, 1], "FP32")
             given.set_data_from_numpy(np.array([[value]], np.float32))
-            return client.infer(model, [given], client_timeout=ANSWER_S).as_numpy("Y").tolist()
+            return client.infer(model, [given], client_timeout=RESPONSE_S).as_numpy("Y").tolist()
 
         held_up = threading.Thread(target=lambda: ask_quietly(ask, "waits", 1.5))
         held_up.start()
         wait_held(server, 1)
         # With it the server is full; the call that it makes is one more.
         assert ask("calls", 3) == [[6]]
-        held_up.join(ANSWER_S)
+        held_up.join(RESPONSE_S)
         wait_empty(server)
         first = threading.Thread(target=lambda: ask_quietly(ask, "waits", 60))
         second = threading.Thread(target=lambda: ask_quietly(ask, "waits", 0))
@@ -369,7 +369,7 @@ def test_python_models(tmp_path: Path) -> None:
             child.kill()
         wait_empty(server)
         for thread in (first, second):
-            thread.join(ANSWER_S)
+            thread.join(RESPONSE_S)
             assert not thread.is_alive()
 
 
@@ -404,7 +404,7 @@ def test_a_model_that_is_loaded_anew_takes_nothing_along(tmp_path: Path) -> None
             assert server.post("/v2/repository/models/slow/load", {}).status == 200
             assert server.infer("slow", numbers([2])).status == 200
             assert server.post("/v2/repository/models/slow/unload", {}).status == 200
-            assert [read_answer(peer).status for peer in peers] == [200] * 5
+            assert [read_response(peer).status for peer in peers] == [200] * 5
         wait_empty(server)
 
 

@@ -15,11 +15,11 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
-from faults.overload_server import inference, refused, wait_held, waiting
-from server.grpc_peers import INFER, Http2Peer, calling
-from server.models import identity, numbers, write_model
-from server.running import ANSWER_S, Answer, RunningServer, read_answer, request_bytes, serving
-from server.shared_regions import memory
+from naiad.testing import RESPONSE_S, HttpResponse, RunningServer, read_response, request_bytes, serving
+from support.grpc_peers import INFER, Http2Peer, calling
+from support.overload_server import inference, refused, wait_held, waiting
+from support.served_models import identity, numbers, write_model
+from support.shared_regions import memory
 
 STATUSES = {"503": (503, grpc.StatusCode.UNAVAILABLE), "429": (429, grpc.StatusCode.RESOURCE_EXHAUSTED)}
 TEXT = "the server has 1 unanswered requests, as many as --max-in-flight-requests allows"
@@ -64,41 +64,41 @@ def full(status: str, transport: str, tmp_path_factory: pytest.TempPathFactory) 
 # HTTP
 
 
-def post(server: RunningServer, path: str, body: bytes, *headers: tuple[str, str]) -> Answer:
-    return server.ask("POST", path, body, headers)
+def post(server: RunningServer, path: str, body: bytes, *headers: tuple[str, str]) -> HttpResponse:
+    return server.request("POST", path, body, headers)
 
 
-def binary(server: RunningServer) -> Answer:
+def binary(server: RunningServer) -> HttpResponse:
     part = {"name": "INPUT0", "datatype": "INT32", "shape": [4], "parameters": {"binary_data_size": 16}}
     head = json.dumps({"inputs": [part]}).encode()
     return post(server, INFER_PATH, head + bytes(16), ("Inference-Header-Content-Length", str(len(head))))
 
 
-def raw(server: RunningServer) -> Answer:
+def raw(server: RunningServer) -> HttpResponse:
     return post(server, "/v2/models/rows/infer", bytes(16), ("Inference-Header-Content-Length", "0"))
 
 
-def compressed(server: RunningServer) -> Answer:
+def compressed(server: RunningServer) -> HttpResponse:
     body = gzip.compress(json.dumps(numbers([1])).encode())
     return post(server, INFER_PATH, body, ("Content-Encoding", "gzip"))
 
 
-def large_compressed(server: RunningServer) -> Answer:
+def large_compressed(server: RunningServer) -> HttpResponse:
     body = gzip.compress(json.dumps(numbers(range(100_000))).encode())
     return post(server, INFER_PATH, body, ("Content-Encoding", "gzip"))
 
 
-def large_json(server: RunningServer) -> Answer:
+def large_json(server: RunningServer) -> HttpResponse:
     return post(server, INFER_PATH, json.dumps(numbers(range(200_000))).encode())
 
 
-def chunked(server: RunningServer) -> Answer:
+def chunked(server: RunningServer) -> HttpResponse:
     body = json.dumps(numbers([1])).encode()
     framed = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     return post(server, INFER_PATH, framed, ("Transfer-Encoding", "chunked"))
 
 
-def chunked_large_json(server: RunningServer) -> Answer:
+def chunked_large_json(server: RunningServer) -> HttpResponse:
     """Its length is not known before it is whole."""
     body = json.dumps(numbers(range(200_000))).encode()
     framed = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
@@ -110,57 +110,57 @@ def region_part(name: str, datatype: str, count: int, offset: int, size: int) ->
     return {"name": name, "datatype": datatype, "shape": [count], "parameters": where}
 
 
-def region(server: RunningServer) -> Answer:
+def region(server: RunningServer) -> HttpResponse:
     return server.infer("quick", {"inputs": [region_part("INPUT0", "INT32", 4, 0, 16)]})
 
 
-def late_region(server: RunningServer) -> Answer:
+def late_region(server: RunningServer) -> HttpResponse:
     """So many texts are read in a thread."""
     return server.infer("texts", {"inputs": [region_part("INPUT0", "BYTES", TEXTS, 4096, TEXTS * 64)]})
 
 
-def large_body(server: RunningServer) -> Answer:
+def large_body(server: RunningServer) -> HttpResponse:
     """Only the head is sent, and some of the body."""
     whole = request_bytes("POST", INFER_PATH, bytes(3 << 20))
     with server.connect() as peer:
         peer.sendall(whole[: whole.index(b"\r\n\r\n") + 1000])
-        answer = read_answer(peer)
+        answer = read_response(peer)
         assert answer.headers["connection"] == "close"
         return answer
 
 
-def expecting(server: RunningServer) -> Answer:
+def expecting(server: RunningServer) -> HttpResponse:
     whole = request_bytes("POST", INFER_PATH, bytes(3 << 20), [("Expect", "100-continue")])
     with server.connect() as peer:
         peer.sendall(whole[: whole.index(b"\r\n\r\n") + 4])
-        return read_answer(peer)
+        return read_response(peer)
 
 
-def generate(server: RunningServer) -> Answer:
+def generate(server: RunningServer) -> HttpResponse:
     return server.post("/v2/models/quick/generate", {"INPUT0": 1})
 
 
-def generate_stream(server: RunningServer) -> Answer:
+def generate_stream(server: RunningServer) -> HttpResponse:
     return server.post("/v2/models/quick/generate_stream", {"INPUT0": 1})
 
 
-def repeated(server: RunningServer) -> Answer:
+def repeated(server: RunningServer) -> HttpResponse:
     """The second of its kind on one connection: its head and its form are known."""
     with server.connect() as peer:
         peer.sendall(inference("quick"))
-        assert read_answer(peer).status in (503, 429)
+        assert read_response(peer).status in (503, 429)
         peer.sendall(inference("quick"))
-        return read_answer(peer)
+        return read_response(peer)
 
 
-WAYS: tuple[Callable[[RunningServer], Answer], ...] = (
+WAYS: tuple[Callable[[RunningServer], HttpResponse], ...] = (
     binary, raw, compressed, large_compressed, large_json, chunked, chunked_large_json, region, late_region, large_body,
     expecting, generate, generate_stream, repeated,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_over_http(full: RunningServer, status: str, way: Callable[[RunningServer], Answer]) -> None:
+def test_over_http(full: RunningServer, status: str, way: Callable[[RunningServer], HttpResponse]) -> None:
     before = refused(full, "requests")
     answer = way(full)
     assert (answer.status, answer.headers["retry-after"]) == (STATUSES[status][0], "1")
@@ -211,7 +211,7 @@ def test_over_grpc(full: RunningServer, status: str, kind: str, compression: grp
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         for _ in range(2):
             with pytest.raises(grpc.RpcError) as caught:
-                stub.ModelInfer(MESSAGES[kind], timeout=ANSWER_S, compression=compression)
+                stub.ModelInfer(MESSAGES[kind], timeout=RESPONSE_S, compression=compression)
             assert caught.value.code() is STATUSES[status][1]
             assert TEXT in caught.value.details()
     assert refused(full, "requests") == before + 2
@@ -222,12 +222,12 @@ def test_over_a_stream(full: RunningServer, status: str, kind: str) -> None:
     with grpc.insecure_channel(full.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         asked = [MESSAGES[kind], MESSAGES[kind], MESSAGES["raw"]]
-        found = list(stub.ModelStreamInfer(iter(asked), timeout=ANSWER_S))
+        found = list(stub.ModelStreamInfer(iter(asked), timeout=RESPONSE_S))
         assert [a.infer_response.id for a in found] == ["7"] * 3
         assert all(TEXT in a.error_message for a in found)
         # A caller may ask for a status in place of such answers.
         with pytest.raises(grpc.RpcError) as caught:
-            list(stub.ModelStreamInfer(iter(asked), timeout=ANSWER_S, metadata=(("triton_grpc_error", "true"),)))
+            list(stub.ModelStreamInfer(iter(asked), timeout=RESPONSE_S, metadata=(("triton_grpc_error", "true"),)))
         assert caught.value.code() is STATUSES[status][1]
         assert TEXT in caught.value.details()
 
@@ -268,6 +268,6 @@ def test_what_was_refused_leaves_nothing_behind(full: RunningServer) -> None:
         given = triton.InferInput("INPUT0", [1], "INT32")
         given.set_data_from_numpy(np.zeros(1, np.int32))
         with pytest.raises(InferenceServerException, match="unanswered requests"):
-            client.infer("quick", [given], client_timeout=ANSWER_S)
+            client.infer("quick", [given], client_timeout=RESPONSE_S)
     counted = full.statistics("quick")["inference_stats"]
     assert (counted["success"]["count"], counted["fail"]["count"] > 0) == (0, True)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from backends.python_models import DOUBLES, Client, client_of, write_python_model
-from faults.python_acts import ACTS, SPIN_IN_C, act
-from server.running import until
+from naiad.testing import wait_until
+from support.python_acts import ACTS, SPIN_IN_C, act
+from support.python_models import DOUBLES, Client, client_of, write_python_model
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_a_batch_that_takes_too_long_ends_its_process(limited: Client, do: str) 
     assert "Stub process 'quick_0_0' was ended: a batch ran for longer than 1 s (execute-timeout-seconds)" in text
     assert limited.infer("doubles", 1)[0, 0] == 2
     assert act(limited, "time.sleep(0.2)", "quick") == ""
-    until(limited.grpc.is_server_ready, 10, "it is ready again")
+    wait_until(limited.grpc.is_server_ready, 10, "it is ready again")
 
 
 def test_the_limit_holds_for_each_batch(limited: Client) -> None:
@@ -52,16 +52,16 @@ def test_a_limit_of_all_models_and_one_that_is_lifted(limited: Client) -> None:
     assert act(limited, "time.sleep(1.8)", "free") == ""
     text = act(limited, "time.sleep(60)", "small")
     assert "a batch ran for longer than 1.5 s (execute-timeout-seconds)" in text
-    until(limited.grpc.is_server_ready, 10, "it is ready again")
+    wait_until(limited.grpc.is_server_ready, 10, "it is ready again")
 
 
 def test_time_out_over_http(limited: Client) -> None:
     given = {"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [1]}
     body = json.dumps({"inputs": [given], "parameters": {"do": "time.sleep(60)"}}).encode()
-    answer = limited.server.ask("POST", "/v2/models/quick/infer", body)
+    answer = limited.server.request("POST", "/v2/models/quick/infer", body)
     assert answer.status == 504
     assert "execute-timeout-seconds" in answer.error
-    until(limited.grpc.is_server_ready, 10, "it is ready again")
+    wait_until(limited.grpc.is_server_ready, 10, "it is ready again")
 
 
 def test_memory_beyond_the_limit_is_an_error_of_its_request(limited: Client) -> None:
@@ -81,4 +81,4 @@ def test_memory_beyond_the_limit_is_an_error_of_its_request(limited: Client) -> 
 def test_the_end_of_a_process_with_little_memory_says_so(limited: Client) -> None:
     text = act(limited, "os.abort()", "small")
     assert "killed by SIGABRT (memory-limit-mb is 700)" in text
-    until(limited.grpc.is_server_ready, 10, "it is ready again")
+    wait_until(limited.grpc.is_server_ready, 10, "it is ready again")

@@ -16,9 +16,9 @@ import psutil
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import DOUBLES, Client, client_of, write_python_model
-from faults.python_acts import ACTS, SPIN_IN_C, act
-from server.running import until
+from naiad.testing import wait_until
+from support.python_acts import ACTS, SPIN_IN_C, act
+from support.python_models import DOUBLES, Client, client_of, write_python_model
 
 READY_S = 15.0
 OVERFLOW = "sys.setrecursionlimit(10**9)\nx = []\nfor _ in range(3 * 10**5): x = [x]\nrepr(x)"
@@ -39,24 +39,24 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 @pytest.fixture
 def others_go_on(client: Client) -> Iterator[None]:
     """Around a test: another model serves, the model is back, no process and no descriptor is left."""
-    until(client.grpc.is_server_ready, READY_S, "all models are ready")
+    wait_until(client.grpc.is_server_ready, READY_S, "all models are ready")
     assert client.infer("acts", 1)[0, 0] == 1
     server = psutil.Process(client.server.process.pid)
     before, files = {p.pid for p in client.children()}, server.num_fds()
     yield
     assert client.infer("doubles", 1)[0, 0] == 2
-    until(client.grpc.is_server_ready, 2 * READY_S, "all models are ready again")
+    wait_until(client.grpc.is_server_ready, 2 * READY_S, "all models are ready again")
     assert client.infer("acts", 3)[0, 0] == 3
     assert len(client.children()) == len(before)
-    until(lambda: server.num_fds() <= files, READY_S, "the descriptors of the process that died are closed")
+    wait_until(lambda: server.num_fds() <= files, READY_S, "the descriptors of the process that died are closed")
 
 
 def settled(client: Client) -> None:
     """Kill all processes of models, and wait until they are back."""
     for process in client.children():
         process.kill()
-    until(lambda: not client.grpc.is_server_ready(), READY_S, "the death is noticed")
-    until(client.grpc.is_server_ready, 3 * READY_S, "all models are ready again")
+    wait_until(lambda: not client.grpc.is_server_ready(), READY_S, "the death is noticed")
+    wait_until(client.grpc.is_server_ready, 3 * READY_S, "all models are ready again")
 
 
 # Ends
@@ -92,7 +92,7 @@ def test_the_end_of_a_process_is_told_and_costs_one_request(client: Client, do: 
 def test_a_process_that_was_stopped_is_replaced(client: Client) -> None:
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(act, client, "os.kill(os.getpid(), signal.SIGSTOP)")
-        until(lambda: any(p.status() == "stopped" for p in client.children()), READY_S, "it is stopped")
+        wait_until(lambda: any(p.status() == "stopped" for p in client.children()), READY_S, "it is stopped")
         assert client.infer("doubles", 2)[0, 0] == 4
         text = asked.result(READY_S)
     assert "UNAVAILABLE" in text
@@ -146,7 +146,7 @@ def test_a_flood_of_output_costs_others_little(client: Client) -> None:
         assert asked.result() == ""
     # The flood takes seconds.
     assert longest < 1
-    until(lambda: client.server.log.count("word word") >= 200_000, READY_S, "no line is lost")
+    wait_until(lambda: client.server.log.count("word word") >= 200_000, READY_S, "no line is lost")
 
 
 # Endless work
@@ -196,15 +196,15 @@ def test_every_request_is_answered_whenever_processes_die(tmp_path: Path) -> Non
 
         asked = [pool.submit(ask, n) for n in range(16)]
         for at in range(9):
-            until(lambda: len(client.children()) == 3, 15, "three processes")
+            wait_until(lambda: len(client.children()) == 3, 15, "three processes")
             for process in client.children()[at % 3 :][:1]:
                 process.kill()
         results = [one.result(60) for one in asked]
         assert all(answered for answered, _ in results)
         problems = set().union(*(found for _, found in results))
         assert all(p.startswith("StatusCode.UNAVAILABLE Stub process 'doubles_0_") for p in problems), problems
-        until(client.grpc.is_server_ready, 15, "all processes are back")
-        page = client.server.ask("GET", "/metrics", port=client.server.metrics).body.decode()
+        wait_until(client.grpc.is_server_ready, 15, "all processes are back")
+        page = client.server.request("GET", "/metrics", port=client.server.metrics).body.decode()
         (pending,) = [line for line in page.splitlines() if line.startswith("nv_inference_pending_request_count{")]
         assert pending.endswith(" 0")
 

@@ -21,8 +21,6 @@ import numpy as np
 import psutil
 import pytest
 
-from execution.models import run
-from execution.process_models import children, open_files, until
 from naiad.engine.engine import Engine
 from naiad.errors import BackendError, CancelledError, NaiadError, ServerStoppingError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
@@ -31,6 +29,8 @@ from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
 from naiad.request import InferRequest, Outputs, RequestOptions
+from support.loaded_models import run
+from support.worker_models import children, open_files, until
 
 SEEDS: Final = (1, 2)
 SECONDS: Final = 8.0

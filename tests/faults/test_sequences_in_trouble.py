@@ -19,8 +19,8 @@ import psutil
 import pytest
 import tritonclient.utils
 
-from server.running import RunningServer, request_bytes, serving, until
-from server.sequence_models import TOTALS, Client, as_json, controls, write
+from naiad.testing import RunningServer, request_bytes, serving, wait_until
+from support.served_sequences import TOTALS, Client, as_json, controls, write
 
 SECONDS, MOST_SECONDS = 10.0, 60.0
 RELOADS = 3
@@ -167,14 +167,14 @@ def reload(server: RunningServer, model: Path) -> bool:
     file = model / "config.pbtxt"
     text, _, number = file.read_text().partition("# ")
     file.write_text(f"{text}# {int(number or 0) + 1}")
-    answer = server.ask("POST", f"/v2/repository/models/{model.name}/load", b"{}")
+    answer = server.request("POST", f"/v2/repository/models/{model.name}/load", b"{}")
     # A process may be killed while it starts, and many loads may still finish their sequences.
     assert answer.status == 200 or "failed to start" in answer.error or "still finish" in answer.error, answer.error
     return answer.status == 200
 
 
 def pending(server: RunningServer) -> float:
-    lines = server.ask("GET", "/metrics", port=server.metrics).body.decode().splitlines()
+    lines = server.request("GET", "/metrics", port=server.metrics).body.decode().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("nv_inference_pending_request_count"))
 
 
@@ -195,13 +195,13 @@ def test_sequences_are_right_or_end_with_a_clear_error(server: RunningServer, tm
     assert reloads >= RELOADS
     assert callers.outcomes["right"] > 50, callers.outcomes
     assert callers.outcomes["in a hurry"] > 50, callers.outcomes
-    until(lambda: pending(server) == 0, 20, "nothing waits")
+    wait_until(lambda: pending(server) == 0, 20, "nothing waits")
     client = Client(server)
     for model in ("direct", "oldest"):
-        until(lambda model=model: works(client, model), 20, f"{model} works again")
+        wait_until(lambda model=model: works(client, model), 20, f"{model} works again")
         slots = 8 if model == "direct" else 6
         # Only if every slot is free all of them can begin before one ends.
-        until(lambda model=model, slots=slots: begins(client, model, slots), 20, f"all slots of {model} are free")
+        wait_until(lambda model=model, slots=slots: begins(client, model, slots), 20, f"all slots of {model} are free")
     client.close()
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from faults.overload_server import figures, held, inference, wait_empty
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, serving, until
+from naiad.testing import RunningServer, serving, wait_until
+from support.overload_server import figures, held, inference, wait_empty
+from support.served_models import identity, numbers, write_model
 
 MEGABYTE = 1 << 20
 DELAY_MS = 5
@@ -47,7 +47,7 @@ class HttpSide(threading.Thread):
             self.sent += 1
             time.sleep(max(0.0, begun + self.sent * PERIOD_S - time.monotonic()))
         # Not before the last answer: who ends its side gives up what waits.
-        until(lambda: sum(self.statuses.values()) == self.sent, ANSWER_S, "all are answered")
+        wait_until(lambda: sum(self.statuses.values()) == self.sent, ANSWER_S, "all are answered")
         self._peer.shutdown(2)
         self._reader.join(ANSWER_S)
         self._peer.close()
@@ -132,4 +132,4 @@ def test_twice_the_load(tmp_path: Path) -> None:
         assert found["success"]["count"] == statuses[200] + 1
         assert found["fail"]["count"] == statuses[503]
         assert figures(server)['naiad_requests_refused{bound="model"}'] == statuses[503]
-        until(lambda: server.infer("slow", numbers([1])).status == 200, ANSWER_S, "requests are served again")
+        wait_until(lambda: server.infer("slow", numbers([1])).status == 200, ANSWER_S, "requests are served again")

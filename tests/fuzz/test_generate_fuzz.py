@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from frontends.http_application import House, Peer, identity_config, play, write_model
+from support.http_application import House, Peer, identity_config, play, write_model
 
 NAMES = ("INPUT0", "INPUT1", "INPUT2", "parameters", "id", "n", "triton_n")
 LEAVES = st.one_of(

@@ -11,11 +11,11 @@ import hpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontends.h2_application import Application
-from frontends.h2_frames import DATA, HEADERS, SETTINGS, START, WINDOW, call_headers, frame, message, numbered
-from frontends.h2_peer import Peer, RawPeer, run
 from naiad.frontends.grpc.rpc.call import Body, RpcCall
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
+from support.h2_application import Application
+from support.h2_frames import DATA, HEADERS, SETTINGS, START, WINDOW, call_headers, frame, message, numbered
+from support.h2_peer import Peer, RawPeer, run
 
 LIMITS = GrpcLimits(max_message_bytes=100_000, max_partial_bytes=300_000, max_streams=20)
 PATHS = ["/Echo", "/Talk", "/Later", "/Listen", "/Big", "/Fail", "/None"]

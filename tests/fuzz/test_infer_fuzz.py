@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontends.http_application import House, Peer, identity_config, play, write_look_up, write_model
 from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import BY_WIRE
+from support.http_application import House, Peer, identity_config, play, write_look_up, write_model
 
 ROUNDS = 3000
 MODELS = {

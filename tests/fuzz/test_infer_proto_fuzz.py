@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
 
-from frontends.grpc_calls import RecordedCall
-from frontends.grpc_infer import MODELS, Request, Services, play, request
 from naiad.frontends.grpc.v2 import infer_reader as infer_read
 from naiad.tensor.dtypes import BY_WIRE
-from wire.infer_requests import Contents, spoil
+from support.grpc_calls import RecordedCall
+from support.grpc_infer import MODELS, Request, Services, play, request
+from support.infer_requests import Contents, spoil
 
 ROUNDS = int(os.environ.get("NAIAD_FUZZ_ROUNDS", "2000"))
 TYPED = {"FP32": "fp32_contents", "INT16": "int_contents", "INT32": "int_contents", "BYTES": "bytes_contents"}

@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 
-from server.running import RunningServer, until
+from naiad.testing import RunningServer, wait_until
 
 CALL_S = 20.0
 """No call of the suite may take longer."""
@@ -95,7 +95,7 @@ def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
 
 def cancelled_in_queue(server: RunningServer, model: str) -> int:
     """How many requests of a model left its queue because their caller gave up."""
-    page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
     labels = rf'(?=[^}}]*model="{model}")(?=[^}}]*reason="CANCELED")'
     found = re.search(rf"^nv_inference_request_failure{{{labels}[^}}]*}} (\S+)$", page, re.MULTILINE)
     assert found, page
@@ -109,7 +109,7 @@ def executions(server: RunningServer, model: str) -> int:
 
 def wait_until_idle(server: RunningServer, model: str, ran: int) -> None:
     """Wait until a model has run ``ran`` times and has nothing left to do; it must not have run more often."""
-    until(lambda: executions(server, model) >= ran, CALL_S, f"{model} runs {ran} times")
+    wait_until(lambda: executions(server, model) >= ran, CALL_S, f"{model} runs {ran} times")
     server.wait_pending(model, 0)
     found = executions(server, model)
     assert found == ran, f"{model} ran {found} times, expected {ran}"

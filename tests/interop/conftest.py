@@ -10,7 +10,7 @@ import pytest
 
 from interop.calls import channel, stub
 from interop.models import SLOW_MODELS, write_models
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
 
 # The second one is for the whole suite: it says the same again, and other fast tests are about what is its own.
 TRANSPORTS = ("naiad", pytest.param("grpcio", marks=pytest.mark.slow))

@@ -14,7 +14,7 @@ import tritonclient.http
 import tritonclient.http.aio
 
 from interop.calls import CALL_S
-from server.running import RunningServer
+from naiad.testing import RunningServer
 
 FLAVOURS = ("http", "http.aio", "grpc", "grpc.aio")
 _MODULES: dict[str, Any] = {

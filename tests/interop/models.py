@@ -7,7 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from server.models import LOOK_UP, SUM_AND_DIFFERENCE, identity, write_model
+from support.served_models import LOOK_UP, SUM_AND_DIFFERENCE, identity, write_model
 
 DELAY_MS = 600
 """How long one run of a slow model takes: longer than anything around it, short enough to wait for."""

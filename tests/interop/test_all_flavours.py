@@ -21,9 +21,9 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from interop.calls import CALL_S, OWN_CONNECTION, channel, same, stub
 from interop.flavours import FLAVOURS, Flavour, flavour_of
 from interop.models import VALUES
-from server.models import SUM_AND_DIFFERENCE, identity, write_model
-from server.running import RunningServer, serving
-from server.shared_regions import memory
+from naiad.testing import RunningServer, serving
+from support.served_models import SUM_AND_DIFFERENCE, identity, write_model
+from support.shared_regions import memory
 
 MEGABYTE = 1 << 20
 # Four classes: how much of an image is red, green, blue, or dark.

@@ -17,8 +17,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from interop.calls import CALL_S, floats, output, request_for, same, wait_until_idle
 from interop.models import DELAY_MS
-from server.grpc_peers import INFER, LIVE, Http2Peer
-from server.running import RunningServer, read_answer, request_bytes
+from naiad.testing import RunningServer, read_response, request_bytes
+from support.grpc_peers import INFER, LIVE, Http2Peer
 
 GRPC = ("-H", "content-type: application/grpc", "-H", "te: trailers")
 CALLS = 5000
@@ -134,7 +134,7 @@ def test_http1_on_the_port_of_grpc(transport: str, server: RunningServer) -> Non
     with server.connect(server.grpc) as peer:
         peer.sendall(request_bytes("GET", "/v2/health/live", None))
         if transport == "naiad":
-            answer = read_answer(peer)
+            answer = read_response(peer)
             assert answer.status == 400
             assert b"gRPC" in answer.body and b"HTTP/2" in answer.body
             assert peer.recv(1) == b""

@@ -27,7 +27,7 @@ from interop.calls import (
     wait_until_idle,
 )
 from interop.models import DELAY_MS, VALUES
-from server.running import RunningServer
+from naiad.testing import RunningServer
 
 DELAY_S = DELAY_MS / 1000
 STREAMS = 1000

@@ -20,7 +20,7 @@ from interop.calls import (
     wait_until_idle,
 )
 from interop.models import DELAY_MS, VALUES
-from server.running import RunningServer, until
+from naiad.testing import RunningServer, wait_until
 
 DELAY_S = DELAY_MS / 1000
 
@@ -123,5 +123,5 @@ def test_a_deadline_ends_a_stream(server: RunningServer, service: Any, slow: str
     # Those in time, and the one that ran at that moment; the others leave the queue.
     assert 0 < len(answers) <= 2
     assert answers == [[float(i)] for i in range(len(answers))]
-    until(lambda: executions(server, slow) + cancelled_in_queue(server, slow) == 10, CALL_S, "none is left")
+    wait_until(lambda: executions(server, slow) + cancelled_in_queue(server, slow) == 10, CALL_S, "none is left")
     assert executions(server, slow) <= 3

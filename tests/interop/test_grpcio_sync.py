@@ -26,8 +26,8 @@ from interop.calls import (
     sum_request,
 )
 from interop.models import VALUES
-from server.models import identity, write_model
-from server.running import RunningServer, start
+from naiad.testing import RunningServer, start_server
+from support.served_models import identity, write_model
 
 # Every method
 
@@ -383,7 +383,7 @@ def test_wait_for_ready_outlasts_the_start(transport: str, tmp_path: Path) -> No
             stub(opened).ServerLive.future(pb.ServerLiveRequest(), timeout=CALL_S, wait_for_ready=True)
             for _ in range(10)
         ]
-        server = start(
+        server = start_server(
             tmp_path / "log",
             *(tmp_path / "models", "--grpc-transport", transport, "--grpc-address", "127.0.0.1", "--grpc-port", port),
             *("--allow-http=false", "--allow-metrics=false"),

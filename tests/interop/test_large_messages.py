@@ -12,7 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from interop.calls import ANY_SIZE, OWN_CONNECTION, channel, output, request_for, same, stub, sum_request
-from server.running import RunningServer
+from naiad.testing import RunningServer
 
 SIZES = [
     pytest.param(20_000_000, id="20 MB"),

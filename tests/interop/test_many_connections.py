@@ -16,9 +16,9 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from interop.calls import CALL_S, channel, floats, output, stub
-from server.grpc_peers import INFER, LIVE
-from server.models import identity, write_model
-from server.running import ANSWER_S, RunningServer, request_bytes, serving, until
+from naiad.testing import RESPONSE_S, RunningServer, request_bytes, serving, wait_until
+from support.grpc_peers import INFER, LIVE
+from support.served_models import identity, write_model
 
 AT_ONCE = 100
 GROWTH_BYTES = {"naiad": 8 << 20, "grpcio": 64 << 20}
@@ -101,7 +101,9 @@ def open_files(server: RunningServer) -> int:
 
 def wait_until_alone(server: RunningServer, files: int) -> None:
     """Wait until the server has as many files open as it had before anybody came."""
-    until(lambda: open_files(server) <= files, ANSWER_S, f"{files} files open, as before; now {open_files(server)}")
+    wait_until(
+        lambda: open_files(server) <= files, RESPONSE_S, f"{files} files open, as before; now {open_files(server)}"
+    )
 
 
 def answers(server: RunningServer) -> bool:

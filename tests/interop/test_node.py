@@ -14,7 +14,7 @@ import pytest
 
 import naiad
 from interop.calls import CALL_S, wait_until_idle
-from server.running import RunningServer
+from naiad.testing import RunningServer
 
 PROTOS = Path(naiad.__file__).parent / "protos"
 PEER = Path(__file__).parent / "node" / "peer.js"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.python_models import DOUBLES, write_python_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.python_models import DOUBLES, write_python_model
 
 REQUESTS = 2000
 RUN_S = 15

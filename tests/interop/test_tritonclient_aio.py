@@ -14,7 +14,7 @@ from tritonclient.utils import InferenceServerException
 
 from interop.calls import ANY_SIZE, CALL_S, OWN_CONNECTION, cancelled_in_queue, same, wait_until_idle
 from interop.models import DELAY_MS, VALUES
-from server.running import RunningServer
+from naiad.testing import RunningServer
 
 DELAY_S = DELAY_MS / 1000
 

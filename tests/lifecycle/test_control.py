@@ -11,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from execution.models import until
-from frontends.http_application import run
-from lifecycle.explicit_house import AS_JSON, CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter, play
 from naiad.cache.redis import RedisCache
 from naiad.errors import InternalError, ModelLoadError, NaiadError, NotFoundError, ServerStoppingError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
@@ -22,6 +19,9 @@ from naiad.lifecycle.state.states import ModelState
 from naiad.options.redis_config import RedisSettings
 from naiad.repository.catalog import Catalog
 from naiad.repository.local.overrides import NO_OVERRIDES, Overrides, UnusableFilesError
+from support.explicit_manager import AS_JSON, CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter, play
+from support.http_application import run
+from support.loaded_models import until
 
 
 def test_load_and_unload(tmp_path: Path) -> None:

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from execution.models import until
-from frontends.http_application import run
-from lifecycle.explicit_house import AS_JSON, CONFIG, House, answered, caller, parameter, play
 from naiad.errors import ModelLoadError, NaiadError, UnavailableError
 from naiad.lifecycle.manager import MAX_UNLOADING
 from naiad.lifecycle.memory.budget import MemorySettings
@@ -22,6 +19,9 @@ from naiad.lifecycle.state.model_table import MAX_GONE
 from naiad.lifecycle.state.unknown_names import MAX_STRAYS
 from naiad.repository.catalog import Catalog
 from naiad.repository.local.overrides import NO_OVERRIDES, Overrides
+from support.explicit_manager import AS_JSON, CONFIG, House, answered, caller, parameter, play
+from support.http_application import run
+from support.loaded_models import until
 
 GB = 1 << 30
 

@@ -23,8 +23,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from execution.models import Caller, until
-from frontends.http_application import identity_config
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
 from naiad.execution.worker.instance import ProcessInstance
@@ -33,6 +31,8 @@ from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
 from naiad.repository.local.overrides import NO_OVERRIDES, Overrides
 from naiad.request import RequestOptions
+from support.http_application import identity_config
+from support.loaded_models import Caller, until
 
 NAMES = ("a", "b")
 READY, GONE, FAILED = "READY", "gone", "failed"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from frontends.http_application import identity_config, load_repository, write_model
-from lifecycle.explicit_house import LATE, House, play
-from lifecycle.test_memory import chained, ready
+from lifecycle.memory.test_budget import chained, ready
 from naiad.lifecycle.polling import Polling
 from naiad.lifecycle.state import operations
 from naiad.repository.catalog import Catalog
 from naiad.repository.changes.watch import Watch
+from support.explicit_manager import LATE, House, play
+from support.http_application import identity_config, load_repository, write_model
 
 MANY = 12
 

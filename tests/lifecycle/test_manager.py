@@ -11,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from execution.models import Caller, until
-from frontends.http_application import identity_config, load_repository, run, serving, write_look_up, write_model
-from lifecycle.explicit_house import House, play
 from naiad.backend_api.backend import Instance
 from naiad.backends import registry
 from naiad.backends.builtin.identity import IdentityBackend
@@ -23,6 +20,9 @@ from naiad.lifecycle.loading import version_loader as version_loads
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.request import RequestOptions
+from support.explicit_manager import House, play
+from support.http_application import identity_config, load_repository, run, serving, write_look_up, write_model
+from support.loaded_models import Caller, until
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 4")
 

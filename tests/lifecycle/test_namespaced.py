@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from execution.models import WAIT_S, until
-from frontends.http_application import identity_config, run
-from lifecycle.explicit_house import CONFIG, House
-from lifecycle.test_memory import chained
+from lifecycle.memory.test_budget import chained
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
+from support.explicit_manager import CONFIG, House
+from support.http_application import identity_config, run
+from support.loaded_models import WAIT_S, until
 
 BROKEN = CONFIG.replace("identity", "nonsense")
 OTHER = identity_config(("0", "TYPE_INT64", "[ 1 ]"), more="max_batch_size: 4")

@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from execution.models import until
-from frontends.http_application import run, write_look_up, write_model
-from lifecycle.explicit_house import CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter
 from naiad.errors import NaiadError, UnavailableError
 from naiad.lifecycle import manager as managing
 from naiad.lifecycle.manager import NO_LIMITS
@@ -25,6 +22,9 @@ from naiad.lifecycle.state import unknown_names as strays
 from naiad.repository.catalog import Catalog
 from naiad.repository.changes.watch import Findings, Watch
 from naiad.repository.local.overrides import NO_OVERRIDES
+from support.explicit_manager import CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter
+from support.http_application import run, write_look_up, write_model
+from support.loaded_models import until
 
 ALL = CONFIG + "version_policy { all { } }"
 # Loads until a file lies beside its configuration.

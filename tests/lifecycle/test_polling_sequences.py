@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from execution.models import until
-from lifecycle.explicit_house import answered, caller
 from lifecycle.test_control_sequences import FAILED, GONE, NAMES, READY, pbtxt, shown
 from lifecycle.test_polling import PolledHouse
+from support.explicit_manager import answered, caller
+from support.loaded_models import until
 
 VERSIONS = st.sets(st.integers(1, 4), min_size=1, max_size=3)
 NAME = st.sampled_from(NAMES)

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from execution.models import until
-from frontends.http_application import run
-from lifecycle.explicit_house import AS_JSON, CONFIG, READY, SLOW, House, answered, caller, parameter
 from naiad.cli.check import run as check
 from naiad.errors import InternalError, ModelLoadError
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.local.overrides import Overrides
+from support.explicit_manager import AS_JSON, CONFIG, READY, SLOW, House, answered, caller, parameter
+from support.http_application import run
+from support.loaded_models import until
 
 JOURNAL = """
 from pathlib import Path

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import DOUBLES, Client, client_of, write_python_model
-from server.running import Answer, until
+from naiad.testing import HttpResponse, wait_until
+from support.python_models import DOUBLES, Client, client_of, write_python_model
 
 # Runs for as many seconds as its input says; says beforehand which process it is.
 RUNS = """
@@ -30,9 +30,9 @@ class TritonPythonModel:
 """
 
 
-def over_http(client: Client, seconds: float) -> Answer:
+def over_http(client: Client, seconds: float) -> HttpResponse:
     given = {"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [seconds]}
-    return client.server.ask("POST", "/v2/models/runs/infer", json.dumps({"inputs": [given]}).encode())
+    return client.server.request("POST", "/v2/models/runs/infer", json.dumps({"inputs": [given]}).encode())
 
 
 def over_grpc(client: Client, seconds: float) -> str:
@@ -47,14 +47,14 @@ def over_grpc(client: Client, seconds: float) -> str:
 def readiness(client: Client) -> list[bool]:
     """The answers to every question about it."""
     paths = ("/v2/health/ready", "/v2/models/runs/ready")
-    asked = [client.server.ask("GET", path).status == 200 for path in paths]
+    asked = [client.server.request("GET", path).status == 200 for path in paths]
     return [*asked, client.grpc.is_server_ready(), client.grpc.is_model_ready("runs")]
 
 
 def running_worker(model: Path) -> psutil.Process:
     """The process that runs a request now."""
     file = model / "1" / "running"
-    until(lambda: file.exists() and file.read_text().endswith("."), 5, "a request runs")
+    wait_until(lambda: file.exists() and file.read_text().endswith("."), 5, "a request runs")
     found = psutil.Process(int(file.read_text().rstrip(".")))
     file.unlink()
     return found
@@ -74,12 +74,12 @@ def test_a_worker_that_is_killed_during_a_request(tmp_path: Path) -> None:
             queued = [pool.submit(over_grpc, client, 0) for _ in range(5)]
             worker.kill()
             killed_at = time.monotonic()
-            until(lambda: readiness(client) == [False] * 4, 1.0, "readiness says no")
+            wait_until(lambda: readiness(client) == [False] * 4, 1.0, "readiness says no")
             answer = running.result(10)
             assert client.infer("doubles", 4)[0, 0] == 8
-            until(lambda: readiness(client) == [True] * 4, 15, "readiness says yes")
+            wait_until(lambda: readiness(client) == [True] * 4, 15, "readiness says yes")
             back_s.append(time.monotonic() - killed_at)
-            if isinstance(answer, Answer):
+            if isinstance(answer, HttpResponse):
                 assert answer.status == 503
                 answer = answer.error
             else:

@@ -11,9 +11,9 @@ import numpy as np
 import psutil
 import pytest
 
-from backends.python_environments import make_venv, pack
-from backends.python_models import DOUBLES, Client, client_of, write_python_model
-from server.running import environment, until
+from naiad.testing import server_environment, wait_until
+from support.python_environments import make_venv, pack
+from support.python_models import DOUBLES, Client, client_of, write_python_model
 
 REQUESTS = 240
 LARGE = np.ones((1, 2_000_000), np.float32)
@@ -49,7 +49,7 @@ def test_nothing_survives_a_server_that_is_killed(tmp_path: Path) -> None:
     packed = f'parameters: {{ key: "EXECUTION_ENV_PATH" value: {{ string_value: "{tmp_path}/env.tar.gz" }} }}'
     write_python_model(tmp_path / "models", "doubles", SLOW, f"max_batch_size: 4 {packed}", count=2)
     shared = set(os.listdir("/dev/shm"))
-    options = {"env": {**environment(), "TMPDIR": str(temporary)}}
+    options = {"env": {**server_environment(), "TMPDIR": str(temporary)}}
     with client_of(tmp_path / "models", tmp_path / "log", **options) as client:
         ask(client, REQUESTS // 8)
         memory, files = memory_bytes(client), descriptors(client)
@@ -59,7 +59,7 @@ def test_nothing_survives_a_server_that_is_killed(tmp_path: Path) -> None:
         with ThreadPoolExecutor(4) as pool:
             # Killed while tensors are on their way.
             asked = [pool.submit(client.infer_array, "doubles", LARGE) for _ in range(8)]
-            until(lambda: any(one.done() for one in asked), 10, "some are answered")
+            wait_until(lambda: any(one.done() for one in asked), 10, "some are answered")
             children = client.children()
             client.server.signal(signal.SIGKILL)
             gone, alive = psutil.wait_procs(children, 5)

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.python_environments import write_script
-from backends.python_models import DOUBLES, client_of, write_python_model
-from server.running import environment
+from naiad.testing import server_environment
+from support.python_environments import write_script
+from support.python_models import DOUBLES, client_of, write_python_model
 
 WORKERS = 16
 # 2 MB there and 2 MB back, for sixteen at once.
@@ -58,7 +58,7 @@ def test_sixteen_workers(tmp_path: Path, hook: str, mount: str, warnings: int) -
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "sitecustomize.py").write_text(hook)
     paths = [str(tmp_path / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    options: dict[str, object] = {"env": {**environment(), "PYTHONPATH": os.pathsep.join(paths)}}
+    options: dict[str, object] = {"env": {**server_environment(), "PYTHONPATH": os.pathsep.join(paths)}}
     if mount:
         # Takes the place of the program that is started, and starts it.
         start = f'exec {unshare()} sh -c \'{mount}; exec "$0" "$@"\' {sys.executable} "$@"'

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import Client, client_of, write_python_model
-from server.running import Answer, until
+from naiad.testing import HttpResponse, wait_until
+from support.python_models import Client, client_of, write_python_model
 
 # Runs until a file "free" is beside the model.
 WAITS = """
@@ -39,16 +39,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "repository" / "waits" / "1"
 
 
-def ask(client: Client, **parameters: int) -> Answer:
+def ask(client: Client, **parameters: int) -> HttpResponse:
     given = {"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [1]}
     body = json.dumps({"inputs": [given], "parameters": parameters}).encode()
-    return client.server.ask("POST", "/v2/models/waits/infer", body)
+    return client.server.request("POST", "/v2/models/waits/infer", body)
 
 
 def test_a_deadline_holds_while_the_model_is_busy(client: Client, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        first: Future[Answer] = pool.submit(ask, client)
-        until((folder(tmp_path) / "running").exists, 10, "the model runs")
+        first: Future[HttpResponse] = pool.submit(ask, client)
+        wait_until((folder(tmp_path) / "running").exists, 10, "the model runs")
         late = ask(client, timeout=100_000)
         assert (late.status, late.error) == (503, "Request timeout expired")
         with pytest.raises(InferenceServerException, match="Request timeout expired") as raised:

@@ -8,9 +8,9 @@ from time import monotonic
 
 import pytest
 
-from execution.models import run, until
-from execution.sequence_models import Caller, Totals, loaded, model_spec, send, sequences, standing
 from naiad.errors import CancelledError, InvalidArgumentError
+from support.loaded_models import run, until
+from support.sequence_models import Caller, Totals, loaded, model_spec, send, sequences, standing
 
 IDLE_MS = 5
 SECONDS = 1.5

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import tritonclient.grpc as client
 
-from server.models import tensor, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import tensor, write_model
 
 LENGTHS = (118_784, 132_456)
 # A filter of three samples that looks ahead: behind the end it meets zeros, padded or not.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from server.models import identity, numbers, write_model
-from server.running import serving
+from naiad.testing import serving
+from support.served_models import identity, numbers, write_model
 
 MOST = 32
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 3000 }"

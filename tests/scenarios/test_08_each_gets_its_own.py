@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from server.models import SUM_AND_DIFFERENCE, tensor, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import SUM_AND_DIFFERENCE, tensor, write_model
 
 CALLERS = 6
 BATCHING = f"""max_batch_size: 8 instance_group [ {{ kind: KIND_CPU count: 1 }} ]

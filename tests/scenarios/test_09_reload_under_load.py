@@ -13,8 +13,8 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from server.models import SUM_AND_DIFFERENCE, tensor, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import SUM_AND_DIFFERENCE, tensor, write_model
 
 ROUNDS = 12
 CONFIG = f"""

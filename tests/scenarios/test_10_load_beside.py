@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench_parts import part
-from server.models import identity, write_model
-from server.running import serving, until
-from server.traffic import Traffic
+from naiad.testing import serving, wait_until
+from support.bench_parts import part
+from support.served_models import identity, write_model
+from support.traffic import Traffic
 
 LOADS = 3
 ROWS = 1 << 22
@@ -30,7 +30,7 @@ def test_the_other_model_goes_on(tmp_path: Path, way: str) -> None:
     options = ("--model-control-mode=explicit", "--load-model=small")
     with serving(tmp_path / "log", tmp_path / "models", *options) as server:
         with Traffic(server, "small", http=1, grpc=1) as traffic:
-            until(lambda: traffic.answered > 10, 10, "callers are answered")
+            wait_until(lambda: traffic.answered > 10, 10, "callers are answered")
             for _ in range(LOADS):
                 before = traffic.answered
                 assert server.post("/v2/repository/models/large/load", {}).status == 200

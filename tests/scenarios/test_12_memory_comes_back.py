@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backends.python_models import HEAD
-from server.models import write_model
-from server.running import RunningServer, serving, until
+from naiad.testing import RunningServer, serving, wait_until
+from support.python_models import HEAD
+from support.served_models import write_model
 
 FIRST_ROUNDS, ROUNDS = 5, 10
 MIB = 1 << 20
@@ -49,7 +49,7 @@ def test_rounds_of_a_large_model(tmp_path: Path) -> None:
                 post("load")
                 assert resident_mib(server) > 200
                 post("unload")
-                until(lambda: not process.children(), 20, "its process has ended")
+                wait_until(lambda: not process.children(), 20, "its process has ended")
             return resident_mib(server)
 
         before = go_rounds(FIRST_ROUNDS)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.python_models import Client, client_of, write_python_model
-from server.running import read_answer, request_bytes, until
+from naiad.testing import read_response, request_bytes, wait_until
+from support.python_models import Client, client_of, write_python_model
 
 ROUNDS = 5
 WAITING = 20
@@ -86,7 +86,7 @@ def test_the_queue_is_free_at_once(client: Client, version: Path, leave: object)
     assert callable(leave)
     took: list[float] = []
     with contextlib.closing(ask(client, 30)) as running:
-        until((version / "begun").exists, 10, "a request runs")
+        wait_until((version / "begun").exists, 10, "a request runs")
         with contextlib.closing(client.server.connect()) as watcher:
             for _ in range(ROUNDS):
                 peers = [ask(client, 0) for _ in range(WAITING)]
@@ -100,7 +100,7 @@ def test_the_queue_is_free_at_once(client: Client, version: Path, leave: object)
                 took.append(time.monotonic() - begun)
                 client.server.wait_pending("works", 0)
         leave(running)
-    until((version / "seen").exists, 5, "the model is told")
+    wait_until((version / "seen").exists, 5, "the model is told")
     # The rounds that another process of this machine held up do not count.
     assert min(took) < FREED_S
 
@@ -108,7 +108,7 @@ def test_the_queue_is_free_at_once(client: Client, version: Path, leave: object)
 def failed_now(watcher: socket.socket) -> int:
     """``counted`` on a connection that is open."""
     watcher.sendall(request_bytes("GET", "/v2/models/works/stats", None))
-    (found,) = read_answer(watcher).json()["model_stats"]
+    (found,) = read_response(watcher).json()["model_stats"]
     return int(found["inference_stats"]["fail"]["count"])
 
 
@@ -120,27 +120,27 @@ def test_the_model_that_runs_is_told(client: Client, version: Path, leave: objec
     took: list[float] = []
     for _ in range(ROUNDS):
         peer = ask(client, 30)
-        until((version / "begun").exists, 10, "a request runs")
+        wait_until((version / "begun").exists, 10, "a request runs")
         begun = time.time()
         leave(peer)
-        until((version / "seen").exists, 5, "the model is told")
+        wait_until((version / "seen").exists, 5, "the model is told")
         took.append(float((version / "seen").read_text()) - begun)
         (version / "begun").unlink()
         (version / "seen").unlink()
     assert 0 < min(took) < 2 * FREED_S
     # It still serves.
     with ask(client, 0) as peer:
-        assert read_answer(peer, "POST").json()["outputs"][0]["data"] == [0.0]
+        assert read_response(peer, "POST").json()["outputs"][0]["data"] == [0.0]
 
 
 def test_a_caller_that_only_ends_its_input_is_answered(client: Client, version: Path) -> None:
     with ask(client, 30) as running:
-        until((version / "begun").exists, 10, "a request runs")
+        wait_until((version / "begun").exists, 10, "a request runs")
         with ask(client, 0) as waiting:
             waiting.shutdown(socket.SHUT_WR)
-            answer = read_answer(waiting, "POST")
+            answer = read_response(waiting, "POST")
         assert (answer.status, "was cancelled by its caller" in answer.error) == (400, True)
         running.shutdown(socket.SHUT_WR)
         # The model is told, and what it answers is sent.
-        assert read_answer(running, "POST").status == 200
+        assert read_response(running, "POST").status == 200
     assert (version / "seen").exists()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import TENSORS, Client, client_of, write_python_model
-from server.running import until
+from naiad.testing import wait_until
+from support.python_models import TENSORS, Client, client_of, write_python_model
 
 # Calls the model of the next step as its parameters say; hands an error on as it is.
 FIRST = """
@@ -83,7 +83,7 @@ def test_an_error_in_the_second_step(client: Client, said: dict[str, str], named
         client.infer("first", 1, parameters=said)
     for name in named:
         assert name in str(caught.value)
-    until(client.grpc.is_server_ready, 15, "all models are ready")
+    wait_until(client.grpc.is_server_ready, 15, "all models are ready")
     assert client.infer("first", 1)[0, 0] == 2
 
 

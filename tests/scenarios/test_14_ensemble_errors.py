@@ -11,10 +11,10 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from server.ensembles import chain, step, write_ensemble, write_identity
-from server.models import numbers, tensor
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
 from server.test_ensembles import write_python
+from support.served_ensembles import chain, step, write_ensemble, write_identity
+from support.served_models import numbers, tensor
 
 REFUSES = """
 class TritonPythonModel:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, serving, until
-from server.traffic import Traffic
+from naiad.testing import RunningServer, serving, wait_until
+from support.served_models import identity, numbers, write_model
+from support.traffic import Traffic
 
 WAITING = 40
 
@@ -26,11 +26,11 @@ def test_no_request_fails_inside_the_window(tmp_path: Path, number: signal.Signa
     write_model(tmp_path / "models", "m", identity(delay_ms=2))
     with serving(tmp_path / "log", tmp_path / "models", "--shutdown-delay=6") as server:
         with Traffic(server, "m", http=3, grpc=3) as traffic:
-            until(lambda: traffic.answered > 100, 10, "callers are answered")
+            wait_until(lambda: traffic.answered > 100, 10, "callers are answered")
             server.signal(number)
-            until(lambda: not is_ready(server), 5, "it is not ready any more")
+            wait_until(lambda: not is_ready(server), 5, "it is not ready any more")
             before = traffic.answered
-            until(lambda: traffic.answered > before + 100, 5, "callers are answered inside the window")
+            wait_until(lambda: traffic.answered > before + 100, 5, "callers are answered inside the window")
         assert traffic.failures == []
         assert server.wait_exit() == 0
     assert "Traceback" not in server.log
@@ -38,7 +38,7 @@ def test_no_request_fails_inside_the_window(tmp_path: Path, number: signal.Signa
 
 def has_taken_all(server: RunningServer) -> bool:
     """While some wait, one runs; all others wait or were answered."""
-    page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
     waiting, answered = (
         next(float(line.split()[-1]) for line in page.splitlines() if line.startswith(f'{name}{{model="m",'))
         for name in ("nv_inference_pending_request_count", "nv_inference_request_success")
@@ -54,7 +54,7 @@ def test_whoever_waits_is_answered(tmp_path: Path) -> None:
         ThreadPoolExecutor(WAITING) as callers,
     ):
         asked = [callers.submit(server.infer, "m", numbers([i])) for i in range(WAITING)]
-        until(lambda: has_taken_all(server), 10, "all of them are taken")
+        wait_until(lambda: has_taken_all(server), 10, "all of them are taken")
         server.signal()
         answers = [one.result(20) for one in asked]
         assert server.wait_exit() == 0

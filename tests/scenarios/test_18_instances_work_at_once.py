@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 
-from backends.python_models import HEAD
-from server.models import write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.python_models import HEAD
+from support.served_models import write_model
 
 INSTANCES = 8
 CORES = 16

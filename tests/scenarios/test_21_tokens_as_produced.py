@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from backends.python_models import Client, client_of, write_python_model
-from server.running import request_bytes, until
+from naiad.testing import request_bytes, wait_until
+from support.python_models import Client, client_of, write_python_model
 
 PAUSE_S = 0.2
 WORDS = 5
@@ -81,7 +81,7 @@ def stream(client: Client, body: bytes) -> Iterator[tuple[float, Any]]:
 def said(client: Client, prompt: str) -> int:
     """How many words the model said to a prompt, once it has stopped."""
     file = client.server.log_file.parent / "models" / "speaks" / "1" / prompt
-    until(file.exists, 10, "the model stops")
+    wait_until(file.exists, 10, "the model stops")
     return int(file.read_text())
 
 

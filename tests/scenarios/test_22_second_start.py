@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from repository.s3_server import S3, s3_server
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.s3_server import S3, s3_server
+from support.served_models import identity, numbers, write_model
 
 SIZE = 20 << 20
 

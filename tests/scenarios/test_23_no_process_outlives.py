@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backends.python_models import DOUBLES, Client, client_of, write_python_model
-from faults.python_acts import ACTS, SPIN_IN_C, act
 from naiad.execution.worker import reaper as reaper
 from naiad.execution.worker.reaper_program import GRACE_S
-from server.running import until
+from naiad.testing import wait_until
+from support.python_acts import ACTS, SPIN_IN_C, act
+from support.python_models import DOUBLES, Client, client_of, write_python_model
 
 # The reaper's grace, and a busy machine.
 GONE_S = 15.0
@@ -41,7 +41,7 @@ def started_by(client: Client, do: str) -> psutil.Process:
     """What a model starts when it does something."""
     before = len(told(client))
     assert act(client, do) == ""
-    until(lambda: len(told(client)) > before, 10, "the model has said what it started")
+    wait_until(lambda: len(told(client)) > before, 10, "the model has said what it started")
     return psutil.Process(int(told(client)[-1]))
 
 
@@ -78,7 +78,7 @@ def test_what_a_model_starts_ends_with_its_process(tmp_path: Path) -> None:
         (child,) = client.children()
         child.kill()
         gone(*helpers)
-        until(lambda: act(client, "") == "", 15, "the model is back")
+        wait_until(lambda: act(client, "") == "", 15, "the model is back")
         helpers = [started_by(client, do) for do in (FORKS, FORKS_TWICE, STARTS)]
         assert client.server.stop() == 0
         gone(*helpers)
@@ -99,7 +99,7 @@ def test_leaving_at_once_takes_a_process_along_that_native_code_holds(tmp_path: 
     with acting(tmp_path, "--exit-timeout-secs=1") as client, ThreadPoolExecutor(1) as caller:
         (child,) = client.children()
         asked = caller.submit(act, client, f"{STARTS}\n{SPIN_IN_C}")
-        until(lambda: told(client), 10, "the model is busy")
+        wait_until(lambda: told(client), 10, "the model is busy")
         helper = psutil.Process(int(told(client)[-1]))
         client.server.signal()
         assert client.server.wait_exit(10) == 1

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import tritonclient.grpc
 
-from backends.python_environments import make_wheel
-from backends.python_models import client_of, write_python_model
 from naiad.backends.python import interpreters
 from naiad.backends.python.interpreters import Interpreter
 from naiad.errors import ModelLoadError
+from support.python_environments import make_wheel
+from support.python_models import client_of, write_python_model
 
 VERSIONS = ("3.13", "3.12", "3.11", "3.10", "3.9", "3.8")
 # Says which Python it runs in, and which version a module has that is none of the server's.

@@ -15,10 +15,10 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from server.grpc_peers import CALL_S, calling
-from server.grpc_peers import infer as infer_grpc
-from server.models import identity, write_model
-from server.running import RunningServer, environment, read_answer, run_to_end, serving
+from naiad.testing import RunningServer, read_response, run_to_end, server_environment, serving
+from support.grpc_peers import CALL_S, calling
+from support.grpc_peers import infer as infer_grpc
+from support.served_models import identity, write_model
 
 PREFIX = "triton-grpc-protocol-"
 BODY = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}
@@ -72,15 +72,15 @@ class TestRestricted:
             ("POST", "/v2/models/same/stats"),
         ):
             for _ in range(3):
-                answer = restricted.ask(method, path, None if method == "GET" else b"", headers)
+                answer = restricted.request(method, path, None if method == "GET" else b"", headers)
                 assert (answer.status, answer.reason, answer.type) == (403, "Forbidden", "text/plain")
                 assert answer.error == "This API is restricted, expecting header 'Admin-Key'"
 
     def test_http_with_the_header(self, restricted: RunningServer) -> None:
         key = [("ADMIN-key", "s3cret")]
-        assert restricted.ask("POST", "/v2/repository/index", b"", key).status == 200
-        assert restricted.ask("GET", "/v2/models/stats", None, key).status == 200
-        assert restricted.ask("POST", "/v2/models/stats", b"", key).status == 405
+        assert restricted.request("POST", "/v2/repository/index", b"", key).status == 200
+        assert restricted.request("GET", "/v2/models/stats", None, key).status == 200
+        assert restricted.request("POST", "/v2/models/stats", b"", key).status == 405
         assert restricted.post("/v2/models/same/infer", BODY).status == 403
         with contextlib.closing(triton_http.InferenceServerClient(restricted.url)) as client:
             given = triton_http.InferInput("INPUT0", [3], "FP32")
@@ -178,7 +178,7 @@ class TestKeys:
     @pytest.mark.parametrize("path", ["/v2", "/v2/models/stats", "/v3", "/openapi.json"])
     def test_http_without_a_key(self, keyed: RunningServer, path: str) -> None:
         for headers in ([], [("Authorization", "Basic dXNlcg==")]):
-            answer = keyed.ask("GET", path, None, headers)
+            answer = keyed.request("GET", path, None, headers)
             assert (answer.status, answer.headers["www-authenticate"]) == (401, 'Bearer realm="naiad"')
             assert answer.error == "an API key is needed; send one as 'Authorization: Bearer <key>'"
 
@@ -186,7 +186,7 @@ class TestKeys:
     def test_http_with_an_unknown_key(self, keyed: RunningServer, key: str) -> None:
         with keyed.connect() as peer:
             peer.sendall(f"GET /v2 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode("latin-1"))
-            answer = read_answer(peer)
+            answer = read_response(peer)
         assert answer.status == 401
         if key:
             assert answer.headers["www-authenticate"] == 'Bearer realm="naiad", error="invalid_token"'
@@ -196,7 +196,7 @@ class TestKeys:
         for field in (*fields, "Content-Length: 3\r\nExpect: 100-continue"):
             with keyed.connect() as peer:
                 peer.sendall(f"POST /v2/models/same/infer HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n".encode())
-                answer = read_answer(peer)
+                answer = read_response(peer)
                 assert (answer.status, answer.headers["connection"]) == (401, "close")
                 # What still comes is dropped, so that nobody who sends first and reads then is cut off.
                 peer.sendall(bytes(1 << 20))
@@ -206,36 +206,36 @@ class TestKeys:
             for _ in range(3):
                 peer.sendall(b"POST /v2/models/same/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
                 peer.sendall(b"{}\n")
-                answer = read_answer(peer)
+                answer = read_response(peer)
                 assert answer.status == 401
                 assert "connection" not in answer.headers
 
     def test_scopes_over_http(self, keyed: RunningServer) -> None:
         user, ops, more = (bearer(f"{name}-key") for name in ("user", "ops", "more"))
         for headers in (user, ops, more, ("authorization", "bearer   user-key")):
-            assert keyed.ask("GET", "/v2", None, [headers]).status == 200
-        assert keyed.ask("POST", "/v2/repository/index", b"", [ops]).status == 200
-        assert keyed.ask("GET", "/v2/models/stats", None, [more]).status == 200
-        assert keyed.ask("GET", "/v3", None, [user]).status == 404
-        answer = keyed.ask("POST", "/v2/repository/index", b"", [user])
+            assert keyed.request("GET", "/v2", None, [headers]).status == 200
+        assert keyed.request("POST", "/v2/repository/index", b"", [ops]).status == 200
+        assert keyed.request("GET", "/v2/models/stats", None, [more]).status == 200
+        assert keyed.request("GET", "/v3", None, [user]).status == 404
+        answer = keyed.request("POST", "/v2/repository/index", b"", [user])
         assert (answer.status, answer.type) == (403, "application/json")
         assert answer.error == "the API key 'user' is not for model-repository: it has infer, and manage is needed"
         assert 'error="insufficient_scope", scope="manage"' in answer.headers["www-authenticate"]
-        assert keyed.ask("POST", "/v2/models/same/infer", b"{}", [ops]).status == 403
+        assert keyed.request("POST", "/v2/models/same/infer", b"{}", [ops]).status == 403
 
     def test_metrics_need_the_scope_observe(self, keyed: RunningServer) -> None:
         for headers, status in (([], 401), ([bearer("user-key")], 403), ([bearer("ops-key")], 200)):
-            assert keyed.ask("GET", "/metrics", None, headers, port=keyed.metrics).status == status
+            assert keyed.request("GET", "/metrics", None, headers, port=keyed.metrics).status == status
 
     def test_limits_over_http(self, keyed: RunningServer) -> None:
         slow = bearer("slow-key")
-        statuses = [keyed.ask("GET", "/v2", None, [slow]).status for _ in range(5)]
+        statuses = [keyed.request("GET", "/v2", None, [slow]).status for _ in range(5)]
         assert statuses == [200, 200, 200, 429, 429]
-        answer = keyed.ask("GET", "/v2", None, [slow])
+        answer = keyed.request("GET", "/v2", None, [slow])
         assert 900 <= int(answer.headers["retry-after"]) <= 1000
         assert "'slow' is beyond its limit of 0.001 requests per second" in answer.error
-        assert keyed.ask("GET", "/v2", None, [bearer("user-key")]).status == 200
-        assert keyed.ask("GET", "/v2/health/live", None, [slow]).status == 200
+        assert keyed.request("GET", "/v2", None, [bearer("user-key")]).status == 200
+        assert keyed.request("GET", "/v2/health/live", None, [slow]).status == 200
 
     def test_grpc(self, keyed: RunningServer) -> None:
         user, ops, slow = ({"authorization": f"Bearer {name}-key"} for name in ("user", "ops", "slow-grpc"))
@@ -280,17 +280,17 @@ class TestKeys:
 
 def test_keys_of_the_environment(tmp_path: Path, models: Path) -> None:
     entries = f"a infer {hashed('one')};b manage {hashed('two')}"
-    with serving(tmp_path / "log", models, env={**environment(), "NAIAD_API_KEY": entries}) as server:
+    with serving(tmp_path / "log", models, env={**server_environment(), "NAIAD_API_KEY": entries}) as server:
         assert server.get("/v2").status == 401
-        assert server.ask("GET", "/v2", None, [bearer("two")]).status == 200
-        assert server.ask("POST", "/v2/repository/index", b"", [bearer("one")]).status == 403
+        assert server.request("GET", "/v2", None, [bearer("two")]).status == 200
+        assert server.request("POST", "/v2/repository/index", b"", [bearer("one")]).status == 403
 
 
 def test_keys_and_restrictions_together(tmp_path: Path, models: Path) -> None:
     options = ("--api-key", f"a infer {hashed('one')}", "--http-restricted-api=inference:k=v")
     with serving(tmp_path / "log", models, *options) as server:
         for headers, status in (([("k", "v")], 401), ([bearer("one")], 403), ([bearer("one"), ("k", "v")], 400)):
-            assert server.ask("POST", "/v2/models/same/infer", b"{}", headers).status == status
+            assert server.request("POST", "/v2/models/same/infer", b"{}", headers).status == status
 
 
 def test_a_key_file_that_cannot_be_used(tmp_path: Path, models: Path) -> None:

@@ -18,9 +18,9 @@ from tritonclient.utils import InferenceServerException
 pytest.importorskip("torch")
 import torch
 
-from backends.torch_models import save
-from server.models import LOOK_UP, tensor, write_model
-from server.running import RunningServer, run_to_end, serving
+from naiad.testing import RunningServer, run_to_end, serving
+from support.served_models import LOOK_UP, tensor, write_model
+from support.torch_models import save
 
 Array = np.ndarray[Any, Any]
 CALLERS = 4

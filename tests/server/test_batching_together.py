@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.models import tensor, write_model
-from server.running import RunningServer, serving
-from server.shared_regions import PROTOCOLS, Caller, memory
+from naiad.testing import RunningServer, serving
+from support.served_models import tensor, write_model
+from support.shared_regions import PROTOCOLS, Caller, memory
 
 GRAPH = """<ir_version: 8, opset_import: ["": 17]>
 plus_one (float[b, n] X, float[b, n] M) => (float[b, n] Y) {

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 
-from server.running import RunningServer, until
+from naiad.testing import RunningServer, wait_until
 from server.test_memory import EXPLICIT, metrics, parameter, ready, server_of
-from server.versioned import PYTHON, SCALES, served, write_python
+from support.versioned_models import PYTHON, SCALES, served, write_python
 
 CALLS = """
 class TritonPythonModel:
@@ -85,7 +85,7 @@ def test_a_caller_stays_and_is_told_soon_when_there_is_no_room_beside_it(tmp_pat
         assert served(server, "fits", PYTHON) == 1
         assert ready(server) == {"fits", "small"}
         # For a second after the refusal it is not tried again.
-        until(lambda: server.infer("large", PYTHON).status == 200, 10, "there is room now, and it is tried")
+        wait_until(lambda: server.infer("large", PYTHON).status == 200, 10, "there is room now, and it is tried")
 
 
 def test_a_call_waits_no_longer_than_it_may_and_leaves_with_its_caller(tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ def test_a_call_waits_no_longer_than_it_may_and_leaves_with_its_caller(tmp_path:
         leaving = threading.Event()
         with ThreadPoolExecutor() as pool:
             pool.submit(_ask_and_leave, server, leaving)
-            until(lambda: "naiad_model_demand_waiting 1" in metrics(server), 10, "the call waits")
+            wait_until(lambda: "naiad_model_demand_waiting 1" in metrics(server), 10, "the call waits")
             leaving.set()
-            until(lambda: "naiad_model_demand_waiting 0" in metrics(server), 10, "it left")
+            wait_until(lambda: "naiad_model_demand_waiting 0" in metrics(server), 10, "it left")
         go.touch()
-        until(lambda: "late" in ready(server), 20, "it is loaded")
+        wait_until(lambda: "late" in ready(server), 20, "it is loaded")
         assert served(server, "outer", PYTHON) == 1
 
 
@@ -149,7 +149,9 @@ def test_of_two_callers_that_have_each_others_room_one_is_refused_at_once(tmp_pa
         assert "What would have to go waits for this load, or for one behind it: " in refused.error
         # The caller that was answered has taken the room of the other one. A caller that had to go before it called
         # is gone itself once it is answered.
-        until(lambda: ready(server) in ({"left", "one"}, {"right", "two"}, {"one"}, {"two"}), 10, "one pair is left")
+        wait_until(
+            lambda: ready(server) in ({"left", "one"}, {"right", "two"}, {"one"}, {"two"}), 10, "one pair is left"
+        )
 
 
 def test_a_caller_that_is_evicted_before_it_calls_does_not_wait_for_its_own_room(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_a_caller_that_is_evicted_before_it_calls_does_not_wait_for_its_own_room
         ThreadPoolExecutor() as pool,
     ):
         right = pool.submit(server.infer, "right", PYTHON)
-        until(came.exists, 10, "it runs")
+        wait_until(came.exists, 10, "it runs")
         left = pool.submit(server.infer, "left", PYTHON)
         server.wait_for("unloading 'right'")
         go.touch()

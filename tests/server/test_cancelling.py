@@ -11,8 +11,8 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import Client, client_of, write_python_model
-from server.running import request_bytes, until
+from naiad.testing import request_bytes, wait_until
+from support.python_models import Client, client_of, write_python_model
 
 BODY = b'{"inputs": [{"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [30]}]}'
 # A process that asks, and is killed while it waits.
@@ -85,7 +85,7 @@ def notes(client: Client) -> Iterator[Callable[[str], str]]:
 
 
 def metric(client: Client, name: str) -> int:
-    page = client.server.ask("GET", "/metrics", port=client.server.metrics).body.decode()
+    page = client.server.request("GET", "/metrics", port=client.server.metrics).body.decode()
     return int(float(next(line for line in page.splitlines() if line.startswith(name)).split()[-1]))
 
 
@@ -109,7 +109,7 @@ def ask(client: Client, model: str) -> Callable[[], object]:
 def test_each_reason_is_counted_for_itself(client: Client, notes: Callable[[str], str]) -> None:
     before, failures = cancelled(client), failed(client, "works")
     stop = ask(client, "works")
-    until(lambda: notes("works") == "begun ", 10, "one runs")
+    wait_until(lambda: notes("works") == "begun ", 10, "one runs")
 
     cancel = ask(client, "works")
     client.server.wait_pending("works", 1)
@@ -127,35 +127,35 @@ def test_each_reason_is_counted_for_itself(client: Client, notes: Callable[[str]
     assert failed(client, "works") == failures + 3
 
     stop()
-    until(lambda: notes("works") == "begun cancelled ", 10, "the one that runs is told")
+    wait_until(lambda: notes("works") == "begun cancelled ", 10, "the one that runs is told")
     after = {"client_cancel": 2, "disconnect": 1, "deadline": 1}
-    until(lambda: cancelled(client) == {r: before[r] + n for r, n in after.items()}, 5, "all are counted")
+    wait_until(lambda: cancelled(client) == {r: before[r] + n for r, n in after.items()}, 5, "all are counted")
 
 
 def test_a_connection_that_ends_is_no_cancel(client: Client, notes: Callable[[str], str]) -> None:
     before = cancelled(client)
     caller = subprocess.Popen([sys.executable, "-c", CALLER, client.server.grpc_url])
     try:
-        until(lambda: notes("works") == "begun ", 10, "it runs")
+        wait_until(lambda: notes("works") == "begun ", 10, "it runs")
     finally:
         caller.kill()
         caller.wait()
-    until(lambda: notes("works") == "begun cancelled ", 10, "it is told")
+    wait_until(lambda: notes("works") == "begun cancelled ", 10, "it is told")
     # grpcio does not tell a caller that cancels from one that is gone.
     reason = "client_cancel" if "grpcio" in client.server.process.args else "disconnect"
-    until(lambda: cancelled(client) == before | {reason: before[reason] + 1}, 5, "it is counted")
+    wait_until(lambda: cancelled(client) == before | {reason: before[reason] + 1}, 5, "it is counted")
 
 
 def test_what_a_model_calls_goes_with_its_caller(client: Client, notes: Callable[[str], str]) -> None:
     """The one call runs and its model is told, the other is in the queue and leaves it."""
     failures = failed(client, "works")
     cancel = ask(client, "calls")
-    until(lambda: notes("works") == "begun ", 10, "a call runs")
+    wait_until(lambda: notes("works") == "begun ", 10, "a call runs")
     client.server.wait_pending("works", 1)
     cancel()
-    until(lambda: notes("works") == "begun cancelled ", 10, "the called model is told")
+    wait_until(lambda: notes("works") == "begun cancelled ", 10, "the called model is told")
     client.server.wait_pending("works", 0)
-    until(lambda: "was cancelled by its caller|" in notes("calls"), 10, "the calling model is told")
+    wait_until(lambda: "was cancelled by its caller|" in notes("calls"), 10, "the calling model is told")
     assert failed(client, "works") == failures + 1
     assert metric(client, "naiad_requests_in_flight ") == 0
 
@@ -163,7 +163,7 @@ def test_what_a_model_calls_goes_with_its_caller(client: Client, notes: Callable
 def test_what_a_model_calls_for_others_stays(client: Client, notes: Callable[[str], str]) -> None:
     """Of two callers one leaves: the calls go on, since they may be made for the other."""
     first = ask(client, "calls")
-    until(lambda: notes("works") == "begun ", 10, "a call runs")
+    wait_until(lambda: notes("works") == "begun ", 10, "a call runs")
     second = ask(client, "calls")
     client.server.wait_pending("calls", 1)
     second()
@@ -171,4 +171,4 @@ def test_what_a_model_calls_for_others_stays(client: Client, notes: Callable[[st
     client.server.wait_pending("works", 1)
     assert notes("works") == "begun "
     first()
-    until(lambda: notes("works") == "begun cancelled ", 10, "the called model is told")
+    wait_until(lambda: notes("works") == "begun cancelled ", 10, "the called model is told")

@@ -12,11 +12,11 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import Client, client_of, write_python_model
-from server.ensembles import step, write_ensemble
-from server.models import write_model
-from server.running import request_bytes, until
+from naiad.testing import request_bytes, wait_until
 from server.test_cancelling import BODY, CALLS, WORKS, ask, cancelled, failed, metric
+from support.python_models import Client, client_of, write_python_model
+from support.served_ensembles import step, write_ensemble
+from support.served_models import write_model
 
 X_TO_Y = {"X": "X"}, {"Y": "Y"}
 FLOATS = {"X": "TYPE_FP32 -1"}, {"Y": "TYPE_FP32 -1"}
@@ -115,7 +115,7 @@ def is_late(client: Client, model: str, there: Callable[[], None]) -> None:
     errors: list[InferenceServerException] = []
     client.grpc.async_infer(model, [given], lambda result, error: errors.append(error), client_timeout=2.5)
     there()
-    until(lambda: errors, 10, "the caller has its error")
+    wait_until(lambda: errors, 10, "the caller has its error")
     assert "Deadline Exceeded" in str(errors[0])
 
 
@@ -129,31 +129,31 @@ def test_whoever_goes_is_gone_at_once_wherever_it_is(
 ) -> None:
     with ExitStack() as stack:
         if place.blocked:
-            stack.callback(lambda: until(lambda: notes() == "begun cancelled ", 10, "the one before is told"))
+            stack.callback(lambda: wait_until(lambda: notes() == "begun cancelled ", 10, "the one before is told"))
             stack.callback(ask(client, place.blocked))
-            until(lambda: notes() == "begun ", 10, "one runs before it")
+            wait_until(lambda: notes() == "begun ", 10, "one runs before it")
         held = in_flight(client)
         reasons = cancelled(client)
         failures = {model: failed(client, model) for model in COUNTED}
 
         def there() -> None:
             if place.runs:
-                until(lambda: notes() == "begun ", 10, "a model works for it")
+                wait_until(lambda: notes() == "begun ", 10, "a model works for it")
             for model, count in place.waits.items():
                 client.server.wait_pending(model, count)
-            until(lambda: in_flight(client) > held, 10, "it was accepted")
+            wait_until(lambda: in_flight(client) > held, 10, "it was accepted")
 
         LEAVES[reason](client, place.model, there)
-        until(lambda: in_flight(client) == held, 10, "nothing of it is held")
+        wait_until(lambda: in_flight(client) == held, 10, "nothing of it is held")
         if place.runs:
-            until(lambda: notes() == "begun cancelled ", 10, "the model that works is told")
+            wait_until(lambda: notes() == "begun cancelled ", 10, "the model that works is told")
         for model in place.waits:
             client.server.wait_pending(model, 0)
         expected = reasons | {reason: reasons[reason] + 1}
-        until(lambda: cancelled(client) == expected, 10, "it counts once, by its reason")
+        wait_until(lambda: cancelled(client) == expected, 10, "it counts once, by its reason")
         wanted = {model: count + place.failures.get(model, 0) for model, count in failures.items()}
         assert {model: failed(client, model) for model in COUNTED} == wanted
         if place.blocked:
             assert notes() == "begun "
-    until(lambda: in_flight(client) == 0, 10, "nothing is left")
+    wait_until(lambda: in_flight(client) == 0, 10, "nothing is left")
     assert client.infer("works", 0).tolist() == [[0]]

@@ -13,8 +13,8 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from server.models import SUM_AND_DIFFERENCE, identity, tensor, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import SUM_AND_DIFFERENCE, identity, tensor, write_model
 
 VALUES: dict[str, np.ndarray] = {
     "BOOL": np.array([[True, False, True]]),
@@ -192,6 +192,6 @@ def test_a_raw_body_is_the_one_input(server: RunningServer) -> None:
 
 
 def test_a_raw_body_that_does_not_fit_is_refused(server: RunningServer) -> None:
-    answer = server.ask("POST", "/v2/models/raw/infer", b"12345", [("Inference-Header-Content-Length", "0")])
+    answer = server.request("POST", "/v2/models/raw/infer", b"12345", [("Inference-Header-Content-Length", "0")])
     assert answer.status == 400
     assert "input byte size mismatch for input 'raw_input' for model 'raw'. Expected 0, got 5" in answer.error

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from server.models import identity, write_model
-from server.running import Answer, RunningServer, serving
+from naiad.testing import HttpResponse, RunningServer, serving
+from support.served_models import identity, write_model
 
 PAGE = "https://page.example"
 PREFLIGHT = (
@@ -32,11 +32,13 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory):
         yield running
 
 
-def ask(server: RunningServer, method: str, path: str, *headers: tuple[str, str], body: bytes | None = None) -> Answer:
-    return server.ask(method, path, body, headers)
+def ask(
+    server: RunningServer, method: str, path: str, *headers: tuple[str, str], body: bytes | None = None
+) -> HttpResponse:
+    return server.request(method, path, body, headers)
 
 
-def cors_of(answer: Answer) -> dict[str, str]:
+def cors_of(answer: HttpResponse) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name.startswith(("access-control", "vary"))}
 
 

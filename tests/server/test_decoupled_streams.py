@@ -19,10 +19,10 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import Client, client_of, write_python_model
 from backends.test_repeat_and_square import DECOUPLED, REPEAT, SQUARE, parameters
-from server.running import request_bytes, until
+from naiad.testing import request_bytes, wait_until
 from server.test_cancelling import failed
+from support.python_models import Client, client_of, write_python_model
 
 WAIT_S = 20.0
 FINAL = "triton_final_response"
@@ -365,9 +365,9 @@ def test_a_request_that_has_one_answer_is_cancelled_before_it(client: Client) ->
 
     before = ran()
     call = client.grpc.async_infer("repeat_once", repeated(1, delay_ms=600_000), lambda result, error: None)
-    until(lambda: ran() > before, WAIT_S, "it has begun")
+    wait_until(lambda: ran() > before, WAIT_S, "it has begun")
     call.cancel()
-    until(lambda: failed(client, "repeat_once") == 1, WAIT_S, "it is cancelled")
+    wait_until(lambda: failed(client, "repeat_once") == 1, WAIT_S, "it is cancelled")
     assert client.grpc.infer("repeat_once", repeated(1)).as_numpy("OUT").tolist() == [100]
 
 
@@ -404,7 +404,7 @@ def test_failed_and_empty_responses_are_counted_as_such(client: Client) -> None:
         asked.ask("square_fail", number(5))
         asked.told()
         # The last response that fails ends nothing.
-        until(lambda: len(responses_of(client, "square_fail")) == 5, WAIT_S, "all are counted")
+        wait_until(lambda: len(responses_of(client, "square_fail")) == 5, WAIT_S, "all are counted")
     found = responses_of(client, "square_fail")
     already = {place: counts(before, int(place)) for place in before}
     assert counts(found, 4) == {"compute_infer": 1, "empty_response": 1}
@@ -424,7 +424,7 @@ def test_a_cancelled_request_is_counted_where_it_was_noticed(client: Client) -> 
         cancelled.update({p: found[p]["cancel"] for p in found if found[p]["cancel"]["count"]})
         return bool(cancelled)
 
-    until(is_counted, WAIT_S, "the cancellation is counted")
+    wait_until(is_counted, WAIT_S, "the cancellation is counted")
     ((place, duration),) = cancelled.items()
     assert 1 <= int(place) < 10
     assert duration["ns"] >= 28_000_000
@@ -501,14 +501,14 @@ def test_a_thousand_streams_that_never_read(client: Client) -> None:
             peers.callback(peer.socket.close)
             for _ in range(50):
                 peer.ask("square", "IN", "INT32", np.array([MUCH], np.int32))
-        until(lambda: open_requests(client, "square") == 1000, 3 * WAIT_S, "all of them run")
+        wait_until(lambda: open_requests(client, "square") == 1000, 3 * WAIT_S, "all of them run")
         # They are held, so the server has nothing to do, and others are answered.
         with stream(client) as asked:
             for _ in range(5):
                 asked.ask("square", number(2000))
                 assert len(asked.told()) == 2000
         assert server.memory_bytes() - before < 400 << 20
-    until(lambda: open_requests(client, "square") == 0, WAIT_S, "none runs any more")
+    wait_until(lambda: open_requests(client, "square") == 0, WAIT_S, "none runs any more")
 
 
 def test_a_reader_that_leaves_in_the_middle_frees_what_it_held(client: Client) -> None:
@@ -521,7 +521,7 @@ def test_a_reader_that_leaves_in_the_middle_frees_what_it_held(client: Client) -
             while received < 600_000:
                 received += len(peer.recv(1 << 16))
             assert open_requests(client, "square") == 1
-        until(lambda: open_requests(client, "square") == 0, WAIT_S, "the request is over")
+        wait_until(lambda: open_requests(client, "square") == 0, WAIT_S, "the request is over")
 
 
 def end_of(client: Client, tag: int) -> str:
@@ -556,7 +556,7 @@ def test_a_python_model_waits_for_a_slow_caller(client: Client) -> None:
     # JSON says each of the 25,000 numbers with four characters at least.
     assert total > blocks * 100_000
     assert b"error" not in received
-    until(lambda: end_of(client, tag) == "all", WAIT_S, "the model is done")
+    wait_until(lambda: end_of(client, tag) == "all", WAIT_S, "the model is done")
 
 
 def test_the_main_thread_of_a_python_model_waits_for_a_while_only(client: Client) -> None:
@@ -564,7 +564,7 @@ def test_the_main_thread_of_a_python_model_waits_for_a_while_only(client: Client
         body = json.dumps({"X": [400, 0, 2]}).encode()
         deaf.sendall(request_bytes("POST", "/v2/models/blocks/generate_stream", body))
         # What it sends is kept, 16 MiB at most, and then it is told that nobody wants it.
-        until(lambda: end_of(client, 2) == "cancelled", WAIT_S, "the model gives up")
+        wait_until(lambda: end_of(client, 2) == "cancelled", WAIT_S, "the model gives up")
     with stream(client) as asked:
         asked.ask("blocks", floats(1, 0, 0))
         assert asked.next()[1] is None
@@ -581,7 +581,7 @@ def test_a_model_hears_that_its_caller_is_gone(client: Client, how: str) -> None
     elif how == "close":
         deaf = DeafPeer(client.server.grpc)
         deaf.ask("blocks", "X", "FP32", np.array([many, 1, tag], np.float32))
-        until(lambda: open_requests(client, "blocks") == 1, WAIT_S, "it runs")
+        wait_until(lambda: open_requests(client, "blocks") == 1, WAIT_S, "it runs")
         deaf.socket.close()
     else:
         asked = Stream(client)
@@ -589,8 +589,8 @@ def test_a_model_hears_that_its_caller_is_gone(client: Client, how: str) -> None
         asked.next()
         asked.client.stop_stream(cancel_requests=True)
         asked.client.close()
-    until(lambda: end_of(client, tag) == "cancelled", WAIT_S, "the model hears it")
-    until(lambda: open_requests(client, "blocks") == 0, WAIT_S, "the request is over")
+    wait_until(lambda: end_of(client, tag) == "cancelled", WAIT_S, "the model hears it")
+    wait_until(lambda: open_requests(client, "blocks") == 0, WAIT_S, "the request is over")
 
 
 def test_a_deadline_ends_the_responses(client: Client) -> None:
@@ -601,5 +601,5 @@ def test_a_deadline_ends_the_responses(client: Client) -> None:
     while (got := found.get(timeout=WAIT_S))[1] is None:
         assert got[0] is not None
     assert "Deadline" in str(got[1])
-    until(lambda: end_of(client, 20) == "cancelled", WAIT_S, "the model hears it")
+    wait_until(lambda: end_of(client, 20) == "cancelled", WAIT_S, "the model hears it")
     caller.close()

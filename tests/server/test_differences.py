@@ -21,11 +21,11 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import write_python_model
-from server.grpc_peers import CALL_S
-from server.models import SUM_AND_DIFFERENCE, identity, numbers, tensor, write_model
-from server.running import Answer, RunningServer, read_answer, request_bytes, serving
-from server.shared_regions import PROTOCOLS, Caller, memory
+from naiad.testing import HttpResponse, RunningServer, read_response, request_bytes, serving
+from support.grpc_peers import CALL_S
+from support.python_models import write_python_model
+from support.served_models import SUM_AND_DIFFERENCE, identity, numbers, tensor, write_model
+from support.shared_regions import PROTOCOLS, Caller, memory
 
 OPTIONAL = """
 input [ { name: "A" data_type: TYPE_INT32 dims: [ 1 ] } ]
@@ -88,11 +88,11 @@ def refused(stub: Any, request: Any) -> str:
     return str(caught.value.details())
 
 
-def binary(server: RunningServer, model: str, datatype: str, shape: list[int], raw: bytes, *more: Any) -> Answer:
+def binary(server: RunningServer, model: str, datatype: str, shape: list[int], raw: bytes, *more: Any) -> HttpResponse:
     part = {"name": "INPUT0", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(raw)}}
     head = json.dumps({"inputs": [part]}).encode()
     told = ("Inference-Header-Content-Length", str(len(head)))
-    return server.ask("POST", f"/v2/models/{model}/infer", head + raw, [told, *more])
+    return server.request("POST", f"/v2/models/{model}/infer", head + raw, [told, *more])
 
 
 # Classification
@@ -140,7 +140,7 @@ def test_texts_that_json_cannot_hold(server: RunningServer) -> None:
     assert answer.status == 400
     assert "binary" in answer.error
     whole = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1, 1], "data": ["é"]}]}).encode()
-    assert server.ask("POST", "/v2/models/texts/infer", whole).json()["outputs"][0]["data"] == ["é"]
+    assert server.request("POST", "/v2/models/texts/infer", whole).json()["outputs"][0]["data"] == ["é"]
 
 
 def test_a_batch_of_nothing(server: RunningServer, stub: Any) -> None:
@@ -207,7 +207,7 @@ def packed_body(values: int = 2) -> bytes:
 def test_names_of_codings_in_any_case(server: RunningServer) -> None:
     for name, pack in (("GZIP", gzip.compress), ("Deflate", zlib.compress)):
         headers = [("Content-Encoding", name), ("Accept-Encoding", name)]
-        answer = server.ask("POST", "/v2/models/ints/infer", pack(packed_body()), headers)
+        answer = server.request("POST", "/v2/models/ints/infer", pack(packed_body()), headers)
         assert (answer.status, answer.headers["content-encoding"]) == (200, name.lower())
 
 
@@ -217,7 +217,7 @@ def test_names_of_codings_in_any_case(server: RunningServer) -> None:
     ids=["cut off", "with more behind", "not packed", "two bytes"],
 )
 def test_bodies_that_are_not_what_they_say(server: RunningServer, body: bytes) -> None:
-    answer = server.ask("POST", "/v2/models/ints/infer", body, [("Content-Encoding", "gzip")])
+    answer = server.request("POST", "/v2/models/ints/infer", body, [("Content-Encoding", "gzip")])
     assert answer.status == 400
     assert "gzip" in answer.error.lower()
 
@@ -225,14 +225,14 @@ def test_bodies_that_are_not_what_they_say(server: RunningServer, body: bytes) -
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_a_compressed_body_of_nothing(server: RunningServer, coding: str) -> None:
     """Not the raw request that an empty body is. Source: the reference."""
-    answer = server.ask("POST", "/v2/models/ints/infer", b"", [("Content-Encoding", coding)])
+    answer = server.request("POST", "/v2/models/ints/infer", b"", [("Content-Encoding", coding)])
     assert (answer.status, answer.error) == (400, "nothing to be decompressed")
 
 
 @pytest.mark.parametrize("path", ["/v2/logging", "/v2/trace/setting", "/v2/repository/index"])
 @pytest.mark.parametrize("body", [b"[]", b"5", b'"x"', b"null"])
 def test_settings_that_are_no_object(server: RunningServer, path: str, body: bytes) -> None:
-    assert server.ask("POST", path, body).status == 400
+    assert server.request("POST", path, body).status == 400
 
 
 @pytest.mark.parametrize(
@@ -313,4 +313,4 @@ def test_pipelined_answers_stay_in_order_beside_refusals(server: RunningServer) 
     with server.connect() as peer:
         for body, status in ((bad, 400), (good, 200), (bad, 400), (good, 200)):
             peer.sendall(body)
-            assert read_answer(peer).status == status
+            assert read_response(peer).status == status

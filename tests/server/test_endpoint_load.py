@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.python_models import DOUBLES, write_python_model
-from server.running import Answer, RunningServer, serving
+from naiad.testing import HttpResponse, RunningServer, serving
+from support.python_models import DOUBLES, write_python_model
 
 # Keeps the figures of a cache, and those of another model, which are not its own.
 KEEPS_A_CACHE = """
@@ -56,9 +56,9 @@ def write_ensemble(repository: Path) -> None:
     )
 
 
-def ask(server: RunningServer, path: str, wanted: str, body: object = None) -> Answer:
+def ask(server: RunningServer, path: str, wanted: str, body: object = None) -> HttpResponse:
     raw = json.dumps({"X": [1.0]} if body is None else body).encode()
-    return server.ask("POST", f"/v2/models/{path}", raw, [("Endpoint-Load-Metrics-Format", wanted)])
+    return server.request("POST", f"/v2/models/{path}", raw, [("Endpoint-Load-Metrics-Format", wanted)])
 
 
 @pytest.mark.parametrize("path", ["caches/generate", "caches/generate_stream"])

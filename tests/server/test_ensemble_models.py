@@ -17,11 +17,11 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from backends.python_models import HEAD
-from server.ensembles import I_TO_O, chain, step, write_ensemble, write_identity
-from server.models import identity, tensor
-from server.running import RunningServer, serving, until
+from naiad.testing import RunningServer, serving, wait_until
 from server.test_ensembles import ADDS, write_python
+from support.python_models import HEAD
+from support.served_ensembles import I_TO_O, chain, step, write_ensemble, write_identity
+from support.served_models import identity, tensor
 
 ROW = {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1, 1], "data": [1]}]}
 
@@ -152,7 +152,7 @@ def test_dependents_are_unloaded_where_nobody_else_needs_them(server: RunningSer
     load(server, "same")
     load(server, "outer")
     unload(server, "outer", dependents=True)
-    until(lambda: states(server)["other"][0] == "UNAVAILABLE", 10, "it is gone")
+    wait_until(lambda: states(server)["other"][0] == "UNAVAILABLE", 10, "it is gone")
     found = states(server)
     # This one was asked for by itself.
     assert found["same"][0] == "READY"
@@ -211,7 +211,7 @@ def test_ensembles_inside_each_other_are_bounded(server: RunningServer, reposito
     # One that gets deeper takes along what would be too deep with it.
     write_ensemble(repository, "n1", step("pair", {"IN": "IN"}, {"OUT": "OUT"}))
     assert load(server, "n1").status == 200
-    until(lambda: "ensemble n32 has 33 ensembles inside each other" in states(server)["n32"][1], 10, "n32 goes")
+    wait_until(lambda: "ensemble n32 has 33 ensembles inside each other" in states(server)["n32"][1], 10, "n32 goes")
     assert is_answered(server, "n31") and not is_answered(server, "n32")
 
 
@@ -258,23 +258,23 @@ def test_a_changed_repository_is_followed(tmp_path: Path, repository: Path) -> N
     with serving(tmp_path / "log", "--model-repository", repository, *options) as server:
         assert not is_answered(server, "early")
         write_identity(repository, "late")
-        until(lambda: is_answered(server, "early"), 20, "it came with its member")
+        wait_until(lambda: is_answered(server, "early"), 20, "it came with its member")
         file = repository / "late" / "config.pbtxt"
         file.write_text(identity("TYPE_FP32", max_batch_size=8))
-        until(lambda: not is_answered(server, "early"), 20, "it went with its member")
+        wait_until(lambda: not is_answered(server, "early"), 20, "it went with its member")
         file.write_text(identity(max_batch_size=8))
-        until(lambda: is_answered(server, "early"), 20, "it came back")
+        wait_until(lambda: is_answered(server, "early"), 20, "it came back")
 
 
 def test_evicted_members_are_loaded_for_a_request(tmp_path: Path, repository: Path) -> None:
     options = ("--load-on-demand-secs", "20", "--model-idle-unload-secs", "1", "--model-control-mode", "explicit")
     with serving(tmp_path / "log", "--model-repository", repository, *options) as server:
         assert is_answered(server, "outer")
-        until(lambda: states(server)["same"][0] == "UNAVAILABLE", 20, "it was idle for long enough")
+        wait_until(lambda: states(server)["same"][0] == "UNAVAILABLE", 20, "it was idle for long enough")
         assert is_answered(server, "outer")
         given = tritonclient.grpc.InferInput("IN", [1, 1], "INT32")
         given.set_data_from_numpy(np.array([[5]], np.int32))
-        until(lambda: states(server)["same"][0] == "UNAVAILABLE", 20, "again")
+        wait_until(lambda: states(server)["same"][0] == "UNAVAILABLE", 20, "again")
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
             assert client.infer("outer", [given]).as_numpy("OUT").tolist() == [[5]]
 
@@ -318,7 +318,9 @@ def test_members_are_exchanged_under_load_and_no_request_fails(server: RunningSe
         stop.set()
         counts = [caller.result() for caller in callers]
     assert all(count > 0 for count in counts)
-    until(lambda: all(state != "UNLOADING" for state, _ in states(server).values()), 10, "the earlier copies are gone")
+    wait_until(
+        lambda: all(state != "UNLOADING" for state, _ in states(server).values()), 10, "the earlier copies are gone"
+    )
 
 
 def _children(server: RunningServer) -> list[psutil.Process]:
@@ -345,13 +347,13 @@ def test_a_member_that_dies_fails_its_requests_and_comes_back(server: RunningSer
     with ThreadPoolExecutor(1) as pool:
         before = server.statistics("same")["inference_count"]
         answer = pool.submit(server.infer, "fragile", ROW)
-        until(lambda: server.statistics("same")["inference_count"] > before, 10, "the first step has run")
+        wait_until(lambda: server.statistics("same")["inference_count"] > before, 10, "the first step has run")
         (child,) = _children(server)
         os.kill(child.pid, signal.SIGKILL)
         found = answer.result()
     assert found.status == 503
     assert "in ensemble 'fragile', step 1 (model 'adds'): " in found.error
-    until(lambda: is_answered(server, "fragile"), 20, "it works again")
+    wait_until(lambda: is_answered(server, "fragile"), 20, "it works again")
     assert server.get("/v2/models/fragile/ready").status == 200
 
 
@@ -370,12 +372,12 @@ def test_a_caller_that_goes_takes_the_steps_along(server: RunningServer, reposit
             call.cancel()
         server.wait_pending("slow", 0)
         stats = lambda name: server.statistics(name)["inference_stats"]  # noqa: E731
-        until(lambda: stats("late")["fail"]["count"] == 2, 10, "both are answered")
+        wait_until(lambda: stats("late")["fail"]["count"] == 2, 10, "both are answered")
         assert stats("slow")["fail"]["count"] == 1
-        until(lambda: stats("slow")["success"]["count"] == 1, 10, "the one that ran has run")
+        wait_until(lambda: stats("slow")["success"]["count"] == 1, 10, "the one that ran has run")
         with pytest.raises(Exception, match="Deadline Exceeded"):
             client.infer("late", [given], client_timeout=0.2)
-        until(lambda: stats("late")["fail"]["count"] == 3, 10, "the deadline counts, too")
+        wait_until(lambda: stats("late")["fail"]["count"] == 3, 10, "the deadline counts, too")
     assert server.statistics("other")["inference_count"] == ran
     assert is_answered(server, "late")
     assert is_answered(server, "pair") or load(server, "pair").status == 200

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from backends.python_models import HEAD, Client, client_of
 from backends.test_repeat_and_square import DECOUPLED, SQUARE
-from server.ensembles import step, write_ensemble, write_identity
-from server.models import tensor, write_model
-from server.running import request_bytes, until
+from naiad.testing import request_bytes, wait_until
 from server.test_decoupled_streams import MUCH, DeafPeer, number, stream, write_builtin
 from server.test_ensembles import ON_CPU
+from support.python_models import HEAD, Client, client_of
+from support.served_ensembles import step, write_ensemble, write_identity
+from support.served_models import tensor, write_model
 
 WAIT_S = 20.0
 ONE, ONE_OUT = {"IN": "TYPE_INT32 1"}, {"OUT": "TYPE_INT32 1"}
@@ -82,8 +82,8 @@ def test_the_steps_of_a_stream_that_nobody_reads_pause(client: Client, model: st
     peer = DeafPeer(server.grpc)
     try:
         peer.ask(model, "IN", "INT32", np.array([MUCH], np.int32))
-        until(lambda: server.statistics("same")["inference_count"] > ran, WAIT_S, "it has begun")
-        until(lambda: pauses(client), WAIT_S, "it pauses")
+        wait_until(lambda: server.statistics("same")["inference_count"] > ran, WAIT_S, "it has begun")
+        wait_until(lambda: pauses(client), WAIT_S, "it pauses")
         assert ended(client, model) == over
         # Others are answered meanwhile.
         with stream(client) as asked:
@@ -92,8 +92,8 @@ def test_the_steps_of_a_stream_that_nobody_reads_pause(client: Client, model: st
         assert server.memory_bytes() - before < 50 << 20
     finally:
         peer.socket.close()
-    until(lambda: ended(client, model) == over + 2, WAIT_S, "the one that nobody read is over")
-    until(lambda: is_idle(client), WAIT_S, "and so are its steps")
+    wait_until(lambda: ended(client, model) == over + 2, WAIT_S, "the one that nobody read is over")
+    wait_until(lambda: is_idle(client), WAIT_S, "and so are its steps")
 
 
 def events(peer: socket.socket) -> Iterator[list[bytes]]:
@@ -113,8 +113,8 @@ def test_the_steps_of_events_that_nobody_reads_pause_and_go_on(client: Client) -
     with server.connect() as peer:
         ran = server.statistics("same")["inference_count"]
         peer.sendall(request_bytes("POST", "/v2/models/many/generate_stream", json.dumps({"IN": MUCH}).encode()))
-        until(lambda: server.statistics("same")["inference_count"] > ran, WAIT_S, "it has begun")
-        until(lambda: pauses(client), WAIT_S, "it pauses")
+        wait_until(lambda: server.statistics("same")["inference_count"] > ran, WAIT_S, "it has begun")
+        wait_until(lambda: pauses(client), WAIT_S, "it pauses")
         stopped = server.statistics("same")["inference_count"] - ran
         told: list[bytes] = []
         for found in events(peer):
@@ -124,8 +124,8 @@ def test_the_steps_of_events_that_nobody_reads_pause_and_go_on(client: Client) -
         assert set(told) == {told[0]}
         assert json.loads(told[0])["OUT"] == MUCH
         assert ended(client, "many") == over
-    until(lambda: ended(client, "many") == over + 1, WAIT_S, "its caller is gone")
-    until(lambda: is_idle(client), WAIT_S, "and so are its steps")
+    wait_until(lambda: ended(client, "many") == over + 1, WAIT_S, "its caller is gone")
+    wait_until(lambda: is_idle(client), WAIT_S, "and so are its steps")
 
 
 def test_a_python_step_waits_for_a_slow_caller(client: Client) -> None:
@@ -134,13 +134,13 @@ def test_a_python_step_waits_for_a_slow_caller(client: Client) -> None:
     with server.connect() as peer:
         ran = server.statistics("same")["inference_count"]
         peer.sendall(request_bytes("POST", "/v2/models/large/generate_stream", json.dumps({"IN": [count]}).encode()))
-        until(lambda: server.statistics("same")["inference_count"] > ran, WAIT_S, "it has begun")
-        until(lambda: pauses(client), WAIT_S, "it pauses")
+        wait_until(lambda: server.statistics("same")["inference_count"] > ran, WAIT_S, "it has begun")
+        wait_until(lambda: pauses(client), WAIT_S, "it pauses")
         assert server.statistics("same")["inference_count"] - ran < count // 2
         assert server.memory_bytes() - before < 100 << 20
         told = [json.loads(event)["OUT"] for found in events(peer) for event in found]
     assert [(len(block), *set(block)) for block in told] == [(25_000, number) for number in range(count)]
-    until(lambda: is_idle(client), WAIT_S, "all is over")
+    wait_until(lambda: is_idle(client), WAIT_S, "all is over")
 
 
 @pytest.mark.slow
@@ -149,4 +149,4 @@ def test_a_step_that_runs_ahead_of_a_slow_one_waits(client: Client) -> None:
     with stream(client) as asked:
         asked.ask("ahead", number(4500))
         assert asked.told() == [4500] * 4500
-    until(lambda: is_idle(client), WAIT_S, "all is over")
+    wait_until(lambda: is_idle(client), WAIT_S, "all is over")

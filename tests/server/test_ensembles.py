@@ -15,11 +15,11 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from backends.python_models import HEAD
-from server import sequence_models
-from server.ensembles import chain, step, write_ensemble, write_identity
-from server.models import SUM_AND_DIFFERENCE, numbers, tensor, write_model
-from server.running import RunningServer, serving, until
+from naiad.testing import RunningServer, serving, wait_until
+from support import served_sequences as sequence_models
+from support.python_models import HEAD
+from support.served_ensembles import chain, step, write_ensemble, write_identity
+from support.served_models import SUM_AND_DIFFERENCE, numbers, tensor, write_model
 
 ADDS = """
 class TritonPythonModel:
@@ -345,7 +345,7 @@ def test_requests_of_a_sequence_are_not_answered_from_the_cache_of_an_ensemble(s
 
 def test_metrics_have_a_line_for_an_ensemble(server: RunningServer) -> None:
     server.infer("twice", {"inputs": [_input(A.tolist(), "A"), _input(B.tolist(), "B")]})
-    page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
     lines = [line for line in page.splitlines() if 'model="twice"' in line and "nv_inference_count" in line]
     assert len(lines) == 1
     assert float(lines[0].split()[-1]) > 0
@@ -362,12 +362,12 @@ def _most_waiting(server: RunningServer, model: str) -> float:
 
         def all_answered() -> bool:
             nonlocal most
-            page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
+            page = server.request("GET", "/metrics", port=server.metrics).body.decode()
             name = 'nv_inference_pending_request_count{model="slow",'
             most = max(most, *(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name)))
             return bool(server.statistics(model)["inference_stats"]["success"]["count"] == before + 6)
 
-        until(all_answered, 20, "all are answered")
+        wait_until(all_answered, 20, "all are answered")
         assert all(w.get_result().as_numpy("OUT") is not None for w in waiting)
     return most
 

@@ -16,15 +16,15 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from backends.python_models import HEAD, write_python_model
-from server.ensembles import chain, step, write_ensemble, write_identity
-from server.models import identity, tensor, write_model
-from server.otlp_collector import collecting
-from server.running import RunningServer, serving, until
+from naiad.testing import RunningServer, serving, wait_until
 from server.test_batching_together import FLAT_GRAPH, GRAPH, PADDED, RAGGED, SCATTERED
 from server.test_ensembles import ADDS, ON_CPU, SILENT, _input, write_python
-from server.versioned import ALL, SCALES, parameter, write_onnx
-from server.versioned import write_python as write_scales
+from support.otlp_collector import collecting
+from support.python_models import HEAD, write_python_model
+from support.served_ensembles import chain, step, write_ensemble, write_identity
+from support.served_models import identity, tensor, write_model
+from support.versioned_models import ALL, SCALES, parameter, write_onnx
+from support.versioned_models import write_python as write_scales
 
 ROW = {"inputs": [_input([[1]])]}
 FLOATS = ({"IN": "TYPE_FP32 -1"}, {"OUT": "TYPE_FP32 -1"})
@@ -194,7 +194,7 @@ class Calls:
         self.client.async_infer(model, [given], told, **more)
 
     def wait(self, count: int) -> None:
-        until(lambda: len(self.answered) == count, 20, f"{count} requests are answered")
+        wait_until(lambda: len(self.answered) == count, 20, f"{count} requests are answered")
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_the_priority_of_a_request_is_that_of_its_steps(server: RunningServer) -
     with calls.client:
         ran = server.statistics("same")["inference_count"]
         calls.ask("ranked", 2000)
-        until(lambda: server.statistics("same")["inference_count"] > ran, 10, "the first step has run")
+        wait_until(lambda: server.statistics("same")["inference_count"] > ran, 10, "the first step has run")
         server.wait_pending("ranks", 0)
         for value in (11, 12, 13):
             calls.ask("ranked", value)
@@ -350,7 +350,7 @@ def test_a_step_stays_with_the_versions_of_a_route_that_its_request_began_with(t
     body = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 1.0]}]}
     with serving(tmp_path / "log", "--model-repository", models, *options) as server, ThreadPoolExecutor(1) as callers:
         asked = callers.submit(server.infer, "both", body)
-        until((gate / "begun").exists, 10, "the first step is at work")
+        wait_until((gate / "begun").exists, 10, "the first step is at work")
         config = folder / "config.pbtxt"
         config.write_text(config.read_text() + 'metric_tags { key: "a" value: "b" }')
         assert server.post("/v2/repository/models/scales/load", {}).status == 200
@@ -381,7 +381,7 @@ def test_an_ensemble_waits_for_routes_that_lead_somewhere(tmp_path: Path) -> Non
         refused = server.post("/v2/repository/models/once/load", {})
         assert (refused.status, "3" in refused.error) == (400, True), refused.error
         assert server.post("/v2/models/scales/routes", {"split": {"2": 1}}).status == 200
-        until(lambda: server.infer("once", body).status == 200, 20, "the ensemble is loaded by itself")
+        wait_until(lambda: server.infer("once", body).status == 200, 20, "the ensemble is loaded by itself")
         assert server.infer("once", body).json()["outputs"][0]["data"] == [2.0, 2.0]
 
 

@@ -11,9 +11,9 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import write_python_model
 from naiad.errors import MAX_TEXT
-from server.running import RunningServer, read_answer, request_bytes, serving, until
+from naiad.testing import RunningServer, read_response, request_bytes, serving, wait_until
+from support.python_models import write_python_model
 
 FAILS = """
 class TritonPythonModel:
@@ -52,7 +52,7 @@ def test_long_texts_are_cut_over_grpc(server: RunningServer) -> None:
         found: list[InferenceServerException | None] = []
         client.start_stream(lambda result, error: found.append(error))
         client.async_stream_infer("fails", [tensor])
-        until(lambda: found, 10, "the error")
+        wait_until(lambda: found, 10, "the error")
         client.stop_stream()
     assert found[0] is not None and is_cut(found[0].message())
 
@@ -69,7 +69,7 @@ def test_one_connection_too_many_may_come_again(server: RunningServer) -> None:
     with server.connect() as one, server.connect() as two:
         for peer in (one, two):
             peer.sendall(request_bytes("GET", "/v2", None))
-            assert read_answer(peer).status == 200
+            assert read_response(peer).status == 200
         answer = server.get("/v2")
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 

@@ -14,8 +14,8 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from server.models import identity, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import identity, write_model
 
 CODINGS = (None, "gzip", "deflate")
 ROUNDS = 3
@@ -97,7 +97,9 @@ def test_large_compressed_bodies_do_not_hold_others_up(server: RunningServer) ->
 
     def send_large() -> None:
         for _ in range(3):
-            assert server.ask("POST", "/v2/models/plain/infer", large, headers).json()["outputs"][0]["data"] == ["0:0"]
+            assert server.request("POST", "/v2/models/plain/infer", large, headers).json()["outputs"][0]["data"] == [
+                "0:0"
+            ]
         done.set()
 
     def waits() -> list[float]:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 
-from backends.python_models import DOUBLES, REPEATS, write_python_model
-from server.models import identity, write_model
-from server.running import RunningServer, serving
-from server.shared_regions import PROTOCOLS, Caller, memory
+from naiad.testing import RunningServer, serving
+from support.python_models import DOUBLES, REPEATS, write_python_model
+from support.served_models import identity, write_model
+from support.shared_regions import PROTOCOLS, Caller, memory
 
 CACHE = "response_cache { enable: true }"
 GATED_REPEATS = (

@@ -10,9 +10,9 @@ import h2.events
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from server.grpc_peers import LIVE, Http2Peer, calling, count, infer
-from server.models import identity, write_model
-from server.running import serving, until
+from naiad.testing import serving, wait_until
+from support.grpc_peers import LIVE, Http2Peer, calling, count, infer
+from support.served_models import identity, write_model
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,9 @@ def test_clients_that_ping_too_often_are_sent_away(
                 peer.connection.ping(number.to_bytes(8, "big"))
                 peer.flush()
         if bears:
-            until(lambda: peer.read() and count(peer, h2.events.PingAckReceived) == 10, 10, "all pings are answered")
+            wait_until(
+                lambda: peer.read() and count(peer, h2.events.PingAckReceived) == 10, 10, "all pings are answered"
+            )
             assert count(peer, h2.events.ConnectionTerminated) == 0
         else:
             gone = peer.wait(h2.events.ConnectionTerminated)

@@ -10,9 +10,9 @@ import h2.events
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from server.grpc_peers import CALL_S, INFER, LIVE, Http2Peer, calling, infer, infer_message
-from server.models import identity, numbers, write_model
-from server.running import environment, run_to_end, serving, start, until
+from naiad.testing import run_to_end, server_environment, serving, start_server, wait_until
+from support.grpc_peers import CALL_S, INFER, LIVE, Http2Peer, calling, infer, infer_message
+from support.served_models import identity, numbers, write_model
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def floats(*values: float) -> dict[str, object]:
 
 
 def test_grpc_can_be_off(tmp_path: Path, models: Path) -> None:
-    env = environment() | {"PYTHONPROFILEIMPORTTIME": "1"}
+    env = server_environment() | {"PYTHONPROFILEIMPORTTIME": "1"}
     with serving(tmp_path / "log", models, "--allow-grpc=false", env=env) as server:
         assert server.get("/v2/health/ready").status == 200
         assert server.grpc == 0
@@ -152,7 +152,7 @@ def test_connections_over_the_limit(tmp_path: Path, models: Path) -> None:
         assert not answers(server.grpc)
         assert not answers(server.http)
         two.socket.close()
-        until(lambda: answers(server.grpc), 10, "there is room again")
+        wait_until(lambda: answers(server.grpc), 10, "there is room again")
         one.call(LIVE)
 
 
@@ -228,7 +228,7 @@ def test_idle_clients_do_not_hold_the_end_up(tmp_path: Path, models: Path, trans
 def test_without_models_it_answers_while_others_load(tmp_path: Path) -> None:
     late = 'parameters { key: "creation_delay_sec" value { string_value: "30" } }'
     write_model(tmp_path / "models", "late", identity(extra=late))
-    server = start(tmp_path / "log", tmp_path / "models")
+    server = start_server(tmp_path / "log", tmp_path / "models")
     try:
         server.wait_listening()
         with calling(server.grpc_url) as client:

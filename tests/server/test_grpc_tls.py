@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from frontends.certificates import Authority, new_authority
-from server.grpc_peers import calling, infer, is_refused
-from server.models import identity, write_model
-from server.running import run_to_end, serving
+from naiad.testing import run_to_end, serving
+from support.certificates import Authority, new_authority
+from support.grpc_peers import calling, infer, is_refused
+from support.served_models import identity, write_model
 
 
 @pytest.fixture(scope="module")

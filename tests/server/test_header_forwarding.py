@@ -13,8 +13,8 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from naiad.config.messages import message_class
-from server.models import tensor
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import tensor
 
 TELLS = """
 import numpy as np
@@ -49,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 
 def told(server: RunningServer, body: bytes, *headers: tuple[str, str]) -> Any:
-    answer = server.ask("POST", "/v2/models/tells/infer", body, headers)
+    answer = server.request("POST", "/v2/models/tells/infer", body, headers)
     assert answer.status == 200, answer.body
     length = int(answer.headers.get("inference-header-content-length", len(answer.body)))
     found = json.loads(answer.body[:length])["outputs"][0]
@@ -86,7 +86,7 @@ def test_a_parameter_with_the_name_of_a_header_in_another_case_is_refused(server
     length = ("Inference-Header-Content-Length", str(len(head)))
     for _ in range(3):
         for body, headers in ((whole, []), (head + bytes(4), [length])):
-            answer = server.ask("POST", "/v2/models/tells/infer", body, [("X-User", "me"), *headers])
+            answer = server.request("POST", "/v2/models/tells/infer", body, [("X-User", "me"), *headers])
             assert answer.status == 400
             assert text in answer.error
             assert told(server, body, *headers) == {"x-user": "not me"}
@@ -115,7 +115,7 @@ def test_binary_requests_that_are_recognised_and_raw_ones_have_them_too(server: 
 def test_reserved_http_headers_are_refused(server: RunningServer) -> None:
     body = json.dumps({"inputs": [INPUT]}).encode()
     for name in ("Priority", "sequence_id", "triton_final_response", "Triton_any"):
-        answer = server.ask("POST", "/v2/models/tells/infer", body, [(name, "1")])
+        answer = server.request("POST", "/v2/models/tells/infer", body, [(name, "1")])
         assert (answer.status, answer.type) == (400, "application/json")
         assert answer.error == f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
     assert told(server, body, ("Timeout", "1"), ("sequence_ids", "2")) == {}

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 
-from frontends.certificates import Authority, Identity, new_authority
-from server.grpc_peers import calling
-from server.grpc_peers import infer as infer_grpc
-from server.models import identity, write_model
-from server.running import ANSWER_S, Answer, RunningServer, read_answer, request_bytes, run_to_end, serving
+from naiad.testing import RESPONSE_S, HttpResponse, RunningServer, read_response, request_bytes, run_to_end, serving
+from support.certificates import Authority, Identity, new_authority
+from support.grpc_peers import calling
+from support.grpc_peers import infer as infer_grpc
+from support.served_models import identity, write_model
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +45,14 @@ def context_of(authority: Authority, own: Identity | None = None, *protocols: st
 @contextlib.contextmanager
 def secured(server: RunningServer, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
     with server.connect() as plain, context.wrap_socket(plain, server_hostname="localhost") as secure:
-        secure.settimeout(ANSWER_S)
+        secure.settimeout(RESPONSE_S)
         yield secure
 
 
-def ask(server: RunningServer, context: ssl.SSLContext, path: str, *headers: tuple[str, str]) -> Answer:
+def ask(server: RunningServer, context: ssl.SSLContext, path: str, *headers: tuple[str, str]) -> HttpResponse:
     with secured(server, context) as peer:
         peer.sendall(request_bytes("GET", path, None, headers))
-        return read_answer(peer)
+        return read_response(peer)
 
 
 def test_tls(tmp_path: Path, models: Path, authority: Authority) -> None:
@@ -62,7 +62,7 @@ def test_tls(tmp_path: Path, models: Path, authority: Authority) -> None:
             assert peer.selected_alpn_protocol() == "http/1.1"
             for _ in range(3):
                 peer.sendall(request_bytes("GET", "/v2/health/ready", None, ()))
-                assert read_answer(peer).status == 200
+                assert read_response(peer).status == 200
         with pytest.raises((OSError, ConnectionError)):
             server.get("/v2/health/ready")
         assert ask(server, context, "/v2/health/ready").status == 200
@@ -89,20 +89,20 @@ def test_connections_end_in_order(tmp_path: Path, models: Path, authority: Autho
         context = context_of(authority)
         with secured(server, context) as peer:
             peer.sendall(request_bytes("GET", "/v2", None, [("Connection", "close")]))
-            answer = read_answer(peer)
+            answer = read_response(peer)
             assert (answer.status, answer.headers["connection"]) == (200, "close")
             assert peer.recv(1) == b""
         with secured(server, context) as peer:
             peer.sendall(b"nonsense\r\n\r\n")
-            assert read_answer(peer).status == 400
+            assert read_response(peer).status == 400
             assert peer.recv(1) == b""
         with secured(server, context) as peer:
             peer.sendall(request_bytes("GET", "/v2", None, ()))
-            assert read_answer(peer).status == 200
+            assert read_response(peer).status == 200
             peer.unwrap()
         with secured(server, context) as idle:
             idle.sendall(request_bytes("GET", "/v2", None, ()))
-            assert read_answer(idle).status == 200
+            assert read_response(idle).status == 200
             assert server.stop() == 0
         assert "Traceback" not in server.log
         assert "eof_received" not in server.log

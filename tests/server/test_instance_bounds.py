@@ -6,10 +6,10 @@ from pathlib import Path
 
 import psutil
 
-from backends.python_models import DOUBLES, write_python_model
 from naiad.backends.shared.worker_limits import MAX_PROCESSES
-from server.models import identity, numbers, write_model
-from server.running import serving
+from naiad.testing import serving
+from support.python_models import DOUBLES, write_python_model
+from support.served_models import identity, numbers, write_model
 
 GROUP = "instance_group [ {{ kind: KIND_CPU count: {} }} ]"
 IN_PROCESSES = 'parameters { key: "execution" value { string_value: "process" } }'

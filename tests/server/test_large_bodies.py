@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tritonclient.http as httpclient
 
-from server.models import identity, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import identity, write_model
 
 LIMIT, IN_FLIGHT = 100_000, 3_000_000
 INFER = "/v2/models/m/infer"
@@ -58,7 +58,7 @@ def test_what_has_to_be_read_may_not(
 ) -> None:
     headers = [] if header_bytes is None else [("Inference-Header-Content-Length", str(header_bytes))]
     headers += [("Content-Encoding", encoding)] if encoding else []
-    answer = server.ask("POST", path, body, headers)
+    answer = server.request("POST", path, body, headers)
     assert answer.status == 400
     assert "exceeds the maximum allowed input size of " in answer.error
     assert option in answer.error
@@ -67,14 +67,14 @@ def test_what_has_to_be_read_may_not(
 def test_a_large_body_that_is_not_what_its_json_says(server: RunningServer) -> None:
     header = described(LIMIT)
     headers = [("Inference-Header-Content-Length", str(len(header)))]
-    answer = server.ask("POST", INFER, header + b"x" * (2 * LIMIT), headers)
+    answer = server.request("POST", INFER, header + b"x" * (2 * LIMIT), headers)
     assert answer.status == 400
 
 
 def test_the_status_of_http_for_those_who_ask_for_it(tmp_path: Path) -> None:
     options = ("--http-max-input-size", 1000, "--http-standard-status", "true")
     with serving(tmp_path / "log", *options, "--model-repository", tmp_path) as running:
-        answer = running.ask("POST", INFER, b"x" * 1001)
-        packed = running.ask("POST", INFER, gzip.compress(b" " * 1001), [("Content-Encoding", "gzip")])
+        answer = running.request("POST", INFER, b"x" * 1001)
+        packed = running.request("POST", INFER, gzip.compress(b" " * 1001), [("Content-Encoding", "gzip")])
     assert (answer.status, packed.status) == (413, 413)
     assert "exceeds the maximum allowed input size of 1000 bytes" in answer.error

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from naiad.frontends.http.json_worker.pool import LARGE_JSON_BYTES
-from server.running import Answer, RunningServer, serving, until
+from naiad.testing import HttpResponse, RunningServer, serving, wait_until
 
 CONFIG = """
 backend: "identity"
@@ -35,10 +35,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         assert "Traceback" not in running.log
 
 
-def ask(server: RunningServer, kind: str, request: Any, extra: bytes = b"", **lines: str) -> Answer:
+def ask(server: RunningServer, kind: str, request: Any, extra: bytes = b"", **lines: str) -> HttpResponse:
     body = json.dumps(request).encode()
     headers = {"Inference-Header-Content-Length": str(len(body))} if extra else {}
-    return server.ask("POST", f"/v2/models/{kind}/infer", body + extra, headers=tuple({**headers, **lines}.items()))
+    return server.request("POST", f"/v2/models/{kind}/infer", body + extra, headers=tuple({**headers, **lines}.items()))
 
 
 def tensor(kind: str, data: list[Any], **more: Any) -> dict[str, Any]:
@@ -109,10 +109,10 @@ def test_what_is_wrong_is_said_as_for_small_json(server: RunningServer, change: 
 
 def test_broken_json(server: RunningServer) -> None:
     body = b'{"inputs": [' + b"1," * LARGE_JSON_BYTES
-    answer = server.ask("POST", "/v2/models/FP32/infer", body)
+    answer = server.request("POST", "/v2/models/FP32/infer", body)
     assert answer.status == 400
     assert "failed to parse the request JSON buffer" in answer.error
-    answer = server.ask("POST", "/v2/models/nope/infer", body)
+    answer = server.request("POST", "/v2/models/nope/infer", body)
     assert answer.status == 404
 
 
@@ -129,7 +129,7 @@ def test_its_process_may_die(server: RunningServer) -> None:
     assert killed
     for process in killed:
         process.kill()
-    until(lambda: all(p.status() == psutil.STATUS_ZOMBIE for p in killed), 5, "the processes have ended")
+    wait_until(lambda: all(p.status() == psutil.STATUS_ZOMBIE for p in killed), 5, "the processes have ended")
     for _ in range(3):
         assert ask(server, "FP32", request).status == 200
 
@@ -141,8 +141,8 @@ def test_nobody_else_waits(server: RunningServer) -> None:
     import threading
 
     body = json.dumps({"inputs": [tensor("FP64", [0.123456789] * 4_000_000)]}).encode()
-    answered: list[Answer] = []
-    large = threading.Thread(target=lambda: answered.append(server.ask("POST", "/v2/models/FP64/infer", body)))
+    answered: list[HttpResponse] = []
+    large = threading.Thread(target=lambda: answered.append(server.request("POST", "/v2/models/FP64/infer", body)))
     large.start()
     slowest = 0.0
     rounds = 0

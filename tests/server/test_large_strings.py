@@ -15,12 +15,12 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from backends.python_models import HEAD
 from interop.calls import channel, stub
 from naiad.frontends.http.json_worker.pool import MANY_STRINGS
 from naiad.tensor.packed_bytes import AT_ONCE_STRINGS
-from server.models import identity, tensor, write_model
-from server.running import Answer, RunningServer, read_answer, request_bytes, serving, until
+from naiad.testing import HttpResponse, RunningServer, read_response, request_bytes, serving, wait_until
+from support.python_models import HEAD
+from support.served_models import identity, tensor, write_model
 
 MANY = 3 * AT_ONCE_STRINGS
 CALL_S = 60.0
@@ -156,9 +156,9 @@ def binary_request(raw: bytes, shape: Sequence[int]) -> tuple[bytes, tuple[tuple
     return head + raw, (("Inference-Header-Content-Length", str(len(head))),)
 
 
-def ask_binary(server: RunningServer, model: str, raw: bytes, shape: Sequence[int]) -> Answer:
+def ask_binary(server: RunningServer, model: str, raw: bytes, shape: Sequence[int]) -> HttpResponse:
     body, headers = binary_request(raw, shape)
-    return server.ask("POST", f"/v2/models/{model}/infer", body, headers)
+    return server.request("POST", f"/v2/models/{model}/infer", body, headers)
 
 
 def message(model: str, raw: bytes, shape: Sequence[int], typed: bool = False, **more: Any) -> pb.ModelInferRequest:
@@ -359,7 +359,7 @@ class Beside:
 
     def __enter__(self) -> Beside:
         self._thread.start()
-        until(lambda: self.answers, 20, "the other caller is answered")
+        wait_until(lambda: self.answers, 20, "the other caller is answered")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -371,7 +371,7 @@ class Beside:
         with self._server.connect() as peer:
             while not self._over.is_set():
                 peer.sendall(asked)
-                assert read_answer(peer).status == 200
+                assert read_response(peer).status == 200
                 self.answers += 1
 
 
@@ -404,11 +404,11 @@ def test_callers_that_give_up(server: RunningServer) -> None:
         with server.connect() as peer:
             peer.sendall(request_bytes("POST", "/v2/models/python/infer", body, headers))
     assert over_http_binary(server, "python", DATA["various"])[-1] == b"0"
-    until(lambda: _in_flight(server) == 0, 20, "nothing is left of them")
+    wait_until(lambda: _in_flight(server) == 0, 20, "nothing is left of them")
 
 
 def _in_flight(server: RunningServer) -> float:
-    page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
     return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith("naiad_requests_in_flight "))
 
 
@@ -421,7 +421,7 @@ def test_a_server_that_ends_answers_them(server: RunningServer, tmp_path: Path) 
         for typed in (False, True):
             call = stub(opened).ModelInfer.future(message("python", packed(elements), [300_000], typed), timeout=CALL_S)
             call.add_done_callback(results.put)
-        until(lambda: _in_flight(ending) > 0, 20, "one is being read")
+        wait_until(lambda: _in_flight(ending) > 0, 20, "one is being read")
         ending.signal()
         for _ in range(2):
             call = results.get(timeout=CALL_S)

@@ -6,7 +6,7 @@ import resource
 from contextlib import ExitStack
 from pathlib import Path
 
-from server.running import read_answer, request_bytes, serving
+from naiad.testing import read_response, request_bytes, serving
 
 FEW, ALLOWED, CALLERS = 64, 400, 200
 
@@ -23,4 +23,4 @@ def test_more_connections_than_the_soft_limit_of_open_files(tmp_path: Path) -> N
         peers = [closing.enter_context(server.connect()) for _ in range(CALLERS)]
         for peer in peers:
             peer.sendall(request_bytes("GET", "/v2/health/ready", None))
-        assert {read_answer(peer).status for peer in peers} == {200}
+        assert {read_response(peer).status for peer in peers} == {200}

@@ -10,8 +10,8 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from server.models import identity, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import identity, write_model
 
 DEFAULTS = {
     "log_file": "",

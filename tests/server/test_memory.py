@@ -18,9 +18,9 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, read_answer, request_bytes, serving, until
-from server.versioned import ONNX, PYTHON, SCALES, parameter, served, shares, write_onnx, write_python
+from naiad.testing import RunningServer, read_response, request_bytes, serving, wait_until
+from support.served_models import identity, numbers, write_model
+from support.versioned_models import ONNX, PYTHON, SCALES, parameter, served, shares, write_onnx, write_python
 
 MB = 1 << 20
 EXPLICIT = "--model-control-mode=explicit"
@@ -52,7 +52,7 @@ def load(server: RunningServer, name: str) -> str:
 
 
 def metrics(server: RunningServer) -> str:
-    return server.ask("GET", "/metrics", port=server.metrics).body.decode()
+    return server.request("GET", "/metrics", port=server.metrics).body.decode()
 
 
 def held(server: RunningServer, name: str) -> int:
@@ -154,7 +154,7 @@ def test_a_model_that_takes_more_than_was_known_is_unloaded_again(tmp_path: Path
         assert "more than --model-memory-budget (104857600) leaves it: it was unloaded again" in load(server, "heavy")
         assert ready(server) == set()
         assert "takes 2" in load(server, "heavy"), "what it took is known now"
-        until(lambda: len(psutil.Process(server.process.pid).children()) == 0, 10, "its process is gone")
+        wait_until(lambda: len(psutil.Process(server.process.pid).children()) == 0, 10, "its process is gone")
 
 
 def test_a_reload_needs_no_room_for_what_it_replaces(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_storm_loads_a_model_once(tmp_path: Path) -> None:
     write_python(tmp_path / "models", "late", 1, SLOW_START.replace("GO", json.dumps(str(go))))
     with server_of(tmp_path, EXPLICIT, "--load-on-demand-secs=20") as server, ThreadPoolExecutor(30) as pool:
         asking = [pool.submit(server.infer, "late", PYTHON) for _ in range(30)]
-        until(lambda: "naiad_model_demand_waiting 30" in metrics(server), 10, "all wait")
+        wait_until(lambda: "naiad_model_demand_waiting 30" in metrics(server), 10, "all wait")
         go.touch()
         assert [one.result().status for one in asking] == [200] * 30
         assert server.log.count("loading: late:1") == 1
@@ -280,7 +280,7 @@ def test_a_request_waits_no_longer_than_it_may_and_too_many_are_refused(tmp_path
             peer = server.connect()
             peer.sendall(request_bytes("POST", "/v2/models/late/infer", body))
             peers.append(peer)
-        answers = [read_answer(peer) for peer in peers]
+        answers = [read_response(peer) for peer in peers]
         for peer in peers:
             peer.close()
         assert {answer.status for answer in answers} == {503}
@@ -299,16 +299,16 @@ def test_callers_that_leave_make_room_for_others(tmp_path: Path) -> None:
         peers = [server.connect() for _ in range(5)]
         for peer in peers:
             peer.sendall(request_bytes("POST", "/v2/models/late/infer", body))
-        until(lambda: "naiad_model_demand_waiting 5" in metrics(server), 10, "they wait")
+        wait_until(lambda: "naiad_model_demand_waiting 5" in metrics(server), 10, "they wait")
         for peer in peers:
             peer.close()
-        until(lambda: "naiad_model_demand_waiting 0" in metrics(server), 10, "they are gone")
+        wait_until(lambda: "naiad_model_demand_waiting 0" in metrics(server), 10, "they are gone")
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
             given = tritonclient.grpc.InferInput("X", [1], "FP32")
             given.set_data_from_numpy(np.ones(1, np.float32))
             with pytest.raises(tritonclient.grpc.InferenceServerException, match="Deadline"):
                 client.infer("late", [given], client_timeout=0.5)
-        until(lambda: "naiad_model_demand_waiting 0" in metrics(server), 10, "it is gone")
+        wait_until(lambda: "naiad_model_demand_waiting 0" in metrics(server), 10, "it is gone")
         go.touch()
         assert served(server, "late", PYTHON) == 1
 
@@ -356,8 +356,8 @@ def test_an_idle_model_goes_and_comes_back(tmp_path: Path) -> None:
     with server_of(tmp_path, "--load-on-demand-secs=20", "--model-idle-unload-secs=1") as server:
         for _ in range(2):
             assert served(server, "scales", PYTHON) == 1
-            until(lambda: ready(server) == {"kept"}, 15, "the idle model goes")
-            until(lambda: not psutil.Process(server.process.pid).children(), 15, "and its process")
+            wait_until(lambda: ready(server) == {"kept"}, 15, "the idle model goes")
+            wait_until(lambda: not psutil.Process(server.process.pid).children(), 15, "and its process")
             assert server.get("/v2/health/ready").status == 200
         assert 'naiad_model_evictions{reason="idle"} 2' in metrics(server)
 
@@ -382,7 +382,7 @@ def test_what_runs_is_answered_before_its_model_goes_and_what_comes_meanwhile_wa
         assert load(server, "slow") == ""
         with ThreadPoolExecutor(4) as pool:
             running = pool.submit(server.infer, "slow", numbers([1]))
-            until(lambda: "naiad_requests_in_flight 1\n" in metrics(server), 10, "it runs")
+            wait_until(lambda: "naiad_requests_in_flight 1\n" in metrics(server), 10, "it runs")
             other = pool.submit(server.infer, "other", numbers([2]))
             server.wait_for("unloading 'slow'")
             late = pool.submit(server.infer, "slow", numbers([3]))

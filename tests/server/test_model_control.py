@@ -16,9 +16,9 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, run_to_end, serving, until
-from server.traffic import Traffic
+from naiad.testing import RunningServer, run_to_end, serving, wait_until
+from support.served_models import identity, numbers, write_model
+from support.traffic import Traffic
 
 CONFIG = {
     "backend": "identity",
@@ -98,7 +98,7 @@ def test_load_and_unload(client: Any, server: RunningServer) -> None:
     answer = server.infer("second", numbers([5]))
     assert (answer.status, answer.error) == (404, "Request for unknown model: 'second' has no available versions")
     gone = {"name": "second", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}
-    until(lambda: gone in index(server), 5, "is unloaded")
+    wait_until(lambda: gone in index(server), 5, "is unloaded")
     assert client.is_server_ready()
     client.unload_model("nope")
     with pytest.raises(InferenceServerException, match="failed to load 'nope', failed to poll from model repository"):
@@ -142,9 +142,9 @@ def test_a_reload_that_fails(client: Any, server: RunningServer, repository: Pat
 
 
 def test_answers_over_http(server: RunningServer) -> None:
-    answer = server.ask("POST", "/v2/repository/models/second/load", b"")
+    answer = server.request("POST", "/v2/repository/models/second/load", b"")
     assert (answer.status, answer.headers["content-type"], answer.body) == (200, "application/json", b"")
-    answer = server.ask("POST", "/v2/repository/models/second/unload", b"{}")
+    answer = server.request("POST", "/v2/repository/models/second/unload", b"{}")
     assert (answer.status, answer.headers["content-type"], answer.body) == (200, "application/json", b"")
     answer = server.post("/v2/repository/any/models/second/load", {})
     assert (answer.status, answer.error) == (501, "'repository_name' specification is not supported")
@@ -250,12 +250,12 @@ def test_no_request_fails_while_its_model_is_loaded_anew(repository: Path, tmp_p
                 (folder / "config.pbtxt").write_text("nonsense {")
                 assert server.post("/v2/repository/models/busy/load", {}).status == 500
                 (folder / "config.pbtxt").write_text(before)
-            until(
+            wait_until(
                 lambda before=answered: traffic.answered > before + 20 or traffic.failures, 10, "requests are answered"
             )
         assert traffic.failures == []
         assert server.log.count("successfully loaded 'busy'") == 11
-        until(lambda: server.log.count("successfully unloaded 'busy'") == 10, 5, "earlier copies end")
+        wait_until(lambda: server.log.count("successfully unloaded 'busy'") == 10, 5, "earlier copies end")
 
 
 def test_over_the_other_transport(repository: Path, tmp_path: Path) -> None:

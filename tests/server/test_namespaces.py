@@ -10,10 +10,10 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from server.ensembles import step, write_ensemble
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, serving, until
-from server.versioned import ONNX, graph
+from naiad.testing import RunningServer, serving, wait_until
+from support.served_ensembles import step, write_ensemble
+from support.served_models import identity, numbers, write_model
+from support.versioned_models import ONNX, graph
 
 AMBIGUOUS = (
     "There are 2 identifiers of model 'both' in global map, model namespace must be provided to resolve ambiguity."
@@ -71,7 +71,7 @@ def test_names_that_repeat_are_served_apart(repositories: tuple[Path, Path], tmp
         answer = server.infer("nope", numbers([1]))
         assert (answer.status, answer.error) == (400, "Request for unknown model: 'nope' is not found")
         assert server.post("/v2/models/both/trace/setting", {}).status == 400
-        page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
+        page = server.request("GET", "/metrics", port=server.metrics).body.decode()
         for repository in repositories:
             assert f'nv_inference_count{{model="both",namespace="{repository}",version="1"}} 0' in page
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
@@ -89,7 +89,7 @@ def test_all_of_a_name_are_loaded_and_unloaded(repositories: tuple[Path, Path], 
     with serving(tmp_path / "log", *options(repositories), EXPLICIT, "--load-model=both") as server:
         assert ready(server) == [("both", "first"), ("both", "second")]
         assert server.post("/v2/repository/models/both/unload", {}).status == 200
-        until(lambda: ready(server) == [], 10, "both are unloaded")
+        wait_until(lambda: ready(server) == [], 10, "both are unloaded")
         assert server.infer("both", numbers([1])).status == 404
         assert server.post("/v2/repository/models/both/load", {}).status == 200
         assert len(ready(server)) == 2
@@ -114,9 +114,9 @@ def test_polling_follows_all_namespaces(repositories: tuple[Path, Path], tmp_pat
     with serving(tmp_path / "log", *options(repositories), *poll) as server:
         assert server.infer("both", numbers([1])).status == 200
         write_model(repositories[1], "both", identity())
-        until(lambda: server.infer("both", numbers([1])).status == 400, 10, "the second of the name is loaded")
+        wait_until(lambda: server.infer("both", numbers([1])).status == 400, 10, "the second of the name is loaded")
         shutil.rmtree(repositories[0] / "both")
-        until(lambda: server.infer("both", numbers([1])).status == 200, 10, "the first of the name is unloaded")
+        wait_until(lambda: server.infer("both", numbers([1])).status == 200, 10, "the first of the name is unloaded")
         assert ("both", "second") in ready(server)
 
 
@@ -155,11 +155,11 @@ def test_an_ensemble_takes_the_member_of_another_namespace_until_its_own_comes(t
     with serving(tmp_path / "log", *options((first, second)), *control) as server:
         (first / "scales").rename(away)
         load(server, "of_first", "of_second")
-        until(lambda: factor(server, "of_first") == 2, 20, "the other namespace's member answers")
+        wait_until(lambda: factor(server, "of_first") == 2, 20, "the other namespace's member answers")
         assert factor(server, "of_second") == factor(server, "scales") == 2
         away.rename(first / "scales")
         load(server, "of_first")
-        until(lambda: factor(server, "of_first") == 1, 20, "its own member answers again")
+        wait_until(lambda: factor(server, "of_first") == 1, 20, "its own member answers again")
         assert factor(server, "of_second") == 2
         assert "There are 2 identifiers" in server.infer("scales", ONNX).error
         assert "Traceback" not in server.log

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from server.models import LOOK_UP, identity, numbers, write_model
-from server.running import RunningServer, run_to_end, serving
+from naiad.testing import RunningServer, run_to_end, serving
+from support.served_models import LOOK_UP, identity, numbers, write_model
 
 DEFAULT_LINE = re.compile(r'[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ \w+\.py:\d+\] ".*"')
 ISO_LINE = re.compile(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [IWE] \d+ \w+\.py:\d+\] ".*"')
@@ -19,7 +19,7 @@ LATENCIES = ("request", "queue", "compute_input", "compute_infer", "compute_outp
 
 def metrics(server: RunningServer) -> dict[tuple[str, str, str], float]:
     """Each value by metric, model and reason."""
-    page = server.ask("GET", "/metrics", port=server.metrics)
+    page = server.request("GET", "/metrics", port=server.metrics)
     assert (page.status, page.headers["content-type"]) == (200, "text/plain; charset=utf-8")
     found = {}
     for family in text_string_to_metric_families(page.body.decode()):

@@ -13,8 +13,8 @@ import pytest
 
 from naiad.frontends.http.v2.openapi import document
 from naiad.frontends.http.v2.router import ROUTES
-from server.models import identity, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.served_models import identity, write_model
 
 RUN_S = 150
 

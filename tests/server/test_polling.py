@@ -11,10 +11,10 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import DOUBLES, write_python_model
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, run_to_end, serving, until
-from server.traffic import Traffic
+from naiad.testing import RunningServer, run_to_end, serving, wait_until
+from support.python_models import DOUBLES, write_python_model
+from support.served_models import identity, numbers, write_model
+from support.traffic import Traffic
 
 POLL = ("--model-control-mode=poll", "--repository-poll-secs=1")
 REFUSED = "explicit model load / unload is not allowed if polling is enabled"
@@ -47,19 +47,19 @@ def tag(server: RunningServer) -> Any:
 def test_a_model_comes_changes_and_goes_under_traffic(server: RunningServer, repository: Path) -> None:
     with Traffic(server, "m", http=1, grpc=1) as traffic:
         write_model(repository, "new", identity())
-        until(lambda: states(server).get("new:1") == "READY", 10, "the new model is loaded")
+        wait_until(lambda: states(server).get("new:1") == "READY", 10, "the new model is loaded")
         config = repository / "m" / "config.pbtxt"
         text = config.read_text()
         config.write_text("nonsense {")
-        until(lambda: "nonsense" in server.log, 10, "the broken change is seen")
+        wait_until(lambda: "nonsense" in server.log, 10, "the broken change is seen")
         assert states(server)["m:1"] == "READY"
         assert server.get("/v2/health/ready").status == 200
         config.write_text(text.replace("first", "second"))
-        until(lambda: tag(server) == "second", 10, "the change is loaded")
+        wait_until(lambda: tag(server) == "second", 10, "the change is loaded")
         (repository / "m" / "2").mkdir()
-        until(lambda: states(server).get("m:2") == "READY", 10, "the new version is loaded")
+        wait_until(lambda: states(server).get("m:2") == "READY", 10, "the new version is loaded")
         shutil.rmtree(repository / "new")
-        until(lambda: states(server).get("new:1") == "UNAVAILABLE", 10, "the model is unloaded")
+        wait_until(lambda: states(server).get("new:1") == "UNAVAILABLE", 10, "the model is unloaded")
         assert traffic.answered
     assert traffic.failures == []
     assert server.get("/v2/health/ready").status == 200
@@ -83,11 +83,11 @@ def test_a_model_that_is_still_being_copied_is_left_alone(server: RunningServer,
         # Another model, which is whole from its beginning, shows that looks come and loads begin.
         for number in range(2):
             write_model(repository, "probe", identity(max_batch_size=number))
-            until(grow, 10, "the other model is loaded")
+            wait_until(grow, 10, "the other model is loaded")
             shutil.rmtree(probe)
-            until(lambda: not grow(), 10, "the other model is unloaded")
+            wait_until(lambda: not grow(), 10, "the other model is unloaded")
         assert "loading: late" not in server.log
-    until(lambda: server.get("/v2/models/late/ready").status == 200, 10, "the whole model is loaded")
+    wait_until(lambda: server.get("/v2/models/late/ready").status == 200, 10, "the whole model is loaded")
 
 
 def test_the_api_refuses_to_load_and_unload(server: RunningServer) -> None:
@@ -110,10 +110,10 @@ def test_a_python_model_is_replaced_by_its_next_source(server: RunningServer, re
         found = server.infer("code", question)
         return found.json()["outputs"][0]["data"][0] if found.status == 200 else None
 
-    until(lambda: answer() == 4, 20, "the model is loaded")
+    wait_until(lambda: answer() == 4, 20, "the model is loaded")
     file = folder / "1" / "model.py"
     file.write_text(file.read_text().replace("2 * x", "3 * x"))
-    until(lambda: answer() == 6, 20, "the other source is loaded")
+    wait_until(lambda: answer() == 6, 20, "the other source is loaded")
 
 
 def test_without_seconds_nothing_is_looked_at(repository: Path, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_broken_model_at_the_start_ends_the_server_unless_told_otherwise(repos
     with serving(tmp_path / "other", repository, *POLL, "--exit-on-error=false") as server:
         assert server.get("/v2/health/ready").status == 400
         (repository / "bad" / "config.pbtxt").write_text(identity())
-        until(lambda: server.get("/v2/health/ready").status == 200, 10, "the repaired model is loaded")
+        wait_until(lambda: server.get("/v2/health/ready").status == 200, 10, "the repaired model is loaded")
 
 
 FAILS_TWICE = """

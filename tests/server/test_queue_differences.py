@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from server.grpc_peers import calling
-from server.models import identity, numbers, write_model
-from server.running import ANSWER_S, RunningServer, request_bytes, serving
+from naiad.testing import RESPONSE_S, RunningServer, request_bytes, serving
+from support.grpc_peers import calling
+from support.served_models import identity, numbers, write_model
 
 DELAY_MS = 400
 LEVELS = "dynamic_batching { priority_levels: 2 default_priority_level: 2 }"
@@ -61,7 +61,7 @@ def test_one_of_low_priority_that_waited_long_enough(server: RunningServer, mode
             else:
                 # It runs: the next one waits, and is the only one that does.
                 assert client.is_server_live()
-        found = [order.get(timeout=ANSWER_S) for _ in wanted]
+        found = [order.get(timeout=RESPONSE_S) for _ in wanted]
     assert [error for _, error in found] == [None] * 4
     assert [name for name, _ in found] == wanted
 
@@ -75,12 +75,12 @@ def test_a_request_may_bring_a_timeout_where_there_is_none(server: RunningServer
             ask(client, model, running.put)
             assert client.is_server_live()
             ask(client, model, errors.put, timeout=20_000)
-            error = errors.get(timeout=ANSWER_S)
+            error = errors.get(timeout=RESPONSE_S)
             assert (error is not None) == is_refused, model
             if is_refused:
                 assert (error.status(), running.empty()) == ("StatusCode.UNAVAILABLE", True)
                 assert "Request timeout expired" in error.message()
-            assert running.get(timeout=ANSWER_S) is None
+            assert running.get(timeout=RESPONSE_S) is None
     body = {**numbers([1], [1, 1]), "parameters": {"timeout": 20_000}}
     with server.connect() as peer:
         peer.sendall(request_bytes("POST", "/v2/models/timed/infer", json.dumps(numbers([1], [1, 1])).encode()))

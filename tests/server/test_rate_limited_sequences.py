@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from server.running import RunningServer, serving, until
-from server.sequence_models import GRAPH, HEAD, STATE, TOTALS, Client, as_json, controls, write
+from naiad.testing import RunningServer, serving, wait_until
+from support.served_sequences import GRAPH, HEAD, STATE, TOTALS, Client, as_json, controls, write
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +89,7 @@ def test_a_process_that_dies_gives_back_what_it_held(server: RunningServer, clie
     for number, model in enumerate(("direct", "oldest", "direct")):
         with pytest.raises(InferenceServerException):
             client.step("grpc", model, 1000 + number, -9, True)
-        until(partial(works, client, model), 20, "a sequence begins again")
+        wait_until(partial(works, client, model), 20, "a sequence begins again")
     (tmp_path / "notes").unlink()
     sequences(client, 2000)
     notes = (tmp_path / "notes").read_text()

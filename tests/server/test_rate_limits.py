@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import HEAD, TENSORS, Client, client_of
-from server.running import run_to_end, until
+from naiad.testing import run_to_end, wait_until
+from support.python_models import HEAD, TENSORS, Client, client_of
 
 # Notes in a file when it begins and ends; dies when it is told to.
 NOTES = """
@@ -73,7 +73,7 @@ def test_a_process_that_dies_gives_back_what_it_held(client: Client, repository:
     for model in ("one", "other", "one"):
         with pytest.raises(InferenceServerException):
             client.infer(model, -1)
-        until(lambda: client.grpc.is_server_ready(), 20, "its processes are there again")
+        wait_until(lambda: client.grpc.is_server_ready(), 20, "its processes are there again")
     (repository / "notes").unlink()
     ask(client)
     assert (repository / "notes").read_text() == "()" * 40

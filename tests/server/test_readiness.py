@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import tritonclient.grpc
 
-from backends.python_models import HEAD
 from naiad.server.process import SAME_SIGNAL_S
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, request_bytes, serving, start, until
+from naiad.testing import RunningServer, request_bytes, serving, start_server, wait_until
+from support.python_models import HEAD
+from support.served_models import identity, numbers, write_model
 
 CRASHES = """
 class TritonPythonModel:
@@ -58,9 +58,9 @@ def test_one_more_model_that_loads_is_no_reason(tmp_path: Path) -> None:
         server.connect() as peer,
     ):
         peer.sendall(request_bytes("POST", "/v2/repository/models/late/load", b"{}"))
-        until(lambda: b'"LOADING"' in server.post("/v2/repository/index", {}).body, 5, "the model loads")
+        wait_until(lambda: b'"LOADING"' in server.post("/v2/repository/index", {}).body, 5, "the model loads")
         assert readiness(server, client) == [True] * 4
-        until(lambda: b'"LOADING"' not in server.post("/v2/repository/index", {}).body, 10, "the model is loaded")
+        wait_until(lambda: b'"LOADING"' not in server.post("/v2/repository/index", {}).body, 10, "the model is loaded")
         assert readiness(server, client) == [True] * 4
         assert server.post("/v2/repository/models/broken/load", {}).status == 400
         assert readiness(server, client) == [False, False, True, True]
@@ -69,9 +69,9 @@ def test_one_more_model_that_loads_is_no_reason(tmp_path: Path) -> None:
         # Trying it again does not make the server ready for that long.
         (models / "broken" / "config.pbtxt").write_text(late(1))
         peer.sendall(request_bytes("POST", "/v2/repository/models/broken/load", b"{}"))
-        until(lambda: b'"LOADING"' in server.post("/v2/repository/index", {}).body, 5, "the model loads")
+        wait_until(lambda: b'"LOADING"' in server.post("/v2/repository/index", {}).body, 5, "the model loads")
         assert readiness(server, client) == [False, False, True, True]
-        until(lambda: readiness(server, client) == [True] * 4, 10, "all is well")
+        wait_until(lambda: readiness(server, client) == [True] * 4, 10, "all is well")
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_a_model_that_crashes_again_and_again(tmp_path: Path) -> None:
             assert readiness(server, client) == [True] * 4
             for _ in range(6):
                 assert server.infer("crashes", numbers([1])).status == 503
-            until(lambda: server.get("/v2/models/crashes/ready").status == 400, 5, "the model is not ready")
+            wait_until(lambda: server.get("/v2/models/crashes/ready").status == 400, 5, "the model is not ready")
             if strict:
                 assert readiness(server, client) == [False, False, True, True]
                 assert why(server).startswith('{"error":"not ready: crashes:1: crashes_0: exit code 7')
@@ -98,7 +98,7 @@ def test_a_model_that_crashes_again_and_again(tmp_path: Path) -> None:
 def test_readiness_while_the_first_models_load(tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "first", late(1))
-    server = start(tmp_path / "log", models)
+    server = start_server(tmp_path / "log", models)
     try:
         server.wait_listening()
         assert server.get("/v2/health/live").status == 200
@@ -116,7 +116,7 @@ def test_the_shutdown_delay(tmp_path: Path) -> None:
     with serving(log, tmp_path / "models", f"--shutdown-delay={delay_s}") as server, grpc_client(server) as client:
         begun = time.monotonic()
         server.signal()
-        until(lambda: server.get("/v2/health/ready").status == 400, delay_s, "it is not ready")
+        wait_until(lambda: server.get("/v2/health/ready").status == 400, delay_s, "it is not ready")
         assert readiness(server, client) == [False] * 4
         assert "the server is shutting down" in why(server)
         assert server.get("/v2/health/live").status == 200
@@ -135,14 +135,14 @@ def test_a_second_signal_does_not_wait_for_the_delay(tmp_path: Path) -> None:
         server.signal()
         server.wait_for("serving for another 60 s")
         told_s = time.monotonic()
-        until(lambda: time.monotonic() - told_s > SAME_SIGNAL_S, 5, "it is another signal")
+        wait_until(lambda: time.monotonic() - told_s > SAME_SIGNAL_S, 5, "it is another signal")
         server.signal()
         assert server.wait_exit(5) == 1
 
 
 @pytest.mark.parametrize("value", ["-1", "x"])
 def test_a_delay_that_is_none(tmp_path: Path, value: str) -> None:
-    server = start(tmp_path / "log", tmp_path, f"--shutdown-delay={value}")
+    server = start_server(tmp_path / "log", tmp_path, f"--shutdown-delay={value}")
     try:
         assert server.wait_exit() != 0
         assert "shutdown-delay" in server.log

@@ -13,11 +13,11 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import Client, client_of, write_python_model
-from cache.redis_server import RedisServer, free_port, needs_redis, running_redis
-from frontends.certificates import new_authority
-from server.running import request_bytes, run_to_end, until
+from naiad.testing import request_bytes, run_to_end, wait_until
 from server.test_response_cache import CACHED, COUNTS, ask, counts
+from support.certificates import new_authority
+from support.python_models import Client, client_of, write_python_model
+from support.redis_server import RedisServer, free_port, needs_redis, running_redis
 
 pytestmark = needs_redis
 
@@ -64,13 +64,13 @@ def client(tmp_path: Path, redis: RedisServer) -> Iterator[Client]:
 
 
 def metric(client: Client, name: str) -> float:
-    page = client.server.ask("GET", "/metrics", port=client.server.metrics).body.decode()
+    page = client.server.request("GET", "/metrics", port=client.server.metrics).body.decode()
     return float(next(line for line in page.splitlines() if line.startswith(name)).split()[-1])
 
 
 def kept(redis: RedisServer, count: int) -> None:
     with redis.client() as found:
-        until(lambda: found.dbsize() == count, 10, f"{count} answers are kept")
+        wait_until(lambda: found.dbsize() == count, 10, f"{count} answers are kept")
 
 
 @pytest.mark.parametrize("model", ["cached", "batched"])
@@ -136,7 +136,7 @@ def test_a_redis_that_is_killed_costs_hits_and_nothing_else(client: Client, redi
         assert ask(client, "cached", 1) == 2 + runs + n
     client.server.wait_for("does not answer, so requests go without it")
     redis.start()
-    until(lambda: client.server.log.count(" answers") >= 2, 20, "Redis is there again")
+    wait_until(lambda: client.server.log.count(" answers") >= 2, 20, "Redis is there again")
     last = ask(client, "cached", 1)
     kept(redis, 1)
     assert ask(client, "cached", 1) == last
@@ -158,7 +158,7 @@ def test_a_redis_that_hangs_holds_nobody_up(client: Client, redis: RedisServer) 
         client.server.wait_for("does not answer, so requests go without it")
     finally:
         redis.go_on()
-    until(lambda: client.server.log.count(" answers") >= 2, 20, "Redis is there again")
+    wait_until(lambda: client.server.log.count(" answers") >= 2, 20, "Redis is there again")
     assert ask(client, "cached", 1) == 2
 
 
@@ -170,7 +170,7 @@ def test_a_server_starts_and_serves_without_its_redis(tmp_path: Path) -> None:
         redis.start()
         try:
             client.server.wait_for("answers")
-            until(lambda: ask(client, "cached", 7) == ask(client, "cached", 7), 10, "answers are kept")
+            wait_until(lambda: ask(client, "cached", 7) == ask(client, "cached", 7), 10, "answers are kept")
         finally:
             redis.kill()
 
@@ -181,7 +181,7 @@ def test_passwords_and_users(tmp_path: Path) -> None:
         with serving(tmp_path, redis, "user=naiad", "password=secret") as client:
             client.server.wait_for(" answers")
             assert ask(client, "cached", 1) == 2
-            until(lambda: ask(client, "cached", 1) == ask(client, "cached", 1), 10, "answers are kept")
+            wait_until(lambda: ask(client, "cached", 1) == ask(client, "cached", 1), 10, "answers are kept")
         with serving(tmp_path, redis, "user=naiad", "password=wrong", log="wrong") as client:
             client.server.wait_for("does not answer, so requests go without it")
             assert "password" in client.server.log
@@ -196,7 +196,7 @@ def test_the_environment_may_have_the_password(tmp_path: Path, monkeypatch: pyte
         serving(tmp_path, redis, "db=3") as client,
     ):
         client.server.wait_for(" answers")
-        until(lambda: ask(client, "cached", 1) == ask(client, "cached", 1), 10, "answers are kept")
+        wait_until(lambda: ask(client, "cached", 1) == ask(client, "cached", 1), 10, "answers are kept")
         with redis.client(password="hidden-word", db=3) as found:
             assert found.dbsize() > 0
         assert "hidden-word" not in client.server.log
@@ -219,7 +219,7 @@ def test_over_tls(tmp_path: Path) -> None:
     tls = ("tls_enabled=true", f"cacert={root}", f"cert={own.cert}", f"key={own.key}")
     with running_redis(tmp_path, *arguments, tls=True) as redis, serving(tmp_path, redis, *tls) as client:
         client.server.wait_for(" answers")
-        until(lambda: ask(client, "cached", 1) == ask(client, "cached", 1), 10, "answers are kept")
+        wait_until(lambda: ask(client, "cached", 1) == ask(client, "cached", 1), 10, "answers are kept")
 
 
 def test_a_redis_without_room_keeps_nothing_and_nobody_minds(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_redis_without_room_keeps_nothing_and_nobody_minds(tmp_path: Path) -> 
         assert [ask(client, "cached", 1) for _ in range(3)] == [2, 3, 4]
         client.server.wait_for("an answer could not be kept in the response cache")
         assert client.server.log.count("could not be kept") == 1
-        until(lambda: metric(client, "naiad_cache_failures ") >= 3, 10, "each is counted")
+        wait_until(lambda: metric(client, "naiad_cache_failures ") >= 3, 10, "each is counted")
 
 
 @pytest.mark.parametrize("what", ["garbage", "list", "other answer", "huge"])
@@ -248,12 +248,12 @@ def test_what_others_put_under_our_keys_is_a_miss(client: Client, redis: RedisSe
             found.setrange(key, 60 << 20, b"end")
         else:
             client.infer_array("cached", np.ones((2, 3), np.float32))
-            until(lambda: found.dbsize() == 2, 10, "another answer is kept")
+            wait_until(lambda: found.dbsize() == 2, 10, "another answer is kept")
             other = next(k for k in found.keys() if k != key)  # noqa: SIM118
             found.rename(other, key)
     runs = counts(client, "cached")["executions"]
     assert ask(client, "cached", 1) == 2 + runs
-    until(lambda: "could not be read" in client.server.log, 10, "it is said")
+    wait_until(lambda: "could not be read" in client.server.log, 10, "it is said")
     assert ask(client, "plain", 1) == 2
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from server.grpc_peers import CALL_S, calling
-from server.models import SUM_AND_DIFFERENCE, write_model
-from server.running import RunningServer, serving
-from server.shared_regions import memory
+from naiad.testing import RunningServer, serving
+from support.grpc_peers import CALL_S, calling
+from support.served_models import SUM_AND_DIFFERENCE, write_model
+from support.shared_regions import memory
 
 REGION = "rows"
 FIRST, SECOND, OTHER = np.arange(16, dtype=np.int32), np.ones(16, np.int32), 2 * np.arange(16, dtype=np.int32)

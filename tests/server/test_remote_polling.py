@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from repository.s3_server import S3, Asked, Faked
-from repository.web_folder import web_folder
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, serving, until
-from server.traffic import Traffic
+from naiad.testing import RunningServer, serving, wait_until
+from support.s3_server import S3, Asked, Faked
+from support.served_models import identity, numbers, write_model
+from support.traffic import Traffic
+from support.web_folder import web_folder
 
-pytest_plugins = ["repository.s3_fixture"]
+pytest_plugins = ["support.s3_fixture"]
 
 POLL = ("--model-control-mode=poll", "--repository-poll-secs=1")
 IN_TWO = "model appears in two or more repositories"
@@ -54,7 +54,7 @@ def looks(s3: S3, count: int = 3) -> None:
     """Wait until the bucket was looked at so often."""
     before = s3.listings
     # Each look lists the folders and the files.
-    until(lambda: s3.listings >= before + 2 * count, 30, "the bucket is looked at")
+    wait_until(lambda: s3.listings >= before + 2 * count, 30, "the bucket is looked at")
 
 
 @pytest.fixture
@@ -70,16 +70,16 @@ def server(s3: S3, tmp_path: Path) -> Iterator[RunningServer]:
 def test_a_model_comes_changes_and_goes_under_traffic(server: RunningServer, s3: S3) -> None:
     with Traffic(server, "m", http=1, grpc=1) as traffic:
         put_model(s3, "new")
-        until(lambda: rows(server).get("new", ("",))[0] == "READY", 15, "the new model is loaded")
+        wait_until(lambda: rows(server).get("new", ("",))[0] == "READY", 15, "the new model is loaded")
         s3.put("repo/m/config.pbtxt", "nonsense {")
-        until(lambda: "nonsense" in rows(server)["m"][1], 15, "the broken change is seen")
+        wait_until(lambda: "nonsense" in rows(server)["m"][1], 15, "the broken change is seen")
         assert rows(server)["m"][0] == "READY"
         assert server.get("/v2/health/ready").status == 200
         s3.put("repo/m/config.pbtxt", config("second"))
-        until(lambda: tag(server) == "second", 15, "the change is loaded")
-        until(lambda: rows(server)["m"] == ("READY", ""), 15, "the reason is gone")
+        wait_until(lambda: tag(server) == "second", 15, "the change is loaded")
+        wait_until(lambda: rows(server)["m"] == ("READY", ""), 15, "the reason is gone")
         remove_model(s3, "new")
-        until(lambda: rows(server)["new"] == ("UNAVAILABLE", "unloaded"), 15, "the model is unloaded")
+        wait_until(lambda: rows(server)["new"] == ("UNAVAILABLE", "unloaded"), 15, "the model is unloaded")
         assert traffic.answered
     assert traffic.failures == []
     assert server.log.count("successfully loaded 'other'") == 1
@@ -95,7 +95,7 @@ def test_what_serves_goes_on_while_the_store_is_gone_and_follows_it_again(server
     assert (tag(server), tag(server, "other")) == ("first", "first")
     assert server.get("/v2/health/ready").status == 200
     s3.fault = lambda asked: None
-    until(lambda: tag(server) == "second", 60, "the change is loaded")
+    wait_until(lambda: tag(server) == "second", 60, "the change is loaded")
     assert "can be read again" in server.log
     assert server.log.count("successfully loaded 'other'") == 1
 
@@ -104,10 +104,10 @@ def test_what_serves_goes_on_while_the_store_is_gone_and_follows_it_again(server
 def test_a_change_that_cannot_be_fetched_is_fetched_later(server: RunningServer, s3: S3) -> None:
     s3.fault = lambda asked: Faked(status=403) if asked.key == "repo/m/config.pbtxt" else None
     put_model(s3, "m", "second")
-    until(lambda: "refuses the credentials" in rows(server)["m"][1], 20, "the reason is seen")
+    wait_until(lambda: "refuses the credentials" in rows(server)["m"][1], 20, "the reason is seen")
     assert tag(server) == "first"
     s3.fault = lambda asked: None
-    until(lambda: tag(server) == "second", 20, "the change is loaded")
+    wait_until(lambda: tag(server) == "second", 20, "the change is loaded")
     assert rows(server)["m"] == ("READY", "")
 
 
@@ -120,7 +120,7 @@ def test_a_model_that_could_not_be_fetched_at_the_start_is_fetched_later(s3: S3,
         assert rows(server)["m"][0] == "UNAVAILABLE"
         assert server.infer("other", numbers([1])).status == 200
         s3.fault = lambda asked: None
-        until(lambda: tag(server) == "first", 20, "the model is loaded")
+        wait_until(lambda: tag(server) == "first", 20, "the model is loaded")
         assert server.get("/v2/health/ready").status == 200
 
 
@@ -141,7 +141,7 @@ def test_a_model_that_is_still_being_uploaded_is_left_alone(server: RunningServe
     assert "'late'" not in server.log
     s3.fault = lambda asked: None
     s3.put("repo/late/config.pbtxt", config("whole"))
-    until(lambda: tag(server, "late") == "whole", 15, "the whole model is loaded")
+    wait_until(lambda: tag(server, "late") == "whole", 15, "the whole model is loaded")
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_a_start_without_the_store_follows_it_once_it_answers(s3: S3, tmp_path: 
         assert tag(server) == "first"
         put_model(s3, "m", "second")
         s3.fault = lambda asked: None
-        until(lambda: tag(server) == "second", 60, "the change is loaded")
+        wait_until(lambda: tag(server) == "second", 60, "the change is loaded")
         assert server.log.count("successfully loaded 'other'") == 1
 
 
@@ -167,11 +167,11 @@ def test_a_name_that_a_folder_has_as_well(s3: S3, tmp_path: Path) -> None:
     write_model(local, "here", identity())
     with serving(tmp_path / "log", *arguments(s3, tmp_path, "--model-repository", local)) as server:
         write_model(local, "m", config("local"))
-        until(lambda: IN_TWO in rows(server)["m"][1], 15, "the second of the name is seen")
+        wait_until(lambda: IN_TWO in rows(server)["m"][1], 15, "the second of the name is seen")
         assert tag(server) == "first"
         remove_model(s3, "m")
         put_model(s3, "n")
-        until(lambda: tag(server) == "local", 15, "the one that is left is loaded")
+        wait_until(lambda: tag(server) == "local", 15, "the one that is left is loaded")
 
 
 @pytest.mark.slow
@@ -188,9 +188,9 @@ def test_repositories_elsewhere_are_namespaces(s3: S3, tmp_path: Path) -> None:
         spaces = {(row["name"], row["namespace"]) for row in server.post("/v2/repository/index", {}).json()}
         assert spaces == {("both", s3.uri()), ("only", s3.uri()), ("both", str(local))}
         put_model(s3, "only", "second")
-        until(lambda: tag(server, "only") == "second", 15, "the change is loaded")
+        wait_until(lambda: tag(server, "only") == "second", 15, "the change is loaded")
         remove_model(s3, "both")
-        until(lambda: tag(server, "both") == "local", 15, "the one that is left answers")
+        wait_until(lambda: tag(server, "both") == "local", 15, "the one that is left answers")
 
 
 def test_namespaces_elsewhere_are_loaded_when_asked_for(s3: S3, tmp_path: Path) -> None:
@@ -226,12 +226,12 @@ def test_an_archive_is_followed(tmp_path: Path) -> None:
         with serving(tmp_path / "log", *given, *POLL) as server:
             assert tag(server) == "first"
             web.files["models.tar"] = packed(m=config("second"), n=config("new"))
-            until(lambda: (tag(server), tag(server, "n")) == ("second", "new"), 15, "the change is loaded")
+            wait_until(lambda: (tag(server), tag(server, "n")) == ("second", "new"), 15, "the change is loaded")
             web.files["models.tar"] = packed(m=config("third"))[:700]
             server.wait_for("cannot be read, its models stay as they are")
             assert (tag(server), tag(server, "n")) == ("second", "new")
             web.files["models.tar"] = packed(n=config("new"))
-            until(lambda: rows(server)["m"] == ("UNAVAILABLE", "unloaded"), 15, "the model is unloaded")
+            wait_until(lambda: rows(server)["m"] == ("UNAVAILABLE", "unloaded"), 15, "the model is unloaded")
             assert server.infer("n", numbers([1])).status == 200
             web.has_tags = False
             server.wait_for("tells neither an ETag nor a time of modification")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from repository.s3_server import S3, Asked, Faked
-from server.models import identity, numbers
-from server.running import run_to_end, serving, start
+from naiad.testing import run_to_end, serving, start_server
+from support.s3_server import S3, Asked, Faked
+from support.served_models import identity, numbers
 
 MODEL = identity()
 
-pytest_plugins = ["repository.s3_fixture"]
+pytest_plugins = ["support.s3_fixture"]
 
 
 def put_model(s3: S3, name: str, versions: tuple[int, ...] = (1,), config: str = MODEL) -> None:
@@ -119,7 +119,7 @@ def test_a_server_answers_while_it_fetches_and_stops_at_once(s3: S3, tmp_path: P
         return None
 
     s3.fault = hold
-    server = start(tmp_path / "log", *arguments(s3, tmp_path / "mirror"))
+    server = start_server(tmp_path / "log", *arguments(s3, tmp_path / "mirror"))
     try:
         server.wait_listening()
         assert asked_for.wait(30)

@@ -15,11 +15,11 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from frontends.certificates import Authority, Identity, new_authority
-from server.grpc_peers import calling
-from server.models import identity, write_model
-from server.running import ANSWER_S, RunningServer, read_answer, request_bytes, serving, until
+from naiad.testing import RESPONSE_S, RunningServer, read_response, request_bytes, serving, wait_until
 from server.test_access import bearer, hashed
+from support.certificates import Authority, Identity, new_authority
+from support.grpc_peers import calling
+from support.served_models import identity, write_model
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def read_again(server: RunningServer, what: str) -> None:
     line = f"{what} were read again"
     before = server.log.count(line)
     server.signal(signal.SIGHUP)
-    until(lambda: server.log.count(line) > before, 10, line)
+    wait_until(lambda: server.log.count(line) > before, 10, line)
 
 
 class OpenConnection:
@@ -52,7 +52,7 @@ class OpenConnection:
 
     def status(self) -> int:
         self._peer.sendall(self._request)
-        return read_answer(self._peer).status
+        return read_response(self._peer).status
 
 
 def grpc_status(client: tritonclient.grpc.InferenceServerClient, key: str) -> str:
@@ -103,7 +103,7 @@ def serial(url: str, authority: Authority) -> int:
     context = ssl.create_default_context(cafile=str(authority.root))
     context.set_alpn_protocols(["h2", "http/1.1"])
     with (
-        socket.create_connection((host, int(port)), timeout=ANSWER_S) as plain,
+        socket.create_connection((host, int(port)), timeout=RESPONSE_S) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secure,
     ):
         found = secure.getpeercert()
@@ -162,5 +162,5 @@ def test_new_connections_get_the_new_certificate(
             server.wait_for(f"the TLS files of the {port} port: those from before stay in use")
         assert [serial(url, authority) for url in ports] == after
         kept.sendall(request_bytes("GET", "/v2/health/live", None))
-        assert read_answer(kept).status == 200
+        assert read_response(kept).status == 200
         assert client.is_server_live()

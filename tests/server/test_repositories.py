@@ -12,9 +12,9 @@ import onnx.parser
 import pytest
 from tritonclient import grpc as grpcclient
 
-from server.ensembles import I_TO_O, step, write_ensemble
-from server.models import SUM_AND_DIFFERENCE, identity, numbers, write_model
-from server.running import RunningServer, run_to_end, serving, start
+from naiad.testing import RunningServer, run_to_end, serving, start_server
+from support.served_ensembles import I_TO_O, step, write_ensemble
+from support.served_models import SUM_AND_DIFFERENCE, identity, numbers, write_model
 
 LOAD_FAILED = "error: creating server: Internal - failed to load all models"
 BROKEN = {
@@ -30,7 +30,7 @@ BROKEN = {
 
 def index(server: RunningServer) -> dict[str, dict[str, Any]]:
     """The first row of each model in the repository index."""
-    rows = server.ask("POST", "/v2/repository/index", b"").json()
+    rows = server.request("POST", "/v2/repository/index", b"").json()
     return {row["name"]: row for row in reversed(rows)}
 
 
@@ -160,7 +160,7 @@ def test_no_model_at_all(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
         assert server.get("/v2/health/ready").status == 200
-        assert server.ask("POST", "/v2/repository/index", b"").json() == []
+        assert server.request("POST", "/v2/repository/index", b"").json() == []
         assert server.get("/v2/models/stats").json() == {"model_stats": []}
         assert server.infer("any", numbers([1])).status == 404
         assert f"no model is served: found none in '{tmp_path}/models', expected a folder for each" in server.log
@@ -226,7 +226,7 @@ def test_a_missing_repository_without_exit_on_error(tmp_path: Path, mode: str) -
     write_model(tmp_path / "models", "good", identity())
     missing = tmp_path / "missing"
     options = ("--model-repository", missing, "--exit-on-error=false", f"--model-control-mode={mode}")
-    server = start(tmp_path / "log", "--model-repository", tmp_path / "models", *options)
+    server = start_server(tmp_path / "log", "--model-repository", tmp_path / "models", *options)
     try:
         server.wait_for("it goes on without models")
         server.wait_listening()

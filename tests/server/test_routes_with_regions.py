@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tritonclient.http
 
-from server.models import write_model
-from server.running import RunningServer, serving, until
-from server.shared_regions import PROTOCOLS, Caller, memory
-from server.versioned import ALL, graph, write_python
+from naiad.testing import RunningServer, serving, wait_until
+from support.served_models import write_model
+from support.shared_regions import PROTOCOLS, Caller, memory
+from support.versioned_models import ALL, graph, write_python
 
 TENSORS = """input [ { name: "X" data_type: TYPE_FP32 dims: [ -1, 2 ] } ]
 output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1, 2 ] } ]"""
@@ -65,7 +65,7 @@ def test_a_region_has_what_the_version_gave_that_the_answer_names(
                 np.testing.assert_array_equal(wanted.get(np.float32, list(ones.shape)), version * ones)
             if routes["shadow"]:
                 seen = f"/v2/models/{model}/routes"
-                until(
+                wait_until(
                     lambda seen=seen: server.get(seen).json()["shadow_statistics"]["in_flight"] == 0, 10, "all copied"
                 )
                 assert server.get(seen).json()["shadow_statistics"]["errors"] == 0

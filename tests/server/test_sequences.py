@@ -14,8 +14,8 @@ import pytest
 import tritonclient.grpc
 import tritonclient.utils
 
-from server.running import RunningServer, serving, until
-from server.sequence_models import Client, as_json, controls, write, write_all
+from naiad.testing import RunningServer, serving, wait_until
+from support.served_sequences import Client, as_json, controls, write, write_all
 
 WAYS = ("http", "grpc", "stream")
 MODELS = ("direct", "oldest", "python_states", "onnx_direct", "onnx_oldest", "onnx_process", "completed", "warm")
@@ -45,7 +45,7 @@ def client(server: RunningServer) -> Iterator[Client]:
 
 
 def in_flight(server: RunningServer, model: str) -> int:
-    lines = server.ask("GET", "/metrics", port=server.metrics).body.decode().splitlines()
+    lines = server.request("GET", "/metrics", port=server.metrics).body.decode().splitlines()
     found = [line for line in lines if line.startswith("nv_inference_pending_request_count") and f'"{model}"' in line]
     return sum(int(float(line.rsplit(" ", 1)[1])) for line in found)
 
@@ -67,7 +67,7 @@ def test_ids_of_any_size_are_told_apart(client: Client, way: str) -> None:
         if way != "json":
             return client.step(way, "oldest", sequence, value, start, end)
         body = as_json(value, sequence, start, end)
-        answer = client.server.ask("POST", "/v2/models/oldest/infer", body)
+        answer = client.server.request("POST", "/v2/models/oldest/infer", body)
         assert answer.status == 200, answer.body
         return int(json.loads(answer.body)["outputs"][0]["data"][0])
 
@@ -155,8 +155,8 @@ def test_a_caller_who_leaves_takes_what_waits_along(server: RunningServer, clien
             body = as_json(value, 903)
             head = f"POST /v2/models/oldest/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
             peer.sendall(head.encode() + body)
-        until(lambda: in_flight(server, "oldest") == 1, 10, "one of them waits")
-    until(lambda: in_flight(server, "oldest") == 0, 10, "nothing waits")
+        wait_until(lambda: in_flight(server, "oldest") == 1, 10, "one of them waits")
+    wait_until(lambda: in_flight(server, "oldest") == 0, 10, "nothing waits")
     with pytest.raises(Refused, match="must specify the START flag"):
         client.step("grpc", "oldest", 903, 1)
     assert client.run("grpc", "oldest", 903, [7, 1]) == [7, 8]
@@ -166,7 +166,7 @@ def test_a_caller_who_leaves_takes_what_waits_along(server: RunningServer, clien
 @pytest.mark.parametrize("way", ["http", "grpc"])
 def test_torch_models_have_states(server: RunningServer, client: Client, repository: Path, way: str) -> None:
     pytest.importorskip("torch")
-    from backends.torch_models import Total, save
+    from support.torch_models import Total, save
 
     name = f"torch_{way}"
     state = 'state [ { input_name: "TOTAL" output_name: "NEXT" data_type: TYPE_INT32 dims: [ 1 ] } ]'
@@ -182,7 +182,7 @@ def test_torch_models_have_states(server: RunningServer, client: Client, reposit
 
 
 def reload(server: RunningServer, model: str) -> None:
-    assert server.ask("POST", f"/v2/repository/models/{model}/load", b"{}").status == 200
+    assert server.request("POST", f"/v2/repository/models/{model}/load", b"{}").status == 200
 
 
 def change(repository: Path, model: str, old: str, new: str) -> None:
@@ -209,9 +209,9 @@ def test_a_sequence_goes_on_when_its_model_is_loaded_again(
     assert [client.step(way, name, n, 10, end=True) for n in (1, 2, 4)] == [11, 12, 14]
     with pytest.raises(Refused, match="START"):
         client.step(way, name, 1, 1)
-    until(lambda: server.log.count(f"successfully unloaded '{name}'") == 2, 20, "the others are gone")
-    assert server.ask("POST", f"/v2/repository/models/{name}/unload", b"{}").status == 200
-    until(lambda: server.log.count(f"successfully unloaded '{name}'") == 3, 20, "it does not wait for sequences")
+    wait_until(lambda: server.log.count(f"successfully unloaded '{name}'") == 2, 20, "the others are gone")
+    assert server.request("POST", f"/v2/repository/models/{name}/unload", b"{}").status == 200
+    wait_until(lambda: server.log.count(f"successfully unloaded '{name}'") == 3, 20, "it does not wait for sequences")
 
 
 # The process of a model dies
@@ -224,7 +224,7 @@ def test_a_sequence_ends_with_the_process_that_had_it(server: RunningServer, cli
         client.step("grpc", model, 910, -9)
     with pytest.raises(Refused, match="must specify the START flag"):
         client.step("grpc", model, 910, 1)
-    until(lambda: _works(client, model), 20, "its slots can be used again")
+    wait_until(lambda: _works(client, model), 20, "its slots can be used again")
     with ThreadPoolExecutor(8) as pool:
         runs = [pool.submit(client.run, "grpc", model, 920 + n, [n, 1]) for n in range(8)]
         assert [run.result(60) for run in runs] == [[n, n + 1] for n in range(8)]

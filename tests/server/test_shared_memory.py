@@ -17,11 +17,11 @@ import psutil
 import pytest
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
-from backends import onnx_models
-from backends.python_models import DOUBLES, MISBEHAVES, REPEATS, write_python_model
-from server.models import identity, write_model
-from server.running import RunningServer, serving, until
-from server.shared_regions import PROTOCOLS, Caller, descriptors, memory
+from naiad.testing import RunningServer, serving, wait_until
+from support import onnx_models
+from support.python_models import DOUBLES, MISBEHAVES, REPEATS, write_python_model
+from support.served_models import identity, write_model
+from support.shared_regions import PROTOCOLS, Caller, descriptors, memory
 
 STRINGS = """
 class TritonPythonModel:
@@ -141,7 +141,7 @@ def caller(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[Ca
     made.client.unregister_system_shared_memory()
     assert made.client.get_system_shared_memory_status() is not None
     made.client.close()
-    until(lambda: not descriptors(server.process.pid), 5, "the server keeps no memory of clients open")
+    wait_until(lambda: not descriptors(server.process.pid), 5, "the server keeps no memory of clients open")
 
 
 def random_row(columns: int) -> np.ndarray:
@@ -463,7 +463,7 @@ def test_one_input_in_a_region_and_one_beside(caller: Caller, columns: int, in_r
 
 
 def runs_one(server: RunningServer) -> bool:
-    page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
     waits_none = 'nv_inference_pending_request_count{model="gate",version="1"} 0\n'
     return "\nnaiad_requests_in_flight 1\n" in page and waits_none in page
 
@@ -496,7 +496,7 @@ def test_a_region_is_listed_until_the_requests_that_use_it_are_answered(
                 ask_for_sum()
                 gate.unlink()
             running = pool.submit(ask_for_sum)
-            until(lambda: runs_one(server), 10, "the request runs")
+            wait_until(lambda: runs_one(server), 10, "the request runs")
             caller.client.unregister_system_shared_memory("in")
             assert listed(caller) == {"in"}
             with pytest.raises(InferenceServerException, match="Unable to find shared memory region: 'in'"):
@@ -505,7 +505,7 @@ def test_a_region_is_listed_until_the_requests_that_use_it_are_answered(
             gate.touch()
         assert np.array_equal(running.result(20), 2 * x)
         gate.unlink()
-        until(lambda: listed(caller) == set(), 5, "the region is gone from the status")
+        wait_until(lambda: listed(caller) == set(), 5, "the region is gone from the status")
 
 
 def test_unregistered_while_a_request_uses_it(server: RunningServer, caller: Caller, repository: Path) -> None:
@@ -530,7 +530,7 @@ def test_unregistered_while_a_request_uses_it(server: RunningServer, caller: Cal
         gate.unlink()
         assert np.array_equal(target.get(np.float32, [1, 30_000]), 2 * x)
     children = psutil.Process(server.process.pid).children()
-    until(lambda: not any(descriptors(p.pid) for p in children), 5, "no process of a model keeps it open")
+    wait_until(lambda: not any(descriptors(p.pid) for p in children), 5, "no process of a model keeps it open")
 
 
 def test_a_model_may_keep_what_it_was_given(caller: Caller) -> None:
@@ -556,7 +556,7 @@ def test_a_process_that_dies_gets_its_memory_again(server: RunningServer, caller
             if what:
                 with pytest.raises(InferenceServerException, match="is not healthy"):
                     ask(caller, "misbehaves", 160_000, [1, 40_000])
-                until(lambda: server.get("/v2/models/misbehaves/ready").status == 200, 20, "it runs again")
+                wait_until(lambda: server.get("/v2/models/misbehaves/ready").status == 200, 20, "it runs again")
             else:
                 ask(caller, "misbehaves", 160_000, [1, 40_000])
                 assert not target.get(np.float32, [1, 40_000]).any()
@@ -670,14 +670,14 @@ def test_many_rounds_leave_nothing_open(server: RunningServer, caller: Caller) -
         given = caller.input("X", "FP32", [1, 30_000], "in", x.nbytes)
         caller.client.infer("doubles", [given])
         caller.client.unregister_system_shared_memory()
-        until(lambda: not any(descriptors(p.pid) for p in processes), 5, "nothing is open")
+        wait_until(lambda: not any(descriptors(p.pid) for p in processes), 5, "nothing is open")
         before = [p.num_fds() for p in processes]
         for number in range(1000):
             caller.register("in", shared)
             if number % 10 == 0:
                 caller.client.infer("doubles", [given])
             caller.client.unregister_system_shared_memory("in")
-        until(lambda: not any(descriptors(p.pid) for p in processes), 5, "nothing is open")
+        wait_until(lambda: not any(descriptors(p.pid) for p in processes), 5, "nothing is open")
         assert all(now.num_fds() <= then + 3 for now, then in zip(processes, before, strict=True))
 
 

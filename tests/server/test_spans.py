@@ -16,9 +16,9 @@ import pytest
 import tritonclient.grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from server.models import LOOK_UP, identity, numbers, write_model
-from server.otlp_collector import Collector, collecting
-from server.running import RunningServer, environment, run_to_end, serving, until
+from naiad.testing import RunningServer, run_to_end, server_environment, serving, wait_until
+from support.otlp_collector import Collector, collecting
+from support.served_models import LOOK_UP, identity, numbers, write_model
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
@@ -45,7 +45,7 @@ def settings(collector: Collector, *more: str) -> list[str]:
 
 def infer(server: RunningServer, *headers: tuple[str, str], model: str = "inline", **more: Any) -> int:
     body = json.dumps(numbers([1], [1], **more)).encode()
-    return server.ask("POST", f"/v2/models/{model}/infer", body, headers).status
+    return server.request("POST", f"/v2/models/{model}/infer", body, headers).status
 
 
 def infer_over_grpc(server: RunningServer, headers: dict[str, str]) -> None:
@@ -136,7 +136,7 @@ def test_spans_are_sent_together_and_soon(tmp_path: Path, models: Path, collecto
     with serving(tmp_path / "log", models, *settings(collector, *more)) as server:
         for _ in range(5):
             assert infer(server) == 200
-        until(lambda: len(collector.spans) == 15, 10, "15 spans")
+        wait_until(lambda: len(collector.spans) == 15, 10, "15 spans")
         assert max(collector.deliveries) <= 6
         shown = server.get("/v2/trace/setting").json()
         assert shown == {
@@ -169,7 +169,7 @@ def test_a_collector_that_is_gone_costs_no_answer(tmp_path: Path, models: Path) 
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1/traces"
-        variables = environment() | {"OTEL_BSP_MAX_QUEUE_SIZE": "3", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+        variables = server_environment() | {"OTEL_BSP_MAX_QUEUE_SIZE": "3", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
         with serving(tmp_path / "log", models, *settings(Collector(url), "rate=1"), env=variables) as server:
             for _ in range(50):
                 assert infer(server) == 200
@@ -183,7 +183,7 @@ def test_without_the_extra_the_server_says_what_to_install(tmp_path: Path, model
     hidden = tmp_path / "hidden" / "opentelemetry"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").touch()
-    variables = environment() | {"PYTHONPATH": os.pathsep.join([str(hidden.parent), *filter(None, sys.path)])}
+    variables = server_environment() | {"PYTHONPATH": os.pathsep.join([str(hidden.parent), *filter(None, sys.path)])}
     code, log = run_to_end(tmp_path / "log", models, "--trace-config=mode=opentelemetry", env=variables)
     assert code == 1
     assert "mode=opentelemetry needs OpenTelemetry's SDK" in log
@@ -191,7 +191,7 @@ def test_without_the_extra_the_server_says_what_to_install(tmp_path: Path, model
 
 
 def test_a_wrong_variable_is_named(tmp_path: Path, models: Path) -> None:
-    variables = environment() | {"OTEL_BSP_SCHEDULE_DELAY": "soon"}
+    variables = server_environment() | {"OTEL_BSP_SCHEDULE_DELAY": "soon"}
     code, log = run_to_end(tmp_path / "log", models, "--trace-config=mode=opentelemetry", env=variables)
     assert code == 1
     assert "environment variable OTEL_BSP_SCHEDULE_DELAY: expected a number" in log

@@ -11,8 +11,8 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, serving, until
+from naiad.testing import RunningServer, serving, wait_until
+from support.served_models import identity, numbers, write_model
 
 DELAY_S = 0.3
 
@@ -40,7 +40,7 @@ def tensor(shape: list[int], name: str = "INPUT0", datatype: str = "INT32") -> t
 
 def failures(server: RunningServer, model: str) -> dict[str, float]:
     """The failures of the metrics by reason."""
-    page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
     lines = [x for x in page.splitlines() if x.startswith("nv_inference_request_failure") and f'"{model}"' in x]
     return {line.split('reason="')[1].split('"')[0]: float(line.split()[-1]) for line in lines}
 
@@ -68,11 +68,11 @@ def test_a_request_that_is_refused_is_no_inference_of_its_model(server: RunningS
 def test_a_request_that_is_given_up_in_the_queue_counts_once(server: RunningServer, client: Any) -> None:
     done: list[object] = []
     client.async_infer("slower", [tensor([1, 1])], lambda result, error: done.append(error))
-    until(lambda: server.get("/v2/health/live").status == 200, 5, "the server answers")
+    wait_until(lambda: server.get("/v2/health/live").status == 200, 5, "the server answers")
     waiting = client.async_infer("slower", [tensor([2, 1])], lambda result, error: done.append(error))
     server.wait_pending("slower", 1)
     waiting.cancel()
-    until(lambda: len(done) == 2, 10, "both answers")
+    wait_until(lambda: len(done) == 2, 10, "both answers")
     found = server.statistics("slower")
     stats = found["inference_stats"]
     assert (stats["success"]["count"], stats["fail"]["count"], stats["queue"]["count"]) == (1, 1, 1)
@@ -85,7 +85,7 @@ def test_waiting_is_queue_time_and_running_is_not(server: RunningServer, client:
     done: list[object] = []
     for _ in range(2):
         client.async_infer("slow", [tensor([1, 1])], lambda result, error: done.append(error))
-    until(lambda: len(done) == 2, 10, "both answers")
+    wait_until(lambda: len(done) == 2, 10, "both answers")
     assert done == [None, None]
     stats = server.statistics("slow")["inference_stats"]
     assert 0.8 * DELAY_S <= stats["queue"]["ns"] / 1e9 <= stats["compute_infer"]["ns"] / 1e9

@@ -16,10 +16,10 @@ import tritonclient.grpc as triton
 from google.protobuf.json_format import MessageToDict
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import write_python_model
-from server.grpc_peers import calling
-from server.models import LOOK_UP, SUM_AND_DIFFERENCE, write_model
-from server.running import RunningServer, serving
+from naiad.testing import RunningServer, serving
+from support.grpc_peers import calling
+from support.python_models import write_python_model
+from support.served_models import LOOK_UP, SUM_AND_DIFFERENCE, write_model
 
 MODEL = ["name", "version", "last_inference", "inference_count", "execution_count", "inference_stats"]
 LATER = ["response_stats", "batch_stats", "memory_usage"]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from naiad.server.process import SAME_SIGNAL_S
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, read_answer, request_bytes, serving, start, until
+from naiad.testing import RunningServer, read_response, request_bytes, serving, start_server, wait_until
+from support.served_models import identity, numbers, write_model
 
 SLOW = "/v2/models/slow/infer"
 
@@ -34,7 +34,7 @@ def test_requests_in_flight_are_answered(tmp_path: Path, number: signal.Signals)
     with serving(log, models, *options) as server, ThreadPoolExecutor(3) as callers:
         kept = server.connect()
         kept.sendall(request_bytes("GET", "/v2/health/live", None))
-        assert read_answer(kept).status == 200
+        assert read_response(kept).status == 200
         asked = [callers.submit(server.infer, "slow", numbers([i])) for i in range(3)]
         server.wait_pending("slow", 2)
         server.signal(number)
@@ -77,7 +77,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         server.signal()
         server.wait_for("Waiting for in-flight")
         told_s = time.monotonic()
-        until(lambda: time.monotonic() - told_s > SAME_SIGNAL_S, 5, "it is another signal")
+        wait_until(lambda: time.monotonic() - told_s > SAME_SIGNAL_S, 5, "it is another signal")
         server.signal()
         assert server.wait_exit(5) == 1
         assert "again" in server.log
@@ -104,7 +104,7 @@ def test_idle_and_half_sent_connections_do_not_hold_the_end_up(tmp_path: Path) -
         peers = [closing.enter_context(server.connect()) for _ in range(4)]
         peers[1].sendall(b"GET /v2/hea")
         peers[2].sendall(request_bytes("GET", "/v2/health/live", None))
-        assert read_answer(peers[2]).status == 200
+        assert read_response(peers[2]).status == 200
         peers[3].sendall(b"POST /v2/models/x/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
         begun = time.monotonic()
         assert server.stop() == 0
@@ -114,7 +114,7 @@ def test_idle_and_half_sent_connections_do_not_hold_the_end_up(tmp_path: Path) -
 def test_sigterm_while_loading(tmp_path: Path) -> None:
     delay = 'parameters { key: "creation_delay_sec" value { string_value: "30" } }'
     write_model(tmp_path / "models", "late", identity(extra=delay))
-    server = start(tmp_path / "log", tmp_path / "models")
+    server = start_server(tmp_path / "log", tmp_path / "models")
     try:
         server.wait_listening()
         server.wait_for("loading: late:1")
@@ -132,7 +132,7 @@ def test_sigterm_while_loading(tmp_path: Path) -> None:
 def test_a_closed_standard_output_ends_nothing(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     write_model(tmp_path / "models", "same", identity())
-    server = start(tmp_path / "log", tmp_path / "models", stdout=writer)
+    server = start_server(tmp_path / "log", tmp_path / "models", stdout=writer)
     os.close(writer)
     try:
         seen = b""
@@ -151,11 +151,11 @@ def test_a_closed_standard_output_ends_nothing(tmp_path: Path) -> None:
 def test_a_log_file_in_place_of_the_streams(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     log = tmp_path / "naiad.log"
-    server = start(
+    server = start_server(
         tmp_path / "log", tmp_path / "models", "--log-file", log, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
     )
     try:
-        until(lambda: log.exists() and " is ready: " in log.read_text(), 20, "serves")
+        wait_until(lambda: log.exists() and " is ready: " in log.read_text(), 20, "serves")
         assert server.stop() == 0
     finally:
         server.kill()

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from backends.python_models import HEAD
 from interop.calls import channel, stub
 from naiad.tensor.packed_bytes import AT_ONCE_STRINGS
-from server.grpc_peers import CALL_S, calling
-from server.models import tensor, write_model
-from server.running import RunningServer, serving
-from server.shared_regions import memory
+from naiad.testing import RunningServer, serving
 from server.test_large_strings import packed
+from support.grpc_peers import CALL_S, calling
+from support.python_models import HEAD
+from support.served_models import tensor, write_model
+from support.shared_regions import memory
 
 MANY = 3 * AT_ONCE_STRINGS
 NUMBERS = np.arange(1 << 17, dtype=np.float32)
@@ -61,7 +61,7 @@ def over_http(server: RunningServer, raw: bytes) -> tuple[bool, str]:
         {"name": "S", "datatype": "BYTES", "shape": [MANY], "parameters": {"binary_data_size": len(raw)}},
     ]
     head = json.dumps({"inputs": inputs}).encode()
-    answer = server.ask(
+    answer = server.request(
         "POST", "/v2/models/counts/infer", head + raw, (("Inference-Header-Content-Length", str(len(head))),)
     )
     if answer.status != 200:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backends import onnx_models
-from backends.python_models import TENSORS, client_of, write_python_model
-from server.running import environment
+from naiad.testing import server_environment
+from support import onnx_models
+from support.python_models import TENSORS, client_of, write_python_model
 
 WAYS = ("thread", "process", "shared")
 IMPORTS = """
@@ -32,7 +32,7 @@ def test_onnx_runtime_keeps_no_telemetry(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "python", IMPORTS, tensors=TENSORS)
     home = tmp_path / "home"
     home.mkdir()
-    given = environment()
+    given = server_environment()
     for name in ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"):
         given.pop(name, None)
     with client_of(tmp_path / "models", tmp_path / "log", env={**given, "HOME": str(home)}) as client:

@@ -14,10 +14,10 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from backends.python_models import DOUBLES, REPEATS, write_python_model
-from server.ensembles import chain, write_ensemble, write_identity
-from server.models import LOOK_UP, identity, numbers, write_model
-from server.running import RunningServer, run_to_end, serving, until
+from naiad.testing import RunningServer, run_to_end, serving, wait_until
+from support.python_models import DOUBLES, REPEATS, write_python_model
+from support.served_ensembles import chain, write_ensemble, write_identity
+from support.served_models import LOOK_UP, identity, numbers, write_model
 
 STAGES = ["REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"]
 STAGES += ["INFER_RESPONSE_COMPLETE", "REQUEST_END"]
@@ -113,7 +113,7 @@ def test_numbered_files_are_complete_while_the_server_runs(traced: RunningServer
     set_trace(traced, trace_level=["TIMESTAMPS"], trace_rate="1", log_frequency="2")
     for _ in range(5):
         infer(traced, "batched")
-    until(lambda: is_written(tmp_path / "trace.2"), 10, "the third file")
+    wait_until(lambda: is_written(tmp_path / "trace.2"), 10, "the third file")
     assert [len(traces(tmp_path / f"trace.{n}")) for n in range(3)] == [2, 2, 1]
     assert not (tmp_path / "trace").exists()
 
@@ -124,10 +124,10 @@ def test_a_count_runs_down_and_can_be_set_again(traced: RunningServer, tmp_path:
         infer(traced)
         assert traced.get("/v2/trace/setting").json()["trace_count"] == str(left)
     # It may have been written before the last of them.
-    until(lambda: ids(tmp_path / "trace.0") == [1, 2, 3], 10, "the traces")
+    wait_until(lambda: ids(tmp_path / "trace.0") == [1, 2, 3], 10, "the traces")
     assert set_trace(traced, trace_count="1")["trace_count"] == "1"
     infer(traced)
-    until(lambda: is_written(tmp_path / "trace.1"), 10, "one more trace")
+    wait_until(lambda: is_written(tmp_path / "trace.1"), 10, "one more trace")
     assert [t["id"] for t in traces(tmp_path / "trace.1")] == [4]
 
 
@@ -143,7 +143,7 @@ def test_a_model_of_its_own_settings(traced: RunningServer, tmp_path: Path) -> N
     assert set_trace(traced, trace_count=None) == everywhere
     assert set_trace(traced, "batched", trace_level=None) == everywhere
     infer(traced, "batched")
-    until(lambda: is_written(tmp_path / "trace") and is_written(tmp_path / "trace.0"), 10, "both traces")
+    wait_until(lambda: is_written(tmp_path / "trace") and is_written(tmp_path / "trace.0"), 10, "both traces")
     assert [t["model_name"] for t in traces(tmp_path / "trace.0")] == ["inline"]
     assert [t["model_name"] for t in traces(tmp_path / "trace")] == ["batched"]
     assert set_trace(traced, trace_level=None)["trace_level"] == ["OFF"]
@@ -164,7 +164,7 @@ def test_python_models_in_both_modes(tmp_path: Path) -> None:
             tensor = tritonclient.grpc.InferInput("X", [1], "FP32")
             tensor.set_data_from_numpy(np.full(1, 3, np.float32))
             client.async_stream_infer("repeats", [tensor])
-            until(lambda: len(found) == 3, 10, "three responses")
+            wait_until(lambda: len(found) == 3, 10, "three responses")
             client.stop_stream()
     assert [(t["model_name"], t["timestamps"]) for t in traces(file)] == [
         ("doubles", OF_HTTP),
@@ -201,9 +201,9 @@ def test_an_answer_that_waits_for_an_earlier_one_is_traced_when_it_leaves(tmp_pa
 
         try:
             slow = pool.submit(ask, 1)
-            until((folder / "1" / "begun").exists, 10, "the first one runs")
+            wait_until((folder / "1" / "begun").exists, 10, "the first one runs")
             quick = pool.submit(ask, 2)
-            until(lambda: server.statistics("waits")["inference_count"] == 1, 10, "the second one has run")
+            wait_until(lambda: server.statistics("waits")["inference_count"] == 1, 10, "the second one has run")
             assert not quick.done()
         finally:
             (folder / "1" / "open").touch()
@@ -281,7 +281,7 @@ def test_each_request_of_a_batch_has_its_own_tensors(traced: RunningServer, tmp_
     infer(traced)
     body = {"inputs": [{"name": "index", "datatype": "INT64", "shape": [1, 1], "data": [9]}]}
     assert traced.infer("look_up", body).status == 500
-    until(lambda: is_written(tmp_path / "trace") and len(traces(tmp_path / "trace")) == 6, 10, "the traces")
+    wait_until(lambda: is_written(tmp_path / "trace") and len(traces(tmp_path / "trace")) == 6, 10, "the traces")
     found = tensors(tmp_path / "trace")
     assert found[0:8:2] == [("TENSOR_QUEUE_INPUT", "INPUT0", o[2], "1,1", "INT32") for o in found[1:8:2]]
     assert {o[2] for o in found[1:8:2]} == {"0", "1", "2", "3"}
@@ -313,7 +313,7 @@ def test_large_tensors_are_shortened(traced: RunningServer, tmp_path: Path) -> N
         tensor = tritonclient.http.InferInput("INPUT0", [100_000], "INT32")
         tensor.set_data_from_numpy(np.arange(100_000, dtype=np.int32))
         client.infer("inline", [tensor])
-    until(lambda: is_written(tmp_path / "trace"), 10, "the trace")
+    wait_until(lambda: is_written(tmp_path / "trace"), 10, "the trace")
     for _, _, data, shape, _ in tensors(tmp_path / "trace"):
         assert data == ",".join([*map(str, range(1024)), "..."])
         assert shape == "100000"

@@ -16,9 +16,9 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from server.models import identity, numbers, write_model
-from server.running import RunningServer, read_answer, request_bytes, serving, until
-from server.versioned import (
+from naiad.testing import RunningServer, read_response, request_bytes, serving, wait_until
+from support.served_models import identity, numbers, write_model
+from support.versioned_models import (
     ALL,
     ONNX,
     PYTHON,
@@ -247,7 +247,7 @@ def test_promotion_and_rollback(server: RunningServer) -> None:
     assert (shadow["split"], shadow["shadow"]) == ({"3": 1}, None)
     assert server.post("/v2/models/scales/routes/promote", {}).error.endswith("name the 'version'")
     assert server.post("/v2/models/scales/routes/rollback", {}).json()["split"] == {"2": 1}
-    back = server.ask("POST", "/v2/models/scales/routes/rollback").json()
+    back = server.request("POST", "/v2/models/scales/routes/rollback").json()
     assert (back["split"], back["aliases"]) == ({"1": 9, "2": 1}, {"stable": "1"})
     assert back["shadow"] == {"version": "3", "fraction": 0.5, "tolerance": 0.0}
     assert shares(server, "scales", ONNX, 10) == {1: 9, 2: 1}
@@ -295,7 +295,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing(server: RunningServer, pat
 def test_unknown_models_and_methods(server: RunningServer) -> None:
     assert server.get("/v2/models/none/routes").status == 404
     assert server.post("/v2/models/none/routes", {}).status == 404
-    assert server.ask("DELETE", "/v2/models/scales/routes").status == 405
+    assert server.request("DELETE", "/v2/models/scales/routes").status == 405
 
 
 # From the configuration, and through loads
@@ -382,7 +382,7 @@ def test_nothing_fails_while_routes_change_and_models_load(tmp_path: Path) -> No
                 one.result()
         assert len(found) > 100
         assert set(found) == {1, 2, 3}
-        until(lambda: shadow(server)["in_flight"] == 0 if shadow(server) else True, 5, "no copy is left")
+        wait_until(lambda: shadow(server)["in_flight"] == 0 if shadow(server) else True, 5, "no copy is left")
         assert "Traceback" not in server.log
 
 
@@ -396,10 +396,10 @@ def shadow(server: RunningServer, model: str = "scales") -> dict[str, Any]:
 def test_a_shadow_gets_its_fraction_and_differences_are_counted(server: RunningServer) -> None:
     change(server, split={"1": 1}, shadow={"version": 3, "fraction": 0.5, "tolerance": 1.5})
     assert shares(server, "scales", ONNX, 20) == {1: 20}
-    until(lambda: shadow(server)["compared"] == 10, 5, "ten answers are compared")
+    wait_until(lambda: shadow(server)["compared"] == 10, 5, "ten answers are compared")
     found = shadow(server)
     assert (found["differing"], found["largest_difference"], found["errors"], found["skipped"]) == (10, 2.0, 0, 0)
-    page = server.ask("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
     assert 'naiad_shadow_compared{model="scales",version="3"} 10' in page
     assert 'naiad_shadow_difference_bucket{le="10",model="scales",version="3"} 10' in page
     (counted,) = server.get("/v2/models/scales/versions/3/stats").json()["model_stats"]
@@ -413,7 +413,7 @@ def test_large_answers_are_compared_too(server: RunningServer) -> None:
     with tritonclient.http.InferenceServerClient(server.url) as client:
         answer = client.infer("configured", [http])
         assert float(answer.as_numpy("Y").sum()) == 100_000
-    until(lambda: shadow(server, "configured")["compared"] == 1, 5, "the answer is compared")
+    wait_until(lambda: shadow(server, "configured")["compared"] == 1, 5, "the answer is compared")
     assert shadow(server, "configured")["largest_difference"] == 1.0
     assert server.post("/v2/models/configured/routes/rollback", {}).status == 200
 
@@ -442,14 +442,14 @@ class TritonPythonModel:
         change(server, "slow", split={"1": 1}, shadow={"version": 2})
         for _ in range(5):
             assert server.infer("slow", PYTHON).status == 200
-        until(lambda: shadow(server, "slow")["errors"] == 5, 5, "the shadow fails")
+        wait_until(lambda: shadow(server, "slow")["errors"] == 5, 5, "the shadow fails")
         change(server, "slow", shadow={"version": 3})
         for _ in range(40):
             assert server.infer("slow", PYTHON).status == 200
-        until(lambda: shadow(server, "slow")["skipped"] == 8, 5, "those beyond the bound are left out")
+        wait_until(lambda: shadow(server, "slow")["skipped"] == 8, 5, "those beyond the bound are left out")
         assert shadow(server, "slow")["in_flight"] == 32
         file.touch()
-        until(lambda: shadow(server, "slow")["in_flight"] == 0, 10, "the shadow answers")
+        wait_until(lambda: shadow(server, "slow")["in_flight"] == 0, 10, "the shadow answers")
         assert shadow(server, "slow")["compared"] == 32
         assert shadow(server, "slow")["differing"] == 0
         # A shadow that goes takes none any more, and nobody notices.
@@ -467,17 +467,17 @@ def test_a_caller_that_leaves_takes_its_request_from_the_queue_with_a_shadow_too
             body = json.dumps(numbers([1])).encode()
             peer.sendall(request_bytes("POST", "/v2/models/slow/infer", body))
         pending = 'nv_inference_pending_request_count{model="slow",version="1"} '
-        until(lambda: pending + "1" in metrics(server), 5, "one waits")
+        wait_until(lambda: pending + "1" in metrics(server), 5, "one waits")
         peers[1].close()
-        until(lambda: pending + "0" in metrics(server), 1, "it has left before the other is done")
-        assert read_answer(peers[0]).status == 200
+        wait_until(lambda: pending + "0" in metrics(server), 1, "it has left before the other is done")
+        assert read_response(peers[0]).status == 200
         peers[0].close()
-        until(lambda: shadow(server, "slow")["compared"] == 1, 5, "the other was copied")
+        wait_until(lambda: shadow(server, "slow")["compared"] == 1, 5, "the other was copied")
         assert shadow(server, "slow")["in_flight"] == 0
 
 
 def metrics(server: RunningServer) -> str:
-    return server.ask("GET", "/metrics", port=server.metrics).body.decode()
+    return server.request("GET", "/metrics", port=server.metrics).body.decode()
 
 
 def test_restricted_routes_and_aliases_of_models(tmp_path: Path) -> None:
@@ -488,7 +488,7 @@ def test_restricted_routes_and_aliases_of_models(tmp_path: Path) -> None:
         path = "/v2/models/scales/versions/stable/infer"
         assert server.post(path, ONNX).status == 403
         body = json.dumps(ONNX).encode()
-        assert server.ask("POST", path, body, (("secret", "a"),)).json()["model_version"] == "1"
+        assert server.request("POST", path, body, (("secret", "a"),)).json()["model_version"] == "1"
         for method, what in (("GET", ""), ("POST", ""), ("POST", "/promote"), ("POST", "/rollback")):
-            assert server.ask(method, "/v2/models/scales/routes" + what, b"{}").status == 403
-        assert server.ask("GET", "/v2/models/scales/routes", None, (("admin", "b"),)).status == 200
+            assert server.request(method, "/v2/models/scales/routes" + what, b"{}").status == 403
+        assert server.request("GET", "/v2/models/scales/routes", None, (("admin", "b"),)).status == 200

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-from frontends.http_application import Peer, run
 from naiad.clock import ManualClock
 from naiad.frontends.access.gate import Gate
 from naiad.frontends.access.keys import KeyRing
@@ -13,6 +12,7 @@ from naiad.frontends.http.server.exchange import Exchange, Handler
 from naiad.options.api_key import read_api_key
 from naiad.options.restriction import Restriction
 from naiad.wire.http1.head import RequestHead
+from support.http_application import Peer, run
 
 SECOND = 1_000_000_000
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontends.h2_frames import message, numbered
 from naiad.tensor.buffer_pool import BufferPool
 from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.messages import BadPrefixError, MessageReader
+from support.h2_frames import message, numbered
 
 LIMIT = 8 << 20
 MEGABYTE = 1 << 20

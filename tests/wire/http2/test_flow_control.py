@@ -10,11 +10,11 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontends.h2_frames import DATA, HEADERS, SETTINGS, WINDOW, frame, message, numbered
-from frontends.h2_peer import Peer, RawPeer, run
 from naiad.wire.http2.connection import CONNECTION_WINDOW, STREAM_WINDOW
 from naiad.wire.http2.outbound import OutboundQueue
 from naiad.wire.http2.stream import Stream
+from support.h2_frames import DATA, HEADERS, SETTINGS, WINDOW, frame, message, numbered
+from support.h2_peer import Peer, RawPeer, run
 
 
 def growth(stream_id: int, increment: int) -> bytes:

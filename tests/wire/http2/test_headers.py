@@ -9,9 +9,9 @@ from hpack import Decoder, Encoder, NeverIndexedHeaderTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontends.h2_frames import call_headers, plain_block
 from naiad.wire.http2.frames import Http2ConnectionError, Http2ErrorCode, Http2StreamError
 from naiad.wire.http2.headers import MAX_CACHED_HEADS, MAX_HEADER_LIST_BYTES, HeaderReader, Http2RequestHead
+from support.h2_frames import call_headers, plain_block
 
 PATHS = ["/a", "/b", "/inference.GRPCInferenceService/ModelInfer"]
 NAMES = ["x-a", "x-b", "te", "grpc-timeout", "authorization", "user-agent", "x-long-bin"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from frontends.h2_frames import (
+from support.h2_frames import (
     CONTINUATION,
     DATA,
     EMPTY_SETTINGS,
@@ -25,7 +25,7 @@ from frontends.h2_frames import (
     message,
     plain_block,
 )
-from frontends.h2_peer import RawPeer, run
+from support.h2_peer import RawPeer, run
 
 END_STREAM, END_HEADERS, PADDED, HAS_PRIORITY = 1, 4, 8, 0x20
 PROTOCOL, FLOW, CLOSED, SIZE, REFUSED, COMPRESSION, CALM = 1, 3, 5, 6, 7, 9, 11

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import hpack
 import pytest
 
-from frontends.h2_frames import (
+from support.h2_frames import (
     CONTINUATION,
     DATA,
     GOAWAY,
@@ -25,7 +25,7 @@ from frontends.h2_frames import (
     numbered,
     plain_block,
 )
-from frontends.h2_peer import Peer, RawPeer, run
+from support.h2_peer import Peer, RawPeer, run
 
 BLOCK = plain_block(call_headers("/Echo"))
 BODY = numbered(50)
