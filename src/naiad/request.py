@@ -207,7 +207,7 @@ class InferRequest:
         """Note the batch that the request runs in, where its times are wanted (``ServingModel.note_batches``)."""
         return
 
-    def aim(self, recipient: Recipient) -> None:
+    def retarget(self, recipient: Recipient) -> None:
         """Note that ``recipient`` runs the request, another version of the model that it was read for.
 
         Front ends need it to cancel the request and to name the version in the response.

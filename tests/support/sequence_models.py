@@ -91,7 +91,7 @@ class Caller(InferRequest):
         self.done = asyncio.Event()
         self.recipient: Recipient | None = None
 
-    def aim(self, recipient: Recipient) -> None:
+    def retarget(self, recipient: Recipient) -> None:
         self.recipient = recipient
 
     def respond(self, outputs: Any, error: NaiadError | None) -> None:

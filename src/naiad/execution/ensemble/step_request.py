@@ -75,7 +75,7 @@ class MemberRequest(InferRequest):
             found = self._memory = memory_of(self.inputs)
         return found
 
-    def aim(self, recipient: Recipient) -> None:
+    def retarget(self, recipient: Recipient) -> None:
         self.target = recipient
 
     def joined(self, batch: BatchTimes) -> None:

@@ -50,7 +50,7 @@ class SequenceModel(LoadedModel):
         if self._before and not options.flags & SEQUENCE_START and not queue.sequences.is_live(options.correlation_id):
             for model in self._before:
                 if model.has_sequence(options.correlation_id):
-                    request.aim(model)
+                    request.retarget(model)
                     model.submit(request)
                     return
         if self._stopping and not queue.sequences.is_live(options.correlation_id):

@@ -91,7 +91,7 @@ class CalledRequest(InferRequest):
         self.number = number
         self.target: Recipient = target
 
-    def aim(self, recipient: Recipient) -> None:
+    def retarget(self, recipient: Recipient) -> None:
         """Another version answers."""
         self.target = recipient
 

@@ -22,7 +22,7 @@ class ClientRequest(InferRequest):
     model: ServingModel
     plan: InferPlan[Any]
 
-    def aim(self, recipient: Recipient) -> None:
+    def retarget(self, recipient: Recipient) -> None:
         # The response names the version that made it.
         self.model = cast(ServingModel, recipient)
         self.plan = self.options = self.plan.of_version(recipient.version)

@@ -144,7 +144,7 @@ class LoadOnDemand:
         waiting = Waiting(self, name, size, go_on, timer, caller)
         self._waiting.setdefault(name, {})[waiting] = None
         self._bytes += size
-        for stays in _staying(name, caller):
+        for stays in _residences(name, caller):
             self._graph.add(stays, OperationsOn(name))
         self._load(name)
         return waiting
@@ -156,7 +156,7 @@ class LoadOnDemand:
             return
         del found[waiting]
         self._bytes -= waiting.size
-        for stays in _staying(name, waiting.caller):
+        for stays in _residences(name, waiting.caller):
             self._graph.remove(stays, OperationsOn(name))
         if not found:
             del self._waiting[name]
@@ -191,7 +191,7 @@ class LoadOnDemand:
             first.finish(UnavailableError(f"model '{name}' was not loaded within {self._wait_s:g} s: try again later"))
 
 
-def _staying(name: str, caller: str) -> set[Residence]:
+def _residences(name: str, caller: str) -> set[Residence]:
     """The models that must stay for a request for the model ``name``: it must not go before it has the request."""
     return {Residence(name), Residence(caller)} if caller else {Residence(name)}
 

@@ -1,7 +1,8 @@
 """A model whose requests go to several of its versions. For front ends it is a model like any other.
 
-Their plans for it stay valid: all its versions have the same inputs and outputs. A request is aimed at its version
-(``InferRequest.aim``) before it is submitted, so that its response names it. Models without routes have none of this.
+Their plans for it stay valid: all its versions have the same inputs and outputs. A request is retargeted to its
+version (``InferRequest.retarget``) before it is submitted, so that its response names it. Models without routes have
+none of this.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class RoutedModel:
         if shadow is not None:
             shadow.watch(request, target, target.submit)
             return
-        request.aim(target)
+        request.retarget(target)
         target.submit(request)
 
     def _choose(self, options: RequestOptions) -> tuple[LoadedVersion, ShadowTraffic | None]:
@@ -137,7 +138,7 @@ class RoutedModel:
             if shadow is not None:
                 shadow.watch(request, target, target.submit_reserved)
                 return
-            request.aim(target)
+            request.retarget(target)
             target.submit_reserved(request)
         finally:
             self.release()

@@ -56,7 +56,7 @@ class ShadowTraffic:
     def watch(self, request: InferRequest, target: ServingModel, submit: Callable[[InferRequest], None]) -> None:
         """Hand a request to ``target`` with ``submit``, and copy it after its response; errors as ``submit``."""
         watched = WatchedRequest(request, target, self)
-        request.aim(watched)
+        request.retarget(watched)
         self.statistics.in_flight += 1
         try:
             submit(watched)
