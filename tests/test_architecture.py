@@ -106,37 +106,6 @@ def test_no_module_imports_the_package_root() -> None:
     assert through_root == []
 
 
-def test_no_import_cycles() -> None:
-    graph: dict[str, set[str]] = {module: set() for module in modules()}
-    for i in internal_imports():
-        if i.kind == "module" and i.target in graph and i.target != i.importer:
-            graph[i.importer].add(i.target)
-    assert find_cycle(graph) == []
-
-
-def find_cycle(graph: dict[str, set[str]]) -> list[str]:
-    """Some cycle of the graph as a path that ends where it began; empty when there is none."""
-    done: set[str] = set()
-
-    def visit(module: str, path: list[str]) -> list[str]:
-        if module in path:
-            return [*path[path.index(module) :], module]
-        if module in done:
-            return []
-        for target in sorted(graph[module]):
-            if found := visit(target, [*path, module]):
-                return found
-        done.add(module)
-        return []
-
-    return next((cycle for module in sorted(graph) if (cycle := visit(module, []))), [])
-
-
-def test_find_cycle_finds_one() -> None:
-    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
-    assert find_cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
-
-
 def test_network_libraries_stay_in_the_frontends() -> None:
     found = [str(i) for i in imports() if i.kind != "typing" and not may_import(i)]
     assert found == []

@@ -21,8 +21,8 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 REMAINING = frozenset(
     {
-        "alike", "answer", "answered", "answers", "ask", "asked", "asks", "brought", "child", "direct", "expect", "form",
-        "forms", "give_back", "go_on", "hold", "kept", "late_strings", "let_go", "misfit", "obituary", "orders",
+        "alike", "answer", "answered", "answers", "ask", "asked", "asks", "brought", "child", "direct", "expect",
+        "form", "forms", "give_back", "go_on", "hold", "kept", "late_strings", "let_go", "misfit", "obituary", "orders",
         "patience", "piece", "pieces", "renew", "renewal", "renewed", "seat", "strays", "tell", "tells", "terms",
         "together", "told", "way",
     }
