@@ -36,6 +36,8 @@ def pytest_configure_node(node: Any) -> None:
     stash = node.config.stash
     if FOLDER not in stash:
         stash[FOLDER] = Path(tempfile.mkdtemp(prefix="naiad-tests-"))
+        # Tests of access rights run as another user, who has to get at what lies in it.
+        stash[FOLDER].chmod(0o711)
     node.workerinput["folder"] = str(stash[FOLDER])
 
 
