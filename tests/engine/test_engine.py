@@ -11,8 +11,9 @@ import pytest
 
 from naiad.errors import InvalidArgumentError, ModelLoadError, NaiadError, NotFoundError, UnavailableError
 from naiad.lifecycle.state.states import ModelState
+from naiad.testing import write_model
 from naiad.version import __version__
-from support.http_application import House, identity_config, load_repository, run, serving, write_model
+from support.http_application import House, identity_config, load_repository, run, serving
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ -1 ]"), ("1", "TYPE_STRING", "[ 1 ]"), more="max_batch_size: 4")
 

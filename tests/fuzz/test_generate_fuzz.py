@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from support.http_application import House, Peer, identity_config, play, write_model
+from naiad.testing import write_model
+from support.http_application import House, Peer, identity_config, play
 
 NAMES = ("INPUT0", "INPUT1", "INPUT2", "parameters", "id", "n", "triton_n")
 LEAVES = st.one_of(

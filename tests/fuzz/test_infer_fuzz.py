@@ -18,7 +18,8 @@ import pytest
 
 from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import BY_WIRE
-from support.http_application import House, Peer, identity_config, play, write_look_up, write_model
+from naiad.testing import write_model
+from support.http_application import House, Peer, identity_config, play, write_look_up
 
 ROUNDS = 3000
 MODELS = {

@@ -11,8 +11,9 @@ from naiad.lifecycle.polling import Polling
 from naiad.lifecycle.state import operations
 from naiad.repository.catalog import Catalog
 from naiad.repository.changes.watch import Watch
+from naiad.testing import write_model
 from support.explicit_manager import LATE, House, play
-from support.http_application import identity_config, load_repository, write_model
+from support.http_application import identity_config, load_repository
 
 MANY = 12
 

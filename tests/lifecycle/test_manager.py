@@ -20,8 +20,9 @@ from naiad.lifecycle.loading import version_loader as version_loads
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.request import RequestOptions
+from naiad.testing import write_model
 from support.explicit_manager import House, play
-from support.http_application import identity_config, load_repository, run, serving, write_look_up, write_model
+from support.http_application import identity_config, load_repository, run, serving, write_look_up
 from support.loaded_models import Caller, until
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 4")

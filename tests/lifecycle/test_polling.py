@@ -22,8 +22,9 @@ from naiad.lifecycle.state import unknown_names as strays
 from naiad.repository.catalog import Catalog
 from naiad.repository.changes.watch import Findings, Watch
 from naiad.repository.local.overrides import NO_OVERRIDES
+from naiad.testing import write_model
 from support.explicit_manager import CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter
-from support.http_application import run, write_look_up, write_model
+from support.http_application import run, write_look_up
 from support.loaded_models import until
 
 ALL = CONFIG + "version_policy { all { } }"

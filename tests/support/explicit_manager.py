@@ -15,7 +15,8 @@ from naiad.lifecycle.manager import NO_LIMITS, ModelManager
 from naiad.lifecycle.memory.budget import MemorySettings
 from naiad.repository.catalog import Catalog
 from naiad.request import RequestOptions
-from support.http_application import identity_config, run, write_model
+from naiad.testing import write_model
+from support.http_application import identity_config, run
 from support.loaded_models import Caller, until
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 4")

@@ -14,8 +14,9 @@ from naiad.frontends.grpc.v2.infer_reader import RequestDecoder
 from naiad.frontends.grpc.v2.stream import StreamService
 from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
+from naiad.testing import write_model
 from support.grpc_calls import RecordedCall
-from support.http_application import House, identity_config, run, serving, write_look_up, write_model
+from support.http_application import House, identity_config, run, serving, write_look_up
 
 Request = message_class("ModelInferRequest")
 Response = message_class("ModelInferResponse")

@@ -26,6 +26,7 @@ from naiad.lifecycle.manager import ModelManager
 from naiad.repository.local.discover import discover
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE
+from naiad.testing import write_model
 
 WAIT_S = 30.0
 JSON = "application/json"
@@ -199,15 +200,6 @@ class House:
             yield found
         finally:
             found.close()
-
-
-def write_model(repository: Path, name: str, config: str, versions: Iterable[int] = (1,)) -> Path:
-    """A model of the repository with empty version folders; its folder."""
-    folder = repository / name
-    for version in versions:
-        (folder / str(version)).mkdir(parents=True)
-    (folder / "config.pbtxt").write_text(config)
-    return folder
 
 
 def identity_config(*tensors: tuple[str, str, str], more: str = "") -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import onnx.parser
 
+from naiad import testing
+
 SUM_AND_DIFFERENCE = """<ir_version: 8, opset_import: ["": 17]>
 simple (int32[N, 16] INPUT0, int32[N, 16] INPUT1) => (int32[N, 16] OUTPUT0, int32[N, 16] OUTPUT1) {
   OUTPUT0 = Add (INPUT0, INPUT1)
@@ -27,15 +29,9 @@ def tensor(name: str, data_type: str, dims: str, extra: str = "") -> str:
 
 
 def write_model(repository: Path, name: str, config: str, versions: Sequence[int] = (1,), graph: str = "") -> Path:
-    """Write one model's folder and give it back; with ``graph``, each version holds it as ``model.onnx``."""
-    for version in versions:
-        folder = repository / name / str(version)
-        folder.mkdir(parents=True)
-        if graph:
-            onnx.save(onnx.parser.parse_model(graph), folder / "model.onnx")
-    if config:
-        (repository / name / "config.pbtxt").write_text(config)
-    return repository / name
+    """Write one model and return its folder; each version holds the ONNX network ``graph``, if there is one."""
+    files = {"model.onnx": onnx.parser.parse_model(graph).SerializeToString()} if graph else {}
+    return testing.write_model(repository, name, config, versions, files)
 
 
 def identity(

@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from naiad.frontends.metrics.page import MetricsApplication
 from naiad.telemetry.metrics.page import PageSettings
-from support.http_application import TEXT, Answer, House, Peer, identity_config, play, write_look_up, write_model
+from naiad.testing import write_model
+from support.http_application import TEXT, Answer, House, Peer, identity_config, play, write_look_up
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 8 dynamic_batching { }")
 

@@ -12,10 +12,11 @@ import pytest
 from naiad.config.messages import message_class
 from naiad.frontends.grpc.rpc.call import Unary
 from naiad.frontends.grpc.v2.health import HealthService
+from naiad.testing import write_model
 from naiad.wire.grpc.status import STOPPING, Status
 from support.grpc_calls import RecordedCall
 from support.grpc_transports import TRANSPORTS, carried
-from support.http_application import WAIT_S, House, identity_config, load_repository, run, serving, write_model
+from support.http_application import WAIT_S, House, identity_config, load_repository, run, serving
 
 PACKAGE = "grpc.health.v1"
 REQUEST = message_class("HealthCheckRequest", PACKAGE)

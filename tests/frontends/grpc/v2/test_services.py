@@ -17,11 +17,12 @@ from naiad.frontends.grpc.rpc.call import Methods, Streaming, Unary
 from naiad.frontends.grpc.v2.replies import MAX_REQUEST_BYTES
 from naiad.frontends.grpc.v2.services import make_methods
 from naiad.shared_memory.registry import DISABLED
+from naiad.testing import write_model
 from naiad.version import __version__
 from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.status import Status
 from support.grpc_calls import RecordedCall
-from support.http_application import House, identity_config, run, serving, write_look_up, write_model
+from support.http_application import House, identity_config, run, serving, write_look_up
 
 SERVICE = "/inference.GRPCInferenceService/"
 CONFIG = identity_config(("0", "TYPE_FP32", "[ -1, 4 ]"), ("1", "TYPE_STRING", "[ 1 ]"), more="max_batch_size: 4")

@@ -10,7 +10,8 @@ import pytest
 from naiad.frontends.http.server.access_log import log_requests
 from naiad.frontends.http.v2.router import Router
 from naiad.telemetry.logs.server_log import verbose_level
-from support.http_application import House, Peer, identity_config, play, write_model
+from naiad.testing import write_model
+from support.http_application import House, Peer, identity_config, play
 
 
 def test_every_request_is_logged_and_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

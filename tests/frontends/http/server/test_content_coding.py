@@ -19,18 +19,8 @@ from naiad.frontends.http.server.content_coding import ContentTooLargeError
 from naiad.frontends.http.v2.router import Router
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES
 from naiad.request import InferRequest
-from support.http_application import (
-    BINARY,
-    JSON,
-    TEXT,
-    WAIT_S,
-    Answer,
-    House,
-    Peer,
-    identity_config,
-    play,
-    write_model,
-)
+from naiad.testing import write_model
+from support.http_application import BINARY, JSON, TEXT, WAIT_S, Answer, House, Peer, identity_config, play
 
 PACK = {"gzip": gzip.compress, "deflate": zlib.compress}
 UNPACK = {"gzip": gzip.decompress, "deflate": zlib.decompress}

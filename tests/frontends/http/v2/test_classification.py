@@ -10,9 +10,10 @@ import numpy as np
 from frontends.grpc.v2.test_stream import Caller
 from naiad.request import InferRequest
 from naiad.tensor.dtypes import BY_WIRE
+from naiad.testing import write_model
 from support.grpc_infer import Services, floats, request, tensors
 from support.grpc_infer import play as play_grpc
-from support.http_application import House, Peer, identity_config, play, write_model
+from support.http_application import House, Peer, identity_config, play
 
 LARGE = 20_000
 

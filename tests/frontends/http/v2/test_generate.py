@@ -15,7 +15,8 @@ from naiad.errors import BackendError, NaiadError, NotFoundError, QueueFullError
 from naiad.frontends.http.v2.generate import MAX_UNWRITTEN
 from naiad.request import InferRequest, Outputs
 from naiad.tensor.packed_bytes import packed_if_large
-from support.http_application import WAIT_S, House, Peer, identity_config, play, write_model
+from naiad.testing import write_model
+from support.http_application import WAIT_S, House, Peer, identity_config, play
 from support.played_model import PlayedModel
 
 NOT_ONE = (

@@ -13,19 +13,8 @@ import pytest
 from naiad.request import InferRequest, Outputs
 from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import DATATYPES, DataType
-from support.http_application import (
-    BINARY,
-    JSON,
-    TEXT,
-    House,
-    Peer,
-    identity_config,
-    play,
-    run,
-    serving,
-    write_look_up,
-    write_model,
-)
+from naiad.testing import write_model
+from support.http_application import BINARY, JSON, TEXT, House, Peer, identity_config, play, run, serving, write_look_up
 from support.played_model import PlayedModel
 
 BATCHED = "max_batch_size: 8 dynamic_batching { }"

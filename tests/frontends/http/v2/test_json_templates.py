@@ -17,10 +17,11 @@ from naiad.errors import NaiadError
 from naiad.frontends.http.v2.infer_reader import RequestReader
 from naiad.request import Outputs
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES, DataType
+from naiad.testing import write_model
 from naiad.wire.v2.binary import BinaryPlan
 from naiad.wire.v2.json_template import MAX_SAME_OPENING
 from naiad.wire.v2.plan import MAX_PLANS
-from support.http_application import JSON, House, Peer, identity_config, play, write_model
+from support.http_application import JSON, House, Peer, identity_config, play
 from support.played_model import PlayedModel
 
 IN_JSON = [t for t in DATATYPES if t.in_json]

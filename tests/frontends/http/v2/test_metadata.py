@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from naiad.testing import write_model
 from naiad.version import __version__
-from support.http_application import JSON, House, Peer, identity_config, play, write_model
+from support.http_application import JSON, House, Peer, identity_config, play
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ -1, 4 ]"), ("1", "TYPE_STRING", "[ 1 ]"), more="max_batch_size: 4")
 

@@ -18,8 +18,9 @@ from naiad.frontends.http.v2.router import MAX_HANDLERS, MAX_KEY
 from naiad.options.api_key import read_api_key
 from naiad.options.restriction import Restriction
 from naiad.shared_memory.registry import DISABLED
+from naiad.testing import write_model
 from naiad.wire.http1.head import parse_head
-from support.http_application import JSON, TEXT, House, Peer, identity_config, play, run, serving, write_model
+from support.http_application import JSON, TEXT, House, Peer, identity_config, play, run, serving
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"))
 INFER = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}
