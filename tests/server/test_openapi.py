@@ -82,7 +82,7 @@ def test_the_server_does_what_the_document_says(server: RunningServer) -> None:
     python = Path(sys.prefix) / "openapi" / "bin" / "python"
     if not python.exists():
         pytest.skip(f"{python} is not there: scripts/test makes it")
-    script = Path(__file__).with_name("openapi_check.py")
+    script = Path(__file__).parents[1] / "support" / "openapi_check.py"
     command = [python, "-I", script, f"http://{server.url}"]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -248,4 +248,4 @@ def test_what_needs_a_server_says_so() -> None:
 
 def test_the_log_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     pb_utils.Logger.log_warn("careful")
-    assert re.fullmatch(r"WARNING \S+test_objects.py:\d+ careful\n", capsys.readouterr().err)
+    assert re.fullmatch(r"WARNING \S+test_api_objects.py:\d+ careful\n", capsys.readouterr().err)

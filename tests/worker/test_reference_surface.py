@@ -277,8 +277,8 @@ def test_flags_are_checked_when_they_change() -> None:
         request().set_flags(-1)
 
 
-# Texts that people look for. Those of ``ModelConfig`` are in ``test_objects.py``, those of metrics and of loading in
-# ``test_asks.py``, those about settings and the health of processes in ``tests/backends``.
+# Texts that people look for. Those of ``ModelConfig`` are in ``test_api_objects.py``, those of metrics and loading in
+# ``test_control.py``, those about settings and the health of processes in ``tests/backends``.
 
 
 class OnTheDevice:

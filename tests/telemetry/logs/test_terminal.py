@@ -102,7 +102,7 @@ def test_a_format_that_was_asked_for_holds_on_a_terminal() -> None:
     terminal = Terminal()
     with logging_to(terminal, for_terminals=False):
         LOGGER.warning("two\nlines")
-    assert re.fullmatch(r'W\d{4} [\d:.]+ \d+ test_log_terminal.py:\d+\] "two\\nlines"\n', terminal.shown())
+    assert re.fullmatch(r'W\d{4} [\d:.]+ \d+ test_terminal.py:\d+\] "two\\nlines"\n', terminal.shown())
 
 
 def test_a_format_that_is_asked_for_later_holds_from_then_on() -> None:
@@ -110,7 +110,7 @@ def test_a_format_that_is_asked_for_later_holds_from_then_on() -> None:
     with logging_to(terminal) as log:
         log.change(updated(log.settings, {"log_format": "ISO8601"}))
         LOGGER.warning("two\nlines")
-    assert re.fullmatch(r'\d{4}-\S+Z W \d+ test_log_terminal.py:\d+\] "two\\nlines"\n', terminal.shown())
+    assert re.fullmatch(r'\d{4}-\S+Z W \d+ test_terminal.py:\d+\] "two\\nlines"\n', terminal.shown())
 
 
 def test_a_file_and_a_pipe_get_the_lines_of_the_reference(tmp_path: Path) -> None:

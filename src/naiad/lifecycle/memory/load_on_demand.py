@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from naiad.errors import NaiadError, UnavailableError
 from naiad.lifecycle.state.model_requests import Done
-from naiad.lifecycle.state.wait_graph import OperationsOn, Residence, WaitGraph
+from naiad.lifecycle.state.wait_graph import InFlight, OperationsOn, Residence, WaitGraph
 
 logger = logging.getLogger("naiad")
 
@@ -144,8 +144,8 @@ class LoadOnDemand:
         waiting = Waiting(self, name, size, go_on, timer, caller)
         self._waiting.setdefault(name, {})[waiting] = None
         self._bytes += size
-        for stays in _residences(name, caller):
-            self._graph.add(stays, OperationsOn(name))
+        for waiter in _waiters(name, caller):
+            self._graph.add(waiter, OperationsOn(name))
         self._load(name)
         return waiting
 
@@ -156,8 +156,8 @@ class LoadOnDemand:
             return
         del found[waiting]
         self._bytes -= waiting.size
-        for stays in _residences(name, waiting.caller):
-            self._graph.remove(stays, OperationsOn(name))
+        for waiter in _waiters(name, waiting.caller):
+            self._graph.remove(waiter, OperationsOn(name))
         if not found:
             del self._waiting[name]
 
@@ -191,9 +191,13 @@ class LoadOnDemand:
             first.finish(UnavailableError(f"model '{name}' was not loaded within {self._wait_s:g} s: try again later"))
 
 
-def _residences(name: str, caller: str) -> set[Residence]:
-    """The models that must stay for a request for the model ``name``: it must not go before it has the request."""
-    return {Residence(name), Residence(caller)} if caller else {Residence(name)}
+def _waiters(name: str, caller: str) -> tuple[Residence | InFlight, ...]:
+    """The nodes that wait for the model ``name`` while a request for it waits.
+
+    The model must not go before it has the request. A caller must stay for its call. If it drains already, its own
+    request ends after the call.
+    """
+    return (Residence(name), Residence(caller), InFlight(caller)) if caller else (Residence(name),)
 
 
 def _not_loaded(name: str, error: NaiadError) -> UnavailableError:

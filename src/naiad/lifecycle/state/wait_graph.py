@@ -10,6 +10,8 @@ a wait that would never end is found when its edge is added, or before. The edge
   (``MemberLeases``).
 - ``Residence(b)`` waits for ``OperationsOn(c)`` while a call of ``b`` waits for the model ``c``, and for
   ``OperationsOn(b)`` while requests wait for ``b`` (``LoadOnDemand``).
+- ``InFlight(b)`` waits for ``OperationsOn(c)`` while a call of ``b`` waits for the model ``c`` (``LoadOnDemand``). A
+  draining model must no longer stay, but it is not gone before its requests in flight have ended.
 - An operation waits for the turn of ensembles or the line for memory, and the line or the turn for the operations that
   have it (``MemberLeases``, ``WaitingLine``).
 
@@ -40,6 +42,13 @@ class OperationsOn:
 @dataclass(frozen=True, slots=True)
 class Residence:
     """The time for which the model ``name`` must stay loaded. It has edges only while the model must stay."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """The requests that the model ``name`` works on. It has edges only while one of them waits for a call."""
 
     name: str
 
