@@ -88,7 +88,7 @@ class Terminal:
         server, self._server = self._server, None
         os.killpg(server.pid, signal.SIGINT)
         try:
-            assert server.wait(timeout=45) == 0, self.log()
+            assert server.wait(timeout=90) == 0, self.log()
         except subprocess.TimeoutExpired:
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
