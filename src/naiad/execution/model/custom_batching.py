@@ -83,6 +83,7 @@ class QueuedRequest:
             dtype = self._spec.inputs[name].dtype
             size = array.nbytes
             if dtype.is_bytes and not isinstance(array, (RegionTensor, PackedStrings)):
+                # As serialised: four bytes of length before each element.
                 size = sum([4 + len(element) for element in array.ravel().tolist()])
             found[name] = QueuedInput(array.shape, dtype.wire, size)
         return found
@@ -143,7 +144,7 @@ class CustomBatching:
         try:
             return method(*arguments)
         except BaseException:
-            # Also SystemExit, which ends no server.
+            # Also SystemExit, which must not end the server.
             self._failed(name)
             return None
 

@@ -32,7 +32,7 @@ class Dispatcher:
     """Queues the requests of a model version and hands batches of them to its idle instances.
 
     Attributes:
-        batcher: the queue; ``policies`` is what it stands on where the model has queue policies.
+        batcher: the queue; its requests lie in ``policies`` where the model has queue policies.
         batches: whether a request waits for others that may join its batch.
         idle: instances that can take a batch; always the same list.
         passive: instances that get no batches, as in ``InstanceSet``.
@@ -74,10 +74,10 @@ class Dispatcher:
         """Register the first instances that serve; called in a loading thread, before any starts.
 
         Raises:
-            NaiadError: one could never run.
+            NaiadError: an instance could never run.
         """
         self.gate.begin(places)
-        # One that dies while others start leaves the list again.
+        # A worker that dies while other instances start is removed from the list again.
         self.idle[:] = places
 
     def join(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
@@ -106,6 +106,7 @@ class Dispatcher:
         if self.policies is None:
             self.batcher.push(request)
         else:
+            # It was admitted before, so the limits of the policies do not apply.
             self.policies.append_again(request)
         self.wake_later()
 
@@ -181,8 +182,10 @@ class Dispatcher:
             self._responder.statistics.pending -= len(requests)
             instance = idle.pop()
             if finished := self._run(instance, Batch(requests), now_ns):
+                # Idle before the responses: a caller's next request may come within them.
                 idle.append(instance)
                 self._responder.settle(finished)
+            # An inline instance has used up time, and deadlines may have passed.
             now_ns = monotonic_ns()
 
     def _request_turns(self, now_ns: int) -> None:
@@ -208,11 +211,12 @@ class Dispatcher:
             self._waiting_time.look(now_ns)
         requests, wake_ns = self.batcher.take(now_ns)
         if not requests:
-            # Not ``due`` here: a batch strategy may say another thing each time it is called.
+            # Not ``due`` here: a batch strategy may decide otherwise each time it is called.
             self._withdraw_turns(wake_ns)
             return False
         self._responder.statistics.pending -= len(requests)
         self.idle.remove(instance)
+        # What is left may be enough for another idle instance.
         self._request_turns(now_ns)
         if finished := self._run(instance, Batch(requests), now_ns):
             self.freed(instance)
@@ -254,6 +258,7 @@ class Dispatcher:
         if instance not in self.passive:
             self.idle.append(instance)
             self.turn()
+        # Also for a passive instance, which requests no turn: others may wait for what it held.
         self.gate.hand_out()
 
     def take_back(self, instance: ModelInstance) -> None:
@@ -262,6 +267,7 @@ class Dispatcher:
             self.idle.remove(instance)
         self.gate.withdraw(instance)
         self.gate.release(instance)
+        # Other instances may wait for what a dead worker held.
         self.gate.hand_out()
 
     # Events of instances beyond becoming idle, for a dispatcher that knows more than a queue
@@ -276,10 +282,11 @@ class Dispatcher:
 
     def freed_late(self, instance: ModelInstance) -> None:
         """An instance can take a batch after the loop's next look at what has come."""
+        # Two turns, with a poll between them: the requests with which callers follow up their responses are then read.
         self._loop.call_soon(self._loop.call_soon, self._freed_late, instance)
 
     def _freed_late(self, instance: ModelInstance) -> None:
-        # Otherwise it died meanwhile, and is free when it comes back.
+        # A worker that died meanwhile is freed when it is back.
         if instance.is_up:
             self.freed(instance)
 
@@ -295,7 +302,7 @@ class Dispatcher:
         self.freed(instance)
 
     def lost(self, instance: ModelInstance, forgets: bool) -> None:
-        """An instance can run nothing for a while. With ``forgets`` what its model knew of requests is gone."""
+        """An instance can run nothing for a while. With ``forgets`` its model has lost its state."""
 
     def found(self, instance: ModelInstance) -> None:
         """An instance can run batches again, if it could not."""
@@ -325,7 +332,7 @@ class Dispatcher:
             self._waiting_time = None
         self.idle.clear()
         self.gate.close()
-        # It knows this dispatcher.
+        # The gate refers to this dispatcher: the cycle is cut by hand.
         self.gate = OPEN_GATE
 
 

@@ -61,11 +61,12 @@ def regroup(
 
 
 def _kind(group: InstanceGroupSpec) -> object:
+    # An instance is created for these, and cannot stand in for one of a group that differs in them.
     return group.kind, group.gpus, group.passive, group.rate_limiter
 
 
 def _places(group: InstanceGroupSpec, count: int, names: set[str]) -> list[InstancePosition]:
-    """So many places in a group, under names that are not among ``names`` and are added to them."""
+    """``count`` places in a group, under names that are not among ``names`` and are added to them."""
     free = (place for index in itertools.count() if (place := InstancePosition(group, index)).name not in names)
     found = list(itertools.islice(free, count))
     names.update(place.name for place in found)

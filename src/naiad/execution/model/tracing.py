@@ -95,9 +95,11 @@ class ModelTracer:
     def _chosen(self, request: InferRequest) -> tuple[int, TraceParent | None]:
         """The id of a request's trace, 0 when it is not traced, and the trace of its caller."""
         if not request.carrier:
+            # A request of another model: its ensemble traces it as a step, or nothing does.
             return 0, None
         sampler = self.sampler
         parent = read_parent(request.headers()) if sampler.takes_parents else None
+        # A caller that traces has chosen the request already; rate and count choose among the others.
         return sampler.take() if parent is None else sampler.take_in(), parent
 
     def _tensors(self, request: InferRequest, outputs: Mapping[str, Array]) -> tuple[TracedTensor, ...]:
@@ -132,6 +134,8 @@ def _rows(batch: Batch, index: int, begin: int, end: int) -> Mapping[str, Array]
 
 def arrival(request: InferRequest) -> Iterator[tuple[str, int]]:
     """The timestamps of a request until it is queued."""
+    # The reference times the receiving as well. Here a request has one time for it, and nothing on its way pays for
+    # traces.
     received = "WAITREAD" if request.carrier == "GRPC" else "RECV"
     yield f"{request.carrier}_{received}_START", request.received_ns
     yield f"{request.carrier}_{received}_END", request.received_ns
