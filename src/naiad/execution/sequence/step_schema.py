@@ -22,7 +22,7 @@ class FactMaker:
     def __init__(self, spec: ModelSpec, controls: Iterable[str]) -> None:
         self._controls = tuple(controls)
         self._kinds: dict[object, RequestOptions] = BoundedDict(_MAX_KINDS)
-        # A step whose sizes vary has to be described by itself.
+        # A step whose tensors vary in size has to be described by itself.
         seen = run_spec(spec).inputs.values()
         self._is_known = spec.assembly is None and not any(
             tensor.dtype.is_bytes or tensor.dtype.wire == "BF16" or tensor.allow_ragged_batch for tensor in seen
