@@ -91,6 +91,7 @@ class Members:
         self._found = tuple((*name, target) for name, target in found.items())
         self.graph: Graph = build(spec, [target.spec for target in self.targets])
         for target in found.values():
+            # The time that a step took is read from the batch that it ran in.
             target.note_batches()
         self.runs = 0
         self._reserved: list[ServingModel] = []
@@ -158,6 +159,7 @@ class Members:
     def plan_for(self, request: InferRequest) -> CachedPlan:
         """The plan of a request of the ensemble."""
         inputs = request.inputs
+        # Requests with all inputs, which most are, need no sorted names.
         given = None if len(inputs) == len(self.spec.inputs) else tuple(sorted(inputs))
         key = request.options.outputs, given
         found = self._plans.get(key)

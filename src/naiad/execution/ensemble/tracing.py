@@ -65,6 +65,7 @@ class RunTrace:
     @classmethod
     def begin(cls, sampler: Sampler | None, request: InferRequest, spec: ModelSpec, version: int) -> RunTrace | None:
         """Begin the trace of a request; None when it is not traced. A step belongs to the trace of its ensemble."""
+        # Only a ``MemberRequest`` has the attribute.
         step: StepTrace | None = getattr(request, "trace", None)
         if step is not None:
             return cls(step.run._sampler, step.number, spec, version)
