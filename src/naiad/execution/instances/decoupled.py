@@ -145,6 +145,7 @@ class SteppedDecoupledInstance(ModelInstance):
         instance = self._instance
         batch.start_ns = batch.input_ns = monotonic_ns()
         self._batch = batch
+        # All are open before the first step, since its response may lead to the cancellation of any of them.
         opened = [_OpenRequest(request, batch) for request in batch.requests]
         busy_s = 0.0
         for one in opened:
@@ -157,6 +158,7 @@ class SteppedDecoupledInstance(ModelInstance):
                 busy_s = max(busy_s, instance.busy_s(request.inputs))
             except Exception as error:
                 one.steps = _Failing(error)
+        # Before the steps: a caller that cancels within its first response ends this wait.
         if busy_s:
             self._busy = self._loop.call_later(busy_s, self._free)
         else:
@@ -170,10 +172,12 @@ class SteppedDecoupledInstance(ModelInstance):
         if one is None:
             return
         one.is_cancelled = True
+        # A paused request would not come to its end.
         one.is_paused = False
         if one.cut and one.handle is not None:
             one.handle.cancel()
             one.handle = None
+        # While it runs, ``_take_steps`` notices the change itself.
         if one.handle is None and not one.is_running:
             self._soon(one)
         if self._busy is not None and one.batch is self._batch and len(one.batch.requests) == 1:
@@ -230,6 +234,7 @@ class SteppedDecoupledInstance(ModelInstance):
             except NaiadError as error:
                 self._end(one, error)
                 return False
+            # Whatever a model raises, SystemExit included, ends its request and nothing else.
             except BaseException as error:
                 failed = BackendError(f"model '{self._spec.name}' failed: {type(error).__name__}: {error}")
                 self._end(one, failed)

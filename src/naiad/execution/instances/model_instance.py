@@ -31,8 +31,8 @@ class ModelInstance(ABC):
         is_worker: it runs in a worker process, so instances of its model start in parallel.
         sends_requests: it sends single requests with their ids to its model, not gathered batches. Such a model may
             have state of its own for each sequence, which ends with its process.
-        regions_from: inputs of at least so many bytes may be ``RegionTensor``s, and so large outputs that requests want
-            in regions are written there by the instance.
+        regions_from: the size in bytes from which on inputs may be ``RegionTensor``s. The instance writes outputs of
+            that size into regions where requests want them there.
     """
 
     is_worker: ClassVar[bool] = False

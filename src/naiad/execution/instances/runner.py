@@ -52,6 +52,7 @@ def run_batch(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = 
         run_once(instance, part, spec, places)
         done.append(part)
         if may_split(part, spec):
+            # Reversed for ``pop``: the requests run in their order.
             waiting += halves(part)[::-1]
     return done
 

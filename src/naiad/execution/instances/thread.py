@@ -89,5 +89,6 @@ class ThreadInstance(ModelInstance):
         get, finished = self._queue.get, self._finished
         while (batch := get()) is not None:
             finished(self, run_batch(instance, batch, self._spec, places=True))
+            # While the thread waits it would hold the batch, with its tensors and regions.
             del batch
         close_instance(instance, self.name)

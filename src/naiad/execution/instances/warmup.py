@@ -25,13 +25,14 @@ PROGRESS_S: Final = 10.0
 """How often the progress of a long warm-up is logged."""
 
 
+# Weak references let instances share a sample, which is dropped after the last of them (``LazySamples``).
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Sample:
     """Equal requests that run together, ``count`` times.
 
     Attributes:
-        count: how often they run.
-        requests: how many run together.
+        count: how often the batch runs.
+        requests: how many requests are in it.
         options, inputs: of each request.
         is_needed: the version is not loaded when it fails; otherwise a warning is all.
     """
