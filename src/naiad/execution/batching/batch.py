@@ -72,8 +72,8 @@ class Batch:
 
     def fail(self, error: NaiadError) -> None:
         """Set the error that ended it."""
-        # Where it was raised leads back to this batch, which would stay until the garbage collector comes, and with it
-        # its tensors and the regions of clients.
+        # The frames of its traceback refer to this batch, which would stay until the garbage collector runs, and with
+        # it its tensors and the regions of clients.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self.error = error
 

@@ -78,7 +78,7 @@ def mask(arrays: Sequence[Array], pad: PadSpec) -> Array:
     return whole
 
 
-# What the server makes of the shapes of one input; those have the batch dimension.
+# The inputs that the server makes of the shapes of one input, which have the batch dimension.
 
 
 def element_counts(shapes: Shapes) -> Array:
@@ -147,7 +147,7 @@ def take_apart(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> N
         elif name in checked:
             own = _rows(name, checked[name], found.unpads.get(name), batch, spec)
         else:
-            # Made of inputs that were not given.
+            # It depends on inputs that were not given.
             continue
         for part, array in zip(parts, own, strict=True):
             part[name] = array
@@ -198,7 +198,7 @@ def _scattered(name: str, source: str, batch: Batch, results: Mapping[str, Array
 
 
 def assembled_bytes(requests: Sequence[InferRequest], found: BatchAssembly | None) -> int:
-    """What the inputs of a batch take with their padding."""
+    """The bytes of a batch's inputs with their padding."""
     size = sum([input_bytes(request) for request in requests])
     for name, pad in () if found is None else found.pads.items():
         size += padding_bytes([request.inputs[name] for request in requests if name in request.inputs], pad)
@@ -206,7 +206,7 @@ def assembled_bytes(requests: Sequence[InferRequest], found: BatchAssembly | Non
 
 
 def padding_bytes(arrays: Sequence[Array], pad: PadSpec) -> int:
-    """What padding adds to these inputs."""
+    """The bytes that padding adds to these inputs."""
     if not arrays:
         return 0
     item = math.prod(pad.shape([array.shape[1:] for array in arrays]))
