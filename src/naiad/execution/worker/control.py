@@ -28,7 +28,7 @@ class Topic(Protocol):
         """Reply to a request now or later; False when it is not one of these.
 
         Raises:
-            NaiadError: the answer is that error.
+            NaiadError: the reply is that error.
         """
 
 
@@ -42,7 +42,7 @@ class ModelControlRequests:
         """Reply to a request now or later; False when it is not one of these.
 
         Raises:
-            NaiadError: the answer is that error.
+            NaiadError: the reply is that error.
         """
         models = self._models
         what = content.get("what")
@@ -88,7 +88,7 @@ class ControlRequests:
             reply({"value": value})
 
         if content.get("what") == CATCH_UP:
-            # All that the worker said before has been taken in.
+            # Frames are handled in their order, so everything that the worker sent before has been handled.
             reply({"value": None})
             return
         try:
@@ -110,7 +110,7 @@ class ControlRequests:
             logger.exception("what a model told could not be taken in")
 
     def close(self) -> None:
-        """The worker is gone, and its metrics with it."""
+        """Delete the metrics of a worker that is gone."""
         self._metrics.close()
 
 

@@ -28,7 +28,7 @@ from naiad.worker.ipc.frames import ANSWER, ASK, CONFIG, FAILED, FINALIZE, FRAME
 logger = logging.getLogger("naiad")
 
 Ask = Callable[[Mapping[str, Any], Callable[[Mapping[str, Any]], None] | None], None]
-"""Passes a control request on, with what takes its reply; None for a notification, which has no reply."""
+"""Passes a control request on, with a callback for its reply; None for a notification, which has no reply."""
 _LEVELS: Final = {"ERROR": logging.ERROR, "WARNING": logging.WARNING, "VERBOSE": logging.DEBUG}
 _said: set[str] = set()
 _MOST_SAID: Final = 100
@@ -39,13 +39,13 @@ FULL_TRACEBACK: Final = "naiad_full_traceback"
 """An attribute of the log records that hold the whole traceback of an error that is told in short as well."""
 _LOOK_S: Final = 1.0
 _DYING_S: Final = 0.05
-# The loop waits for so long: between the end of a connection and that of its process there is hardly any time.
+# How long the loop waits: a process ends hardly later than its connection.
 _MOMENT_S: Final = 0.002
-# Read at once, and written to the log at once: bounds for how long the loop is busy with it.
+# How much is read and logged in one go, so that the loop is not busy with it for long.
 _OUTPUT_BYTES: Final = 1 << 13
 _MOST_RECORDS: Final = 100
 _LONGEST_LINE: Final = 1 << 16
-# How much of what a dead worker printed is still read. A program that it started may go on printing for ever.
+# Reads of a dead worker's output. A program that it started may go on printing for ever.
 _LAST_READS: Final = 512
 
 
@@ -71,7 +71,7 @@ class Running(Protocol):
 
 
 class ChildTimeoutError(ModelLoadError):
-    """A child was not ready in time."""
+    """A worker was not ready in time."""
 
 
 class WorkerProcess:
@@ -112,6 +112,7 @@ class WorkerProcess:
             os.close(read_end)
             raise _cannot_start(name, spec, error) from error
         finally:
+            # The worker has copies of both. With ours open, the end of its connection and output would not show.
             theirs.close()
             os.close(write_end)
         self.output = read_end
@@ -168,7 +169,7 @@ class WorkerProcess:
     def _begin(self, selector: selectors.BaseSelector, ask: Ask | None) -> tuple[int, Any]:
         self.connection.settimeout(self.spec.start_s)
         self.connection.sendall(frame(INIT, 0, orjson.dumps(self.spec.orders)))
-        # With a time limit a socket would wait for room before it sends an answer, and the event loop with it.
+        # With a time limit a socket would wait for room before it sends a reply, and the event loop with it.
         self.connection.setblocking(False)
         while True:
             kind, size, number = FRAME.unpack(self._exactly(FRAME.size, selector))
@@ -225,6 +226,7 @@ class WorkerProcess:
             now_s = monotonic()
             left_s = self._deadline - now_s
             ready = {key.fd for key, _ in selector.select(max(0.0, min(left_s, _LOOK_S)))}
+            # The worker waits for the server, so its time stands still.
             if self._questions:
                 self._deadline += monotonic() - now_s
             if self.output in ready:
@@ -245,6 +247,7 @@ class WorkerProcess:
         self.is_silent = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LONGEST_LINE:
+            # A line without an end would otherwise grow in the server's memory.
             lines.append(self._rest)
             self._rest = b""
         self._keep(lines)
@@ -268,6 +271,7 @@ class WorkerProcess:
 
     def obituary(self) -> str:
         """The exit reason of the worker, with the last lines that it printed; ends it if it still runs."""
+        # A crash shows as a closed connection first; its exit code or signal comes a moment later.
         self.end(_DYING_S)
         for _ in range(_LAST_READS):
             if not self.take_output():
@@ -297,6 +301,7 @@ class WorkerProcess:
 
     def end(self, grace_s: float = 0.0) -> None:
         """Make sure that the process has ended; it may take ``grace_s`` to do so by itself."""
+        # First: a worker whose connection is closed ends by itself.
         with contextlib.suppress(OSError):
             self.connection.close()
         try:
