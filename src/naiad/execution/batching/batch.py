@@ -54,6 +54,7 @@ class Batch:
         for request in requests:
             options = request.options
             rows += options.rows
+            # Requests with one plan share their options, so the test of identity is mostly enough.
             if options is not first and options.outputs != outputs:
                 outputs = _union(outputs, options.outputs)
         self.rows = rows

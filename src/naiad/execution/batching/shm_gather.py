@@ -83,6 +83,7 @@ def place_results(batch: Batch, results: Mapping[str, Array]) -> None:
     Raises:
         NaiadError: one cannot be written, or is larger than its part of the region.
     """
+    # In the instance's thread: a copy into a region would occupy the loop.
     row = 0
     for request in batch.requests:
         end = row + request.options.rows

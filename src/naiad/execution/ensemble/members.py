@@ -192,6 +192,7 @@ class Members:
         found = schemas.get(key)
         if found is None:
             found = schemas[key] = self._make_schema(step, values, request_id)
+        # Not cached: a correlation id or parameters may differ with every request.
         if caller.parameters or caller.priority or caller.timeout_us or caller.flags or caller.correlation_id:
             return MemberRequestSchema(_with_caller_options(found.options, caller), found.shapes)
         return found

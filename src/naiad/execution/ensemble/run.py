@@ -282,6 +282,7 @@ class EnsembleRun:
         self._count_bytes(progress.size)
         if progress.frames > MAX_FRAMES:
             self._refuse(f"{MAX_FRAMES} responses of its steps wait", task)
+        # Only decoupled steps can fill the memory without further requests.
         if task.step.is_decoupled and self._model.budget.bytes > self._model.budget.max_bytes:
             self._refuse("the server holds as many bytes as --max-in-flight-bytes allows", task)
         return tasks
@@ -322,6 +323,7 @@ class EnsembleRun:
             if is_last:
                 self._over()
             self._model.send_part(self, made, is_last)
+            # The caller may have cancelled within the response.
             if self.is_over:
                 return
         self._count_bytes(progress.size)

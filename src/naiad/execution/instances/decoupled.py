@@ -28,7 +28,7 @@ logger = logging.getLogger("naiad")
 MAX_STEPS: Final = 64
 """How many steps of one request are taken before everything else on the loop has its turn."""
 MAX_WARM_STEPS: Final = 10_000
-"""How many steps of a request of a warm-up are taken."""
+"""How many steps of a request of a warm-up are taken: a model may respond without end."""
 
 
 class StepEventSink(Protocol):
@@ -269,6 +269,7 @@ class SteppedDecoupledInstance(ModelInstance):
 
     def _end(self, one: _OpenRequest, error: NaiadError | None) -> None:
         self._open.pop(one.request, None)
+        # A request with one response has to get it, even when its caller has gone.
         if error is None and one.is_cancelled and self._responds_once:
             error = CancelledError(f"{request_label(one.request.id)}the request was cancelled by its caller")
         flags = FLAG_FINAL | FLAG_EMPTY if error is None else FLAG_FINAL | FLAG_ERROR

@@ -85,6 +85,7 @@ class ThreadInstance(ModelInstance):
             self._failure = failed_to_start(self.name, error)
             return
         finally:
+            # Also after a failure, since ``start`` waits for it.
             self._created.set()
         get, finished = self._queue.get, self._finished
         while (batch := get()) is not None:

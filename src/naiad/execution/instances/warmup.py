@@ -81,6 +81,7 @@ class Warmup:
             instance = create()
 
             def run(batch: Batch) -> Sequence[str]:
+                # Not ``run_batch``: a sample that fails is not run again in halves.
                 run_once(instance, batch, spec)
                 return () if batch.error is None else (str(batch.error),)
 
@@ -111,6 +112,7 @@ class Warmup:
                     logger.info("'%s' is warming up since %.0f s: %s", name, now - begun, place)
                 if errors := run(sample.batch()):
                     _failed(name, sample, errors)
+                    # Its further runs would fail alike.
                     break
 
     def forget(self) -> None:

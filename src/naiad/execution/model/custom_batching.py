@@ -116,6 +116,7 @@ class CustomBatching:
         """Whether a request may join the batch: anything that is not false counts as yes."""
         answer = self._call("include_request", QueuedRequest(request, self._spec), self._state)
         try:
+            # The truth of some objects raises, as that of arrays does.
             return answer is None or bool(answer)
         except Exception:
             self._failed("include_request")

@@ -303,6 +303,7 @@ class LoadedModel:
             )
         queue, responder = self._queue, self._responder
         if queue.outage is not None:
+            # A new error for each request: one that is raised again collects tracebacks.
             raise UnavailableError(str(queue.outage))
         if self._is_plain:
             responder.admit(request)

@@ -145,6 +145,7 @@ class RateLimitGate(InstanceGate):
             if (contender := self._contenders.pop(instance, None)) is not None:
                 del self._instances[contender]
                 self._limits.leave(contender)
+        # Other instances may have waited for what these held, or behind them.
         self._limits.hand_out()
 
     def close(self) -> None:

@@ -115,6 +115,7 @@ class RemoteModelCache(ModelCache):
 
     def may_take(self, request: InferRequest) -> bool:
         """Whether ``take`` would do anything for ``request``."""
+        # With requests in line even while Redis is down: these must not be overtaken.
         return request not in self._missed and (self._remote.is_up or bool(self._line))
 
     def take(self, request: InferRequest) -> bool:
@@ -186,6 +187,7 @@ class RemoteModelCache(ModelCache):
                 break
             if not entry.is_done:
                 entry.is_done = True
+                # It counts as a miss from now on; a result that comes later is dropped.
                 self._remote.figures.failures += 1
         self._go_on()
 

@@ -182,6 +182,7 @@ class ModelResponder:
 
     def log_error(self, request: InferRequest, error: NaiadError) -> None:
         """Log that a request failed."""
+        # A caller that leaves is no fault of the server or of the model.
         level = logging.DEBUG if isinstance(error, CancelledError) else logging.WARNING
         request_log(logger, level, request.id, "failed for model '%s': %s", self._name, error)
 

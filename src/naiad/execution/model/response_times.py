@@ -41,6 +41,7 @@ class ResponseTimes:
         course = self._courses.get(request)
         if course is None:
             course = _OpenResponses(batch.input_ns)
+            # A request whose only response this is needs no entry.
             if not response.final:
                 self._courses[request] = course
         elif response.final:
@@ -49,6 +50,7 @@ class ResponseTimes:
         course.last_ns = now_ns
         if course.place < MAX_PLACES:
             self._count(course, response, begun_ns, now_ns)
+        # Later places have no statistics of their own, but their outputs count for the request.
         elif response.output_ns:
             course.output_ns += now_ns - response.output_ns
         return course.output_ns

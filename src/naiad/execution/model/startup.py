@@ -78,6 +78,7 @@ def start_all(instances: Sequence[Startable], cores: int) -> None:
             start.cancel()
         for instance in instances:
             instance.stop()
+    # Leaving the pool has waited for the starts that were under way.
     raise error
 
 

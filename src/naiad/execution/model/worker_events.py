@@ -102,6 +102,7 @@ class WorkerEvents:
             return
         output_ns = self._times.count(request, response, batch)
         if response.final:
+            # Before the last response, within which the caller's next request may come.
             responder.let_go(request)
             if response.error is None or response.flags & FLAG_OWN:
                 count_one(responder.statistics, request, batch, responder.clock.wall_ms(), output_ns)

@@ -65,6 +65,7 @@ class ImplicitStates:
         Raises:
             BackendError: one has another datatype or shape than the configuration says.
         """
+        # A copy, since ``initial`` is shared by all sequences.
         found = dict(states)
         for state in self._states:
             array = outputs.get(state.output.name)

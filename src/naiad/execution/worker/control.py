@@ -59,6 +59,7 @@ class ModelControlRequests:
         if what == "is_model_ready":
             answer(models.is_model_ready(name, str(content.get("version") or "")))
         elif what == "load_model":
+            # The reply follows when the load ends: the loop must not wait for it.
             files = {str(path): str(text) for path, text in content.get("files", {}).items()}
             models.load_model(name, content.get("config") or None, files, done)
         else:
@@ -97,6 +98,7 @@ class ControlRequests:
         except NaiadError as error:
             fail(error)
         except Exception:
+            # A worker may send anything; a wrong request must not end the reading of its frames.
             logger.exception("a question of a model failed")
             fail(InternalError("the question failed inside the server, see its log"))
 
@@ -105,6 +107,7 @@ class ControlRequests:
         try:
             self._metrics.tell(content)
         except NaiadError as error:
+            # A notification has no reply, so the log is the only place for its error.
             logger.warning("%s", error)
         except Exception:
             logger.exception("what a model told could not be taken in")

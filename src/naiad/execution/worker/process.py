@@ -100,6 +100,8 @@ class WorkerProcess:
             theirs.close()
             raise _cannot_start(name, spec, error) from error
         try:
+            # Unbuffered (``-u``), so that the last lines before a crash reach the log. One pipe for both streams keeps
+            # their order.
             self.process: Running = GroupedProcess(
                 [str(spec.python), "-u", str(spec.program or MAIN), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],

@@ -145,6 +145,7 @@ class SharedProcess:
         printed = select.poll()
         printed.register(self.worker.output, select.POLLIN)
         while self.is_running:
+            # A closed pipe stays readable: ``poll`` would return at once, for ever.
             if self.worker.is_silent:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.worker.process.wait(_LOOK_S)
@@ -224,6 +225,7 @@ class SharedProcessSlot(WorkerProcess):
 
     def obituary(self) -> str:
         """How the shared process ended, or that this instance alone has left it."""
+        # A copy: instances come and go in other threads.
         others = ", ".join(seat.name for seat in list(self._shared.seats))
         if how := self._shared.obituary():
             return f"the process that it shares ({others}) has ended: {how}"

@@ -34,6 +34,7 @@ class RestartBackoff:
     def ended(self, lived_s: float, worked: bool) -> None:
         """A worker has ended: after how long, and whether it had done some work."""
         if lived_s > HEALTHY_AFTER_S:
+            # Its end has nothing to do with its start, so the pauses begin anew.
             self._next_s = FIRST_S
         elif worked:
             self._next_s = min(self._next_s, WORKING_S)

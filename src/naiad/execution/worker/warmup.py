@@ -211,6 +211,7 @@ class RestartWarmup:
     def __call__(self, instance: ProcessInstance) -> None:
         # The instance is up but gets no batch; ``problem`` keeps a change of groups from letting it serve.
         instance.problem = _WARMING
+        # With its pid: another worker may have taken its place when the samples have run.
         name = f"naiad-warm-{instance.name}"
         threading.Thread(target=self._warm, args=[instance, instance.pid], name=name, daemon=True).start()
 
