@@ -169,8 +169,8 @@ class FastRun:
         try:
             size = memory_of(outputs)
         except Exception:
-            # Objects that are no bytes: ``EnsembleRun`` meets them again and says so. No output is stored yet, which
-            # tells ``_switch`` that the step still runs.
+            # Objects that are no bytes: ``EnsembleRun`` runs into them again and raises the error. No output is stored
+            # yet, which tells ``_switch`` that the step still runs.
             return False
         values = self._values
         for name, tensor in node.outputs:

@@ -137,6 +137,7 @@ class Members:
         """Count a request that has ended; the last one releases the members that are being unloaded."""
         self.runs -= 1
         if self._reserved and not self.runs:
+            # Taken out first: ``release`` may let a model end, and what follows may come back here.
             reserved, self._reserved = self._reserved, []
             for model in reserved:
                 model.release()
@@ -221,6 +222,7 @@ class Members:
 
 def fit_shape(shape: Shape, tensor: TensorSpec, batches: bool) -> Shape:
     """``shape`` with a batch dimension of one added or removed, so that it has the rank of ``tensor`` in its model."""
+    # A model that batches and one that does not differ in this dimension alone.
     rank = len(tensor.dims)
     if batches and len(shape) == rank:
         return (1, *shape)

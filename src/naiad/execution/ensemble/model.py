@@ -121,7 +121,7 @@ class EnsembleModel:
         return self._members.targets
 
     def renew(self) -> bool:
-        """Find the members again; whether that changes anything for ensembles that this one is a member of.
+        """Find the members again; whether that changes anything for ensembles with this one as a member.
 
         Raises:
             NaiadError: a member is not loaded, or does not fit; nothing has changed.
@@ -132,6 +132,7 @@ class EnsembleModel:
         found = depth(self.spec, [target.spec for target in self.members])
         is_other = found != self.spec.depth
         if is_other:
+            # The depth of the ensembles around this one depends on it.
             self.spec = replace(self.spec, depth=found)
         return is_other
 
@@ -201,7 +202,7 @@ class EnsembleModel:
         return tuple(part for target in self.members for part in target.parts)
 
     def _cache_for(self, request: InferRequest) -> ModelCache | None:
-        """Where to look a request up; None for nowhere."""
+        """The cache for a request; None for no cache."""
         if self._is_stale or request.options.correlation_id:
             # Responses to a sequence depend on its earlier requests, and the steps have to see each request.
             return None

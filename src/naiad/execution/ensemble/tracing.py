@@ -1,4 +1,4 @@
-"""Traces of ensembles: the trace of a request has those of its steps as children, as the reference server has it."""
+"""Traces of ensembles: the trace of a request has the traces of its steps as children, as in the reference server."""
 
 from __future__ import annotations
 

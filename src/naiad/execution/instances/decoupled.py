@@ -26,7 +26,7 @@ from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_OWN
 logger = logging.getLogger("naiad")
 
 MAX_STEPS: Final = 64
-"""How many steps of one request are taken before everything else on the loop has its turn."""
+"""The most steps of one request in one turn of the loop, so that other work has its turn."""
 MAX_WARM_STEPS: Final = 10_000
 """How many steps of a request of a warm-up are taken: a model may respond without end."""
 

@@ -83,7 +83,7 @@ class ModelInstance(ABC):
 
     @property
     def not_ready(self) -> str:
-        """Why the model says that it is not ready, "" when it does not."""
+        """The model's own reason for not being ready, "" when it is ready."""
         return ""
 
     @property

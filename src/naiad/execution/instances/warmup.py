@@ -1,4 +1,4 @@
-"""Warming instances up: each runs the samples of its version before it gets requests, and nothing of that is counted.
+"""Warming instances up: each runs the samples of its version before it gets requests, and these runs are not counted.
 
 An instance in this process runs them where it was created, in the thread that will use it; see
 ``execution/worker/warmup.py`` for workers.
@@ -88,6 +88,7 @@ class Warmup:
             try:
                 self.run_all(name, run)
             except BaseException:
+                # The caller never gets to know the instance, so nobody else could close it.
                 close_instance(instance, name)
                 raise
             return instance

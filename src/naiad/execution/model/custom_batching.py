@@ -1,4 +1,4 @@
-"""Custom batching: a class of the model's own that says which requests may join a batch.
+"""Custom batching: a class of the model's own that decides which requests may join a batch.
 
 Source: the custom batching hooks of the reference, which are functions of a C library there. The object is called on
 the event loop, so all that it raises is caught here, and a slow call is logged. A call that never returns stops
@@ -47,7 +47,7 @@ class QueuedRequest:
 
     @property
     def id(self) -> str:
-        """The caller's id, "" for none."""
+        """The caller's request id, "" for none."""
         return self._request.id
 
     @property
@@ -57,7 +57,7 @@ class QueuedRequest:
 
     @property
     def priority(self) -> int:
-        """0 for the model's default."""
+        """The priority of the request, 0 for the model's default."""
         return self._request.options.priority
 
     @property
@@ -67,7 +67,7 @@ class QueuedRequest:
 
     @property
     def correlation_id(self) -> int | str:
-        """Of its sequence, 0 or "" for none."""
+        """The correlation id of its sequence, 0 or "" for none."""
         return self._request.options.correlation_id
 
     @property

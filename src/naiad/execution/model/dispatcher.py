@@ -38,7 +38,7 @@ class Dispatcher:
         passive: instances that get no batches, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
-        gate: says when an idle instance may run.
+        gate: decides when an idle instance may run.
         notes_batches: requests note the batch that they run in, as some are steps of ensembles.
     """
 
@@ -111,7 +111,7 @@ class Dispatcher:
         self.wake_later()
 
     def wake_later(self) -> None:
-        """Something has changed that may let an idle instance run."""
+        """Look in the loop's next turn whether an idle instance can run after some change."""
         if self.idle and not self.turn_is_set:
             self.turn_is_set = True
             self._loop.call_soon(self.turn)
@@ -198,7 +198,7 @@ class Dispatcher:
             self.gate.request(instance)
 
     def _withdraw_turns(self, wake_ns: int) -> None:
-        """There is nothing to run, or not before ``wake_ns``."""
+        """Withdraw the requests for turns: no batch is due, or none before ``wake_ns``."""
         for instance in self.idle:
             self.gate.withdraw(instance)
         if wake_ns:
@@ -262,7 +262,7 @@ class Dispatcher:
         self.gate.hand_out()
 
     def take_back(self, instance: ModelInstance) -> None:
-        """An instance can take no batch for now: it died, and holds nothing."""
+        """Give an instance no batches for now: its worker died, and holds no resources."""
         if instance in self.idle:
             self.idle.remove(instance)
         self.gate.withdraw(instance)
@@ -291,7 +291,7 @@ class Dispatcher:
             self.freed(instance)
 
     def take_response(self, request: InferRequest, response: Response) -> Response | None:
-        """The response to be passed on for one that an instance sent; None for none."""
+        """Take a response of an instance; returns the response to pass on, or None."""
         return response
 
     def end_batches(self, batches: list[Batch]) -> None:
@@ -314,6 +314,7 @@ class Dispatcher:
                 self.gate.withdraw(instance)
         self.idle[:] = [i for i in self.idle if i not in self.passive] + fresh
         if fresh:
+            # Requests are queued again instead of failing at once.
             self.outage = None
         self.turn()
 

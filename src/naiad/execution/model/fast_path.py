@@ -52,7 +52,7 @@ class InlineRunner:
         self._rows = self._count = self._request_ns = self._queue_ns = self._infer_ns = self._last_ns = 0
 
     def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
-        """Run one request and respond to it; False when the run failed: then nothing has happened yet.
+        """Run one request and respond to it; False when the run failed, which changes nothing.
 
         ``failed`` is called with a request whose response could not be sent.
         """

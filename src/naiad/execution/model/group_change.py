@@ -44,7 +44,7 @@ def regroup(
 ) -> tuple[list[_I], list[InstancePosition]]:
     """The instances that leave, and the places of new ones, so that ``groups`` are complete.
 
-    An instance stays where any group asks for one of its kind on its devices; those that came first stay first. No new
+    An instance stays where any group asks for one of its kind on its devices; the oldest instances stay first. No new
     one is called by a name of ``present`` or ``taken``.
     """
     free: defaultdict[object, list[_I]] = defaultdict(list)

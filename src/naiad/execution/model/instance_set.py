@@ -39,8 +39,8 @@ class InstanceSet:
         loop: the event loop.
         events: takes the responses and events of workers and of stepped instances.
         finished: called in an instance's thread with the batches that are done.
-        models: those that they can call.
-        metrics: shows the metrics that they make themselves.
+        models: the models that instances can call.
+        metrics: shows the metrics that instances make themselves.
 
     Attributes:
         all: in the order in which they were made.

@@ -31,7 +31,7 @@ class ServingModel(Recipient, Protocol):
 
     @property
     def budget(self) -> RequestBudget:
-        """The bounds on unanswered requests."""
+        """The bounds on requests in flight and their bytes."""
 
     @property
     def regions_from(self) -> int:

@@ -287,8 +287,8 @@ class LoadedModel:
         Raises:
             ServerStoppingError: the model no longer accepts requests.
             UnavailableError: no instance can run it for a while.
-            QueueFullError: the server or the model has too many unanswered requests, or as many wait as the model's
-                queue policy allows.
+            QueueFullError: the server or the model has too many requests in flight, or the queue is as long as the
+                model's queue policy allows.
         """
         direct = self._direct
         # False: the run failed or is to be traced, and the request goes through the queue.

@@ -100,7 +100,7 @@ class RemoteModelCache(ModelCache):
         self._submit: Callable[[InferRequest], None] | None = None
 
     def serve(self, responder: ModelResponder, submit: Callable[[InferRequest], None]) -> None:
-        """Respond to found requests with ``responder``; ``submit`` takes those that were expected and not found."""
+        """Set what look-ups lead to: ``responder`` responds to found requests, ``submit`` takes the others."""
         self._responder = responder
         self._submit = submit
 
@@ -163,7 +163,7 @@ class RemoteModelCache(ModelCache):
         return LookUp(entry.key, read, found, entry.deadline_ns)
 
     def look_up(self, request: InferRequest) -> Answer | None:
-        """None: ``take`` looks up what is not in this process."""
+        """None: ``take`` looks up requests in a cache outside the process."""
         return None
 
     def give_up(self, request: InferRequest) -> bool:

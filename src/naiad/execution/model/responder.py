@@ -78,7 +78,7 @@ class ModelResponder:
         """Count a request as in flight, until it gets its final response, or ``let_go``.
 
         Raises:
-            QueueFullError: the server or the model has too many unanswered requests; that counts as a failure.
+            QueueFullError: the server or the model has too many requests in flight; that counts as a failure.
         """
         budget = self.budget
         held = budget.bytes + request.held_bytes

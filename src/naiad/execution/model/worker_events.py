@@ -143,7 +143,7 @@ class WorkerEvents:
     def worker_died(self, instance: ProcessInstance) -> None:
         """An instance can take no batch for now."""
         self._queue.take_back(instance)
-        # A model that sees single requests may have kept state of its own, which is gone with its process.
+        # A model that gets single requests may have state of its own, which is gone with its process.
         self._queue.lost(instance, forgets=instance.sends_requests)
 
     def worker_down(self, instance: ProcessInstance) -> None:

@@ -187,7 +187,7 @@ class SequenceDispatcher(Dispatcher):
             self.turn()
 
     def has_run(self, instance: ModelInstance, batch: Batch, outputs: Items[Mapping[str, Array]]) -> bool:
-        """End the steps before they are answered, so that the next ones can be part of the instance's next batch."""
+        """End the steps before their responses, so that the next steps can be part of the instance's next batch."""
         count = len(batch.callers)
         for request, arrays in zip(batch.requests, outputs, strict=True):
             if isinstance(request, SequenceRequest):
@@ -277,7 +277,7 @@ class SequenceDispatcher(Dispatcher):
                 self._look_again(at_ns)
 
     def _look_again(self, at_ns: int) -> None:
-        """There is something to run at ``at_ns``, if that is not 0."""
+        """Request turns once more at ``at_ns``, unless that is 0."""
         if at_ns and not 0 < self._look_again_ns <= at_ns:
             self._look_again_ns = at_ns
             self._wake_at(at_ns)
@@ -391,7 +391,7 @@ class SequenceDispatcher(Dispatcher):
     # Instances that come and go
 
     def lost(self, instance: ModelInstance, forgets: bool) -> None:
-        """Place no sequence on an instance; with ``forgets`` end those that stand there."""
+        """Place no sequence on an instance; with ``forgets`` end the sequences in its slots."""
         if instance in self.passive:
             return
         number = self._number(instance)

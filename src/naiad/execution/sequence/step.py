@@ -124,7 +124,7 @@ class SequenceRequest(SequenceRow):
 
 
 class EmptyRow(SequenceRow):
-    """Stands in a slot that has nothing to run now. It has no caller, and is not counted."""
+    """The row of a slot without a request. It has no caller, and is not counted."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The facts of steps: what those of all sequences have in common, and what differs from step to step."""
+"""The facts of steps: the options that steps of any sequence share, and the parts that differ."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from naiad.request import Array, RequestOptions
 from naiad.worker.ipc.frame_body import PADDING
 from naiad.worker.ipc.frames import ALIGNMENT, STEP
 
+# The timeout is a caller's choice, so the number of kinds has no other bound.
 _MAX_KINDS: Final = 64
 
 

@@ -303,6 +303,7 @@ class BlsCalls:
         found = schema.options.get(target)
         if found is None and self._models is not None:
             checked = self._models.check(target.spec, schema.inputs, schema.outputs, request_id)
+            # Keyed weakly by the model, so that an unloaded one is not held.
             found = schema.options[target] = RequestOptions(
                 checked.outputs,
                 checked.rows,
@@ -339,7 +340,7 @@ def _tensor(raw: Array, given: CalledInput, model: str, request_id: str) -> Arra
     place = f"inference input '{given.name}' for model '{model}'"
     if given.dtype.is_bytes:
         if stays_packed(raw.nbytes, given.elements):
-            # The worker wrote as many elements as the shape says.
+            # The worker wrote as many elements as the shape has, so they are not counted again.
             return as_strings(PackedStrings(raw.data, given.shape, request_label(request_id) + place))
         try:
             return decode_bytes(raw.tobytes(), given.elements, place).reshape(given.shape)

@@ -67,7 +67,7 @@ class WorkerChannel:
         loop.add_reader(connection.fileno(), self.read)
 
     def close(self) -> None:
-        """Stop, and forget what is half received or not yet sent. May be called twice."""
+        """Stop, and drop frames that are half received or not yet sent. May be called twice."""
         if not self._is_open:
             return
         self._is_open = False
@@ -164,6 +164,7 @@ class WorkerChannel:
         if not size:
             self._lost()
             return
+        # What follows from these frames is due right after the last of them, without another poll.
         due = self._end_of_turn.begin()
         try:
             if self._rest:
@@ -181,13 +182,13 @@ class WorkerChannel:
             self._end_of_turn.end(self._loop, due)
 
     def _take_frames(self, received: bytearray, end: int) -> None:
-        """Take the frames that are whole in ``received[:end]``, and keep what is left."""
+        """Take the complete frames in ``received[:end]``, and store the rest."""
         at = 0
         # A frame may lead to ``close``, and the frames behind it are then void.
         while end - at >= FRAME.size and self._is_open:
             kind, length, number = FRAME.unpack_from(received, at)
             if kind not in KINDS:
-                # Before waiting for what its length says: that may be gigabytes.
+                # Before waiting for the length that it claims: that may be gigabytes.
                 raise InternalError(f"a frame of the unknown kind {kind}")
             begin = at + FRAME.size
             if begin + length > end:

@@ -20,7 +20,7 @@ class WorkerEventSink(Protocol[_Instance]):
         """Take one response, final or not, to a request of the batch."""
 
     def worker_answered(self, instance: _Instance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
-        """The batch is over, with one response to each request in their order."""
+        """Take one response to each request of a batch that is over, in their order."""
 
     def worker_finished(self, instance: _Instance, batch: Batch) -> None:
         """The batch is over; requests without a final response stay open."""

@@ -72,6 +72,7 @@ class FrameworkInstance(ProcessInstance):
         number = self._last_number = self._last_number + 1
         frames: list[OutgoingFrame] = []
         try:
+            # The worker knows no ragged or padded inputs: it gets the tensors as the model does.
             whole = batch if self._spec.assembly is None else as_one(batch, self._spec)
             write_gathered(self._writer, self._written, number, whole, frames)
         except Exception as error:

@@ -46,7 +46,7 @@ class InFlightRequests:
 
     @property
     def is_empty(self) -> bool:
-        """No batch runs, and none that ran left a request open."""
+        """Whether no batch runs, and no earlier batch left a request open."""
         return self.batch is None and not self._left
 
     def begin(self, number: int, first: int, batch: Batch) -> None:

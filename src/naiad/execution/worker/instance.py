@@ -144,7 +144,7 @@ class ProcessInstance(ModelInstance):
         self._reset()
 
     def _reset(self) -> None:
-        """Make anew everything that belongs to one worker."""
+        """Replace everything that belongs to one worker."""
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
         self._writer = BatchWriter(self._spec)
@@ -229,7 +229,7 @@ class ProcessInstance(ModelInstance):
 
     @property
     def not_ready(self) -> str:
-        """The protocol's text for a model that says that it is not ready, "" otherwise."""
+        """The protocol's text for a model that reports itself as not ready, "" otherwise."""
         return self._readiness.problem
 
     def detach(self) -> None:
@@ -280,6 +280,7 @@ class ProcessInstance(ModelInstance):
             try:
                 process.process.wait(END_S if timeout is None else timeout)
             except subprocess.TimeoutExpired:
+                # ``finalize()`` of a model may hang.
                 process.process.kill()
                 process.process.wait()
         self._supervisor.join(timeout)
@@ -342,6 +343,7 @@ class ProcessInstance(ModelInstance):
     def _send(self, data: bytes, descriptor: int = -1) -> None:
         if self._channel is not None:
             self._channel.send(data, descriptor)
+        # No worker: nobody else would close it.
         elif descriptor >= 0:
             os.close(descriptor)
 
@@ -462,6 +464,7 @@ class ProcessInstance(ModelInstance):
                 error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
                 response = Response(response.request, None, error, FLAG_FINAL | FLAG_ERROR)
             elif response.outputs is None and response.error is None:
+                # It counts as cancelled, and not as an empty response.
                 response = response._replace(is_cancelled=True)
         self.answers.worker_responded(request, response, batch)
 

@@ -26,7 +26,7 @@ class _Held:
 class WorkerMetrics:
     """The metrics of one worker. What it has not deleted is deleted with it.
 
-    ``shown`` holds those of all workers.
+    ``shown`` holds the metrics of all workers.
     """
 
     def __init__(self, shown: CustomMetrics) -> None:

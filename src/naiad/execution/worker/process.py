@@ -1,5 +1,5 @@
 """A worker process from its start to its end. It is started without forking the server's threads, is connected by a
-pair of sockets, and is ended by whoever started it."""
+pair of sockets, and is ended by the part that started it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAIN: Final = Path(worker.__file__).with_name("main.py")
 KEPT_LINES: Final = 20
 END_S: Final = 5.0
 FULL_TRACEBACK: Final = "naiad_full_traceback"
-"""An attribute of the log records that hold the whole traceback of an error that is told in short as well."""
+"""An attribute of log records with the whole traceback of an error that is also logged in short."""
 _LOOK_S: Final = 1.0
 _DYING_S: Final = 0.05
 # How long the loop waits: a process ends hardly later than its connection.
@@ -119,6 +119,7 @@ class WorkerProcess:
             os.close(write_end)
         self.output = read_end
         self.is_silent = False
+        # The loop reads it, and must never wait for more.
         os.set_blocking(read_end, False)
 
     def _set_up(self, name: str, spec: WorkerSpec, connection: socket.socket) -> None:
@@ -302,7 +303,7 @@ class WorkerProcess:
         self.process.kill()
 
     def end(self, grace_s: float = 0.0) -> None:
-        """Make sure that the process has ended; it may take ``grace_s`` to do so by itself."""
+        """End the process, which has ``grace_s`` seconds to end by itself."""
         # First: a worker whose connection is closed ends by itself.
         with contextlib.suppress(OSError):
             self.connection.close()
@@ -333,7 +334,7 @@ def log_line(instance: str, content: Mapping[str, Any]) -> None:
 
 
 def is_first(what: str) -> bool:
-    """Whether this is the first call with ``what``: all workers lack what the machine lacks, and one line says it."""
+    """Whether this is the first call with ``what``: a line about the machine is logged once, not for each worker."""
     if what in _said or len(_said) > _MOST_SAID:
         return False
     _said.add(what)
@@ -345,7 +346,7 @@ def _cannot_start(name: str, spec: WorkerSpec, error: OSError) -> ModelLoadError
 
 
 def _failure(instance: str, content: Mapping[str, Any]) -> str:
-    """Why the model did not load; its traceback, which says more than callers need, goes to the log."""
+    """The reason why the model did not load; its traceback, which callers do not need, goes to the log."""
     message, traceback = str(content.get("message", "")), str(content.get("traceback", ""))
     if traceback.strip() not in message:
         logger.error("%s: %s", instance, traceback, extra={FULL_TRACEBACK: True})

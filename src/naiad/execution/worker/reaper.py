@@ -28,7 +28,7 @@ _START_S: Final = 30.0
 class OrphanReaper:
     """The server's end of the pipe. The program is started with the first group, and again if it was killed.
 
-    Used in loading threads and on the event loop; a lock keeps them apart. Nothing but the start ever waits.
+    Used in loading threads and on the event loop; a lock keeps them apart. Only the start waits.
     """
 
     def __init__(self) -> None:

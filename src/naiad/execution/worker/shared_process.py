@@ -224,7 +224,7 @@ class SharedProcessSlot(WorkerProcess):
         return self._shared.worker.has_ended()
 
     def obituary(self) -> str:
-        """How the shared process ended, or that this instance alone has left it."""
+        """The exit reason of the shared process, or the text that this instance alone has left it."""
         # A copy: instances come and go in other threads.
         others = ", ".join(seat.name for seat in list(self._shared.seats))
         if how := self._shared.obituary():

@@ -31,7 +31,7 @@ class WarmProcess:
 
     Args:
         instance: not started yet.
-        answers: takes the events of the worker before and after.
+        answers: takes the events of the worker before and after the warm-up.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class WarmProcess:
     def run(self) -> None:
         """Run the samples in a worker that has started; errors of ``Warmup.run_all``."""
         self._warmup.run_all(self._instance.name, self._run)
+        # Samples are no work: a worker that dies in its first request must not be restarted at once again and again.
         self._instance.count_work()
 
     def stop(self) -> None:
@@ -165,7 +166,7 @@ class WarmupRun:
         self._go_on()
 
     def framework_finished(self, instance: ProcessInstance, batches: list[Batch], is_free: bool) -> None:
-        """A framework has run the batch."""
+        """The framework has run the batch: end with its errors."""
         self._end(*(str(batch.error) for batch in batches if batch.error is not None))
 
     def worker_died(self, instance: ProcessInstance) -> None:

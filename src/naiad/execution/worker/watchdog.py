@@ -37,7 +37,7 @@ class ExecutionWatchdog:
             self._timer = self._loop.call_later(self.limit_s, self._look)
 
     def stop(self) -> None:
-        """Watch nothing any more; ``watch`` begins again."""
+        """Stop the timer; the next ``watch`` sets it again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -31,7 +31,7 @@ class WorkerRegions:
         return PLACE.pack(*self.find(part, frames))
 
     def find(self, part: RegionPart, frames: list[OutgoingFrame]) -> tuple[int, int, int, int]:
-        """The place of a part; the region is 0 for one that is no file, which no worker can be given.
+        """The place of a part; region 0 for memory that is no file, which cannot be passed to a worker.
 
         Raises:
             OSError: too many files are open.

@@ -32,10 +32,10 @@ class ResponseSchema(NamedTuple):
 
 
 class UniformLayout(NamedTuple):
-    """Where uniform responses of a schema have their outputs.
+    """The places of the outputs in uniform responses of a schema.
 
     Attributes:
-        stride: how many bytes each of them takes.
+        stride: the bytes of each response.
         outputs: those of the configuration, with datatype, shape, and offset and size in the first response.
         schema: of these responses.
     """
@@ -195,7 +195,7 @@ def _tensor(raw: Array, name: str, dtype: DataType, shape: tuple[int, ...], elem
     if dtype.is_bytes:
         place = f"output '{name}' of model '{model}'"
         if stays_packed(raw.nbytes, elements):
-            # The worker wrote as many elements as the shape says.
+            # The worker wrote as many elements as the shape has, so they are not counted again.
             return as_strings(PackedStrings(raw.data, shape, place))
         return decode_bytes(raw.tobytes(), elements, place).reshape(shape)
     if raw.nbytes != elements * dtype.itemsize:

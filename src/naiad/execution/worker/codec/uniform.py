@@ -38,7 +38,7 @@ class UniformSchema:
 
     Args:
         number: of the schema.
-        tensors: of all inputs, in their order.
+        tensors: all inputs, in their order.
     """
 
     __slots__ = ("_number", "_only", "_stride", "_tensors")
@@ -119,7 +119,7 @@ class UniformShmSchema:
 
     Args:
         number: of the schema.
-        regions: those that the worker has been given.
+        regions: the regions that the worker has been given.
         count: how many inputs and outputs there are.
     """
 
@@ -242,7 +242,7 @@ def _joined_ids(requests: Sequence[InferRequest]) -> bytes | None:
 def _head(
     batch: int, first: int, count: int, number: int, kind: int, column: bytes, ids: bytes, data_bytes: int
 ) -> tuple[int, list[Any]]:
-    """Where the data of a frame begins in its payload, and all that comes before it."""
+    """The offset of the data in a frame's payload, and the parts of the frame before the data."""
     size = UNIFORM.size + len(column) + len(ids)
     begin = aligned(size)
     head = FRAME.pack(EXECUTE_UNIFORM, begin + data_bytes, batch)

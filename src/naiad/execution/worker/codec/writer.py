@@ -49,7 +49,7 @@ class BatchWriter:
 
     Attributes:
         pool: the server's segments for this worker.
-        regions: those of clients that it has been given.
+        regions: the regions of clients that the worker has been given.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -92,7 +92,7 @@ class BatchWriter:
             uniform = self._uniform[options]
         except KeyError:
             uniform = self._uniform_schema(requests[0], kind, frames)
-            # A request that a shadow watches says nothing about those that nobody watches.
+            # A request with a shadow travels otherwise than the same request without.
             if options.regions is None or requests[0].use is not None:
                 self._uniform[options] = uniform
         return None if uniform is None else uniform.frame(number, first, requests, frames)
@@ -136,7 +136,7 @@ class BatchWriter:
         return FrameBody(partial(self._segment_if_any, frames), *heads)
 
     def _placed(self, request: InferRequest) -> Sequence[RegionPart]:
-        """Where the worker writes outputs itself, in the order of the request's options."""
+        """The parts of regions to which the worker writes outputs, in the order of the request's options."""
         return [] if request.use is None or not self._places else list(request.use.outputs.values())
 
     def _bytes_of(self, name: str, array: Array) -> Any:
@@ -208,6 +208,7 @@ class BatchWriter:
             announced = frame(SEGMENT, segment.number, segment.size.to_bytes(8, "little"))
             # Whoever sends the descriptor closes it.
             frames.append((announced, segment.descriptor))
+            # ``send`` closes it: the mapping of the server does not need it any more.
             segment.descriptor = -1
         return segment
 
