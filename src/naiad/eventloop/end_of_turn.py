@@ -43,8 +43,9 @@ class EndOfTurnQueue:
         What they request in turn waits for the loop's next turn, so that no chain of callbacks starves everything else.
         """
         if due is None:
-            # Within other input that is being read.
+            # Nested in other input that is being read: the outermost ``end`` runs the callbacks.
             return
+        # Reset first: what a callback requests goes to the loop's next turn.
         self._due = None
         for callback in due:
             try:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from time import monotonic_ns
 
+# Python has ``os.timerfd_create`` from 3.13 on only. The flags are Linux's TFD_NONBLOCK and TFD_CLOEXEC.
 _CLOCK_MONOTONIC = 1
 _NONBLOCK_CLOEXEC = 0o4000 | 0o2000000
 
@@ -37,10 +38,12 @@ class LoopTimer:
 
     def arm(self, at_ns: int) -> None:
         """Call back at the monotonic time ``at_ns``, at once when that has passed."""
+        # A waiting batch arms the timer in every turn for the same time: that costs no system call.
         if at_ns == self._armed_ns:
             return
         self._armed_ns = at_ns
         if self._fd >= 0:
+            # An expiry of 0 would disarm a timerfd.
             _timerfd_settime(self._fd, max(at_ns - monotonic_ns(), 1))
             return
         if self._handle is not None:
@@ -61,10 +64,12 @@ class LoopTimer:
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
+            # Armed again since the loop saw it readable: the expiry that it reported is gone.
             return
         self._fire()
 
     def _fire(self) -> None:
+        # First, as the callback may arm the timer again.
         self._armed_ns = 0
         self._callback()
 

@@ -24,13 +24,13 @@ class Waits(Protocol):
     def wait_for_model(
         self, error: NaiadError, size: int, go_on: Callable[[NaiadError | None], None]
     ) -> ModelWait | None:
-        """Load the model that ``error`` misses, if it can be loaded for a request; None otherwise.
+        """Load the model whose absence is ``error``, if it can be loaded for a request; None otherwise.
 
-        ``go_on`` is called once, later: with None when the model serves, or with an error. ``size`` is how many bytes
-        wait.
+        ``go_on`` is called once, later: with None when the model serves, or with an error. ``size`` is the
+        number of bytes that wait.
 
         Raises:
-            UnavailableError: too many wait, or a load has just failed.
+            UnavailableError: too many requests wait, or a load has just failed.
         """
 
 
@@ -69,10 +69,10 @@ class ModelDirectory(Waits, Protocol):
     """The models that a model can call, and the rules for requests to them. The engine implements it."""
 
     def find(self, name: str, version: str | None) -> Target:
-        """The model that answers for a name and a version.
+        """The model that serves a name and a version.
 
         Raises:
-            NaiadError: there is none.
+            NaiadError: no model serves them.
         """
 
     def is_model_ready(self, name: str, version: str | None) -> bool:

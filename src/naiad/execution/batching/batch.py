@@ -54,6 +54,7 @@ class Batch:
         for request in requests:
             options = request.options
             rows += options.rows
+            # Requests with one plan share their options, so the test of identity is mostly enough.
             if options is not first and options.outputs != outputs:
                 outputs = _union(outputs, options.outputs)
         self.rows = rows
@@ -72,8 +73,8 @@ class Batch:
 
     def fail(self, error: NaiadError) -> None:
         """Set the error that ended it."""
-        # Where it was raised leads back to this batch, which would stay until the garbage collector comes, and with it
-        # its tensors and the regions of clients.
+        # The frames of its traceback refer to this batch, which would stay until the garbage collector runs, and with
+        # it its tensors and the regions of clients.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self.error = error
 

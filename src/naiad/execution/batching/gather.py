@@ -21,6 +21,7 @@ SMALL_BYTES: Final = 1 << 16
 def is_small(batch: Batch) -> bool:
     """Whether gathering the batch costs less than waking a thread for it does."""
     first = batch.requests[0]
+    # The first request stands for all: requests of a batch have equal shapes per row.
     size = sum([array.nbytes for array in first.inputs.values()])
     return size * batch.rows <= SMALL_BYTES * first.options.rows
 
@@ -28,7 +29,7 @@ def is_small(batch: Batch) -> bool:
 def gather(batch: Batch, spec: ModelSpec, names: Collection[str] | None = None) -> dict[str, Array]:
     """The inputs of all requests of a batch, each tensor in one aligned array, reshaped as the configuration says.
 
-    ``names``: only these.
+    ``names``: the inputs to gather; None for all.
     """
     requests = batch.requests
     wanted = requests[0].inputs if names is None else names
@@ -79,7 +80,7 @@ def check_results(
 ) -> dict[str, Array]:
     """The checked outputs of a model: every wanted one, of the configured datatype, with a row per item.
 
-    ``names``: only these.
+    ``names``: the outputs to check; None for all that the batch wants.
 
     Raises:
         BackendError: names the output, what it is and what it should be.
@@ -89,7 +90,7 @@ def check_results(
         tensor = spec.outputs[name]
         array = results.get(name)
         if array is None and spec.has_optional_inputs:
-            # It depends on inputs that were not given: the response is without it.
+            # It depends on inputs that were not given: the response does not have it.
             continue
         if array is None:
             raise BackendError(f"model '{spec.name}' returned no output '{name}', only {sorted(results)}")

@@ -31,6 +31,7 @@ def assemble(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
     given = requests[0].inputs
     if found is None:
         return gather(batch, spec)
+    # In a framework's worker: the server has gathered the batch already.
     if found.is_whole:
         return {name: aligned(array) for name, array in given.items()}
     inputs = gather(batch, spec, [n for n in given if n not in found.ragged and n not in found.pads])
@@ -78,21 +79,21 @@ def mask(arrays: Sequence[Array], pad: PadSpec) -> Array:
     return whole
 
 
-# What the server makes of the shapes of one input; those have the batch dimension.
+# The inputs that the server makes of the shapes of one input, which have the batch dimension.
 
 
 def element_counts(shapes: Shapes) -> Array:
-    """Of each request: [requests]."""
+    """The elements of each request: int64 [requests]."""
     return np.array([math.prod(shape) for shape in shapes], np.int64)
 
 
 def accumulated_counts(shapes: Shapes) -> Array:
-    """Of each request and those before it: [requests]."""
+    """The elements of each request and the requests before it: int64 [requests]."""
     return np.cumsum(element_counts(shapes))
 
 
 def accumulated_counts_with_zero(shapes: Shapes) -> Array:
-    """A zero, then the ``accumulated_counts``: [requests + 1]."""
+    """A zero, then the ``accumulated_counts``: int64 [requests + 1]."""
     return np.concatenate([np.zeros(1, np.int64), accumulated_counts(shapes)])
 
 
@@ -102,13 +103,13 @@ def max_count_as_shape(shapes: Shapes) -> Array:
 
 
 def item_shapes(shapes: Shapes) -> Array:
-    """The shape of each item without the batch dimension: [rows, rank]."""
+    """The shape of each item without the batch dimension: int64 [rows, rank]."""
     rows = [shape[1:] for shape in shapes for _ in range(shape[0])]
     return np.array(rows, np.int64).reshape(len(rows), len(shapes[0]) - 1)
 
 
 def item_shapes_flattened(shapes: Shapes) -> Array:
-    """The same in one row: [rows * rank]."""
+    """The ``item_shapes`` in one row: int64 [rows * rank]."""
     return item_shapes(shapes).reshape(-1)
 
 
@@ -135,6 +136,7 @@ def take_apart(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> N
     if found is None:
         batch.results = check_results(batch, results, spec)
         return
+    # The server takes the results apart.
     if found.is_whole:
         batch.results = {n: check_datatype(n, results[n], spec) for n in batch.outputs if n in results}
         return
@@ -147,10 +149,11 @@ def take_apart(batch: Batch, results: Mapping[str, Array], spec: ModelSpec) -> N
         elif name in checked:
             own = _rows(name, checked[name], found.unpads.get(name), batch, spec)
         else:
-            # Made of inputs that were not given.
+            # It depends on inputs that were not given.
             continue
         for part, array in zip(parts, own, strict=True):
             part[name] = array
+    # The results of a single request are its own, and take the shorter way through the responder.
     batch.results, batch.parts = (parts[0], ()) if len(parts) == 1 else (checked, parts)
 
 
@@ -198,7 +201,7 @@ def _scattered(name: str, source: str, batch: Batch, results: Mapping[str, Array
 
 
 def assembled_bytes(requests: Sequence[InferRequest], found: BatchAssembly | None) -> int:
-    """What the inputs of a batch take with their padding."""
+    """The bytes of a batch's inputs with their padding."""
     size = sum([input_bytes(request) for request in requests])
     for name, pad in () if found is None else found.pads.items():
         size += padding_bytes([request.inputs[name] for request in requests if name in request.inputs], pad)
@@ -206,7 +209,7 @@ def assembled_bytes(requests: Sequence[InferRequest], found: BatchAssembly | Non
 
 
 def padding_bytes(arrays: Sequence[Array], pad: PadSpec) -> int:
-    """What padding adds to these inputs."""
+    """The bytes that padding adds to these inputs."""
     if not arrays:
         return 0
     item = math.prod(pad.shape([array.shape[1:] for array in arrays]))

@@ -1,5 +1,5 @@
 """Batches whose requests have tensors in regions of clients: read in the instance's thread straight into the batch's
-rows, and written from the rows of the results, before the event loop hears of it.
+rows, and written from the rows of the results, before the event loop gets the batch back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from naiad.shared_memory.tensor_ref import RegionTensor
 from naiad.tensor.buffer_pool import BufferPool
 
 POOL_BYTES: Final = 32 << 20
-"""How much memory the thread of an instance keeps for what it reads."""
+"""The memory that the thread of an instance keeps for reuse."""
 
 
 class _Memory(threading.local):
@@ -31,6 +31,7 @@ class _Memory(threading.local):
 
     def take(self, size: int) -> Array:
         """A block, as ``BufferPool.take``."""
+        # No timer runs in this thread, so the pool ages when it is used.
         passed_s = int(monotonic() - self._aged_s)
         if passed_s:
             self._aged_s += passed_s
@@ -82,6 +83,7 @@ def place_results(batch: Batch, results: Mapping[str, Array]) -> None:
     Raises:
         NaiadError: one cannot be written, or is larger than its part of the region.
     """
+    # In the instance's thread: a copy into a region would occupy the loop.
     row = 0
     for request in batch.requests:
         end = row + request.options.rows
@@ -93,5 +95,5 @@ def place_results(batch: Batch, results: Mapping[str, Array]) -> None:
 
 
 def _are_files(request: InferRequest) -> bool:
-    """Memory of devices is left to the front ends, which have a thread for it."""
+    """Whether all outputs go to files; the front ends write memory of devices, for which they have a thread."""
     return request.use is not None and all(p.region.descriptor >= 0 for p in request.use.outputs.values())

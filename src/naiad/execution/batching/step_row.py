@@ -9,7 +9,7 @@ from naiad.request import InferRequest, RequestOptions
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """What a worker process gets for one step beside its inputs and its id.
+    """The part of a step that a worker gets beside its inputs and its id.
 
     Attributes:
         kind: its options apart from its sequence and its flags; the same object for all steps of one kind.

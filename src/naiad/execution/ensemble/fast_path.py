@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _NO_FRAME: Final = Frame(0, [], [], [], 0)
 _NO_OPTIONS: Final = RequestOptions(())
+# Is no dtype, so the first request of a node fails the comparison by identity.
 _UNKNOWN: Final = object()
 
 
@@ -53,6 +54,7 @@ class PlanNode:
     )
 
     def __init__(self, step: EnsembleStep, inputs: Sequence[tuple[str, int]], target: ServingModel) -> None:
+        # One task for all requests: a plan without decoupled steps has no frames to tell apart.
         self.task = Task(_NO_FRAME, step)
         self.target = target
         self.inputs = tuple(inputs)

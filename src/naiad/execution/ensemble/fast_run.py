@@ -118,6 +118,7 @@ class FastRun:
 
     def _start(self, node: PlanNode) -> None:
         values = self._values
+        # By identity: an equal dtype that is another object only takes the longer way.
         if node.name and (value := values[node.tensor]).dtype is node.dtype and value.shape == node.shape:
             options, inputs = node.options, {node.name: value}
         else:
@@ -150,6 +151,7 @@ class FastRun:
         node = request.node
         if node is None or request not in self.steps:
             return
+        # ``Outputs`` have parameters, which the ensemble passes on or acts on.
         if error is not None or outputs.__class__ is not dict or not final or not self._take_outputs(node, outputs):
             self._switch().answered(request, outputs, error, final)
             return
@@ -167,8 +169,8 @@ class FastRun:
         try:
             size = memory_of(outputs)
         except Exception:
-            # Objects that are no bytes: ``EnsembleRun`` meets them again and says so. No output is stored yet, which
-            # tells ``_switch`` that the step still runs.
+            # Objects that are no bytes: ``EnsembleRun`` runs into them again and raises the error. No output is stored
+            # yet, which tells ``_switch`` that the step still runs.
             return False
         values = self._values
         for name, tensor in node.outputs:
@@ -190,6 +192,7 @@ class FastRun:
         """Add the time that a model took."""
         batch = request.batch
         if batch is not None and batch.end_ns and request.took is None:
+            # The batch refers to its requests: the cycle is cut by hand.
             request.batch = None
             self.input_ns += batch.gather_ns + batch.input_ns - batch.start_ns
             self.infer_ns += batch.infer_ns - batch.input_ns
@@ -230,6 +233,7 @@ class FastRun:
         """Hand the request and its steps to an ``EnsembleRun``."""
         self.is_over = True
         model, compiled, values = self._model, self._plan, self._values
+        # The ``EnsembleRun`` counts the same tensors itself.
         model.budget.bytes -= self._size
         run = EnsembleRun(model, self.members, compiled.plan, self.request, self.cache)
         run.start_ns = self.start_ns

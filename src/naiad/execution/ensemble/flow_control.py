@@ -66,6 +66,7 @@ class StepFlowControl:
         step.target.hold(step, backpressure_timeout_ms)
 
     def _release(self) -> None:
+        # Taken out first: a step that resumes may respond at once, and be paused again.
         paused, self._paused = self._paused, set()
         for step in paused:
             step.target.go_on(step)

@@ -13,7 +13,7 @@ from naiad.config.spec import ModelSpec
 class MemberLabels(Sequence[bytes]):
     """The labels of the member that writes an output now.
 
-    Cached plans of the front ends refer to it, so a member may be loaded again with other labels.
+    An object of its own, since cached plans refer to it: a member may be loaded again with other labels.
     """
 
     __slots__ = ("current",)

@@ -91,6 +91,7 @@ class Members:
         self._found = tuple((*name, target) for name, target in found.items())
         self.graph: Graph = build(spec, [target.spec for target in self.targets])
         for target in found.values():
+            # The time that a step took is read from the batch that it ran in.
             target.note_batches()
         self.runs = 0
         self._reserved: list[ServingModel] = []
@@ -136,6 +137,7 @@ class Members:
         """Count a request that has ended; the last one releases the members that are being unloaded."""
         self.runs -= 1
         if self._reserved and not self.runs:
+            # Taken out first: ``release`` may let a model end, and what follows may come back here.
             reserved, self._reserved = self._reserved, []
             for model in reserved:
                 model.release()
@@ -158,6 +160,7 @@ class Members:
     def plan_for(self, request: InferRequest) -> CachedPlan:
         """The plan of a request of the ensemble."""
         inputs = request.inputs
+        # Requests with all inputs, which most are, need no sorted names.
         given = None if len(inputs) == len(self.spec.inputs) else tuple(sorted(inputs))
         key = request.options.outputs, given
         found = self._plans.get(key)
@@ -190,6 +193,7 @@ class Members:
         found = schemas.get(key)
         if found is None:
             found = schemas[key] = self._make_schema(step, values, request_id)
+        # Not cached: a correlation id or parameters may differ with every request.
         if caller.parameters or caller.priority or caller.timeout_us or caller.flags or caller.correlation_id:
             return MemberRequestSchema(_with_caller_options(found.options, caller), found.shapes)
         return found
@@ -218,6 +222,7 @@ class Members:
 
 def fit_shape(shape: Shape, tensor: TensorSpec, batches: bool) -> Shape:
     """``shape`` with a batch dimension of one added or removed, so that it has the rank of ``tensor`` in its model."""
+    # A model that batches and one that does not differ in this dimension alone.
     rank = len(tensor.dims)
     if batches and len(shape) == rank:
         return (1, *shape)

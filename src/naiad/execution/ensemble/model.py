@@ -83,7 +83,7 @@ class EnsembleModel:
         self._members = Members(spec, models)
         self.spec = _with_graph(with_member_labels(spec), self._members.graph)
         self._members.label(self.spec)
-        # Members that were replaced, and that requests began with that are still open.
+        # Earlier snapshots of the members, with which open requests began.
         self._earlier: list[Members] = []
         # Set by ``mark_stale``, so that no request has to look its members up.
         self._is_stale = True
@@ -121,7 +121,7 @@ class EnsembleModel:
         return self._members.targets
 
     def renew(self) -> bool:
-        """Find the members again; whether that changes anything for ensembles that this one is a member of.
+        """Find the members again; whether that changes anything for ensembles with this one as a member.
 
         Raises:
             NaiadError: a member is not loaded, or does not fit; nothing has changed.
@@ -132,6 +132,7 @@ class EnsembleModel:
         found = depth(self.spec, [target.spec for target in self.members])
         is_other = found != self.spec.depth
         if is_other:
+            # The depth of the ensembles around this one depends on it.
             self.spec = replace(self.spec, depth=found)
         return is_other
 
@@ -151,7 +152,7 @@ class EnsembleModel:
             try:
                 parts = self._find_parts()
             except NaiadError:
-                # The step that meets it says where it was. Nothing is looked up in the cache meanwhile.
+                # The step that runs into it names itself in its error. The cache is not used meanwhile.
                 return
             if parts != self._seen_parts:
                 # Ensembles among the members have other members now, which may respond differently.
@@ -201,7 +202,7 @@ class EnsembleModel:
         return tuple(part for target in self.members for part in target.parts)
 
     def _cache_for(self, request: InferRequest) -> ModelCache | None:
-        """Where to look a request up; None for nowhere."""
+        """The cache for a request; None for no cache."""
         if self._is_stale or request.options.correlation_id:
             # Responses to a sequence depend on its earlier requests, and the steps have to see each request.
             return None
@@ -234,6 +235,7 @@ class EnsembleModel:
 
     def detach(self) -> None:
         """Cancel the requests that are still open, as the server ends. The last call."""
+        # A copy: a cancelled run removes itself.
         for run in list(self._runs.values()):
             run.cancel()
 
@@ -268,6 +270,7 @@ class EnsembleModel:
         if cache is not None and (outputs := cache.look_up(request)) is not None:
             self._answers.respond_cached(request, outputs)
             return
+        # After the look-up: a cached response needs no room.
         try:
             self._answers.admit(request)
         except QueueFullError:
@@ -300,7 +303,7 @@ class EnsembleModel:
     def submit_reserved(self, request: InferRequest) -> None:
         """Run a request that ``expect`` has announced; it is not refused for being stopped. Errors as ``submit``."""
         try:
-            # When a member is missing, the earlier ones are still reserved for this request.
+            # When a member is missing, the earlier members are still reserved for this request.
             with suppress(NaiadError):
                 if self._is_stale and not self._stopping:
                     self._refresh()
@@ -312,6 +315,7 @@ class EnsembleModel:
         """End what ``expect`` has begun: the request came, or will not come."""
         self._answers.in_flight -= 1
         self._expected -= 1
+        # ``_renew`` moves reserved places to the current members, so these count this one.
         self._leave(self._members)
         self._answers.notify_drained()
 
@@ -353,6 +357,7 @@ class EnsembleModel:
     def succeeded(self, run: ActiveRun, outputs: Mapping[str, Array]) -> None:
         """Send the only response to a request."""
         request = run.request
+        # Before the response: the caller's next request may come within it and needs the room.
         self._end(run)
         self._count(run)
         if run.cache is not None:

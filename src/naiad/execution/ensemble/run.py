@@ -113,6 +113,7 @@ class EnsembleRun:
             tasks = progress.wrote(ready.pop(step.index), outputs, memory_of(outputs))
             ready.update((task.step.index, task) for task in tasks)
         for request in steps:
+            # The step's response goes to this run from now on.
             request.run, request.task = self, ready.pop(request.task.step.index)
             self.steps.add(request)
         self._tasks.extend(ready.values())
@@ -236,6 +237,7 @@ class EnsembleRun:
                 version = request.target.version
                 self.trace.step_ended(request, version, request.trace, request.batch, outputs, error, spec)
         if self.is_over:
+            # The batch refers to its requests: the cycle is cut by hand.
             request.batch = None
             return
         if error is not None:
@@ -280,6 +282,7 @@ class EnsembleRun:
         self._count_bytes(progress.size)
         if progress.frames > MAX_FRAMES:
             self._refuse(f"{MAX_FRAMES} responses of its steps wait", task)
+        # Only decoupled steps can fill the memory without further requests.
         if task.step.is_decoupled and self._model.budget.bytes > self._model.budget.max_bytes:
             self._refuse("the server holds as many bytes as --max-in-flight-bytes allows", task)
         return tasks
@@ -320,6 +323,7 @@ class EnsembleRun:
             if is_last:
                 self._over()
             self._model.send_part(self, made, is_last)
+            # The caller may have cancelled within the response.
             if self.is_over:
                 return
         self._count_bytes(progress.size)
@@ -384,8 +388,10 @@ class EnsembleRun:
 
     def _fail(self, error: NaiadError) -> None:
         """Send an error as the response, once, and cancel the other steps."""
+        # First: ``is_over`` drops the responses of the steps that are cancelled below.
         self._over()
         self._model.failed(self, error)
+        # A copy: a step that is cancelled may respond at once and leave the set.
         for step in list(self.steps):
             self._model.in_flight_limit.give_up(step)
 

@@ -91,6 +91,7 @@ class MemberRequest(InferRequest):
 
     def times(self, now_ns: int) -> tuple[int, int, int]:
         """The nanoseconds that its batch took for input, inference and output."""
+        # The batch refers to its requests: the cycle is cut by hand.
         batch, self.batch = self.batch, None
         if self.took is not None:
             return self.took

@@ -1,4 +1,4 @@
-"""Traces of ensembles: the trace of a request has those of its steps as children, as the reference server has it."""
+"""Traces of ensembles: the trace of a request has the traces of its steps as children, as in the reference server."""
 
 from __future__ import annotations
 
@@ -65,8 +65,10 @@ class RunTrace:
     @classmethod
     def begin(cls, sampler: Sampler | None, request: InferRequest, spec: ModelSpec, version: int) -> RunTrace | None:
         """Begin the trace of a request; None when it is not traced. A step belongs to the trace of its ensemble."""
+        # Only a ``MemberRequest`` has the attribute.
         step: StepTrace | None = getattr(request, "trace", None)
         if step is not None:
+            # A member that is an ensemble continues the outer trace, whatever its own settings are.
             return cls(step.run._sampler, step.number, spec, version)
         if sampler is None or not request.carrier:
             return None
@@ -78,6 +80,7 @@ class RunTrace:
         """Begin the trace of a step; None beyond ``MAX_CHILDREN``."""
         if len(self._children) >= MAX_CHILDREN:
             return None
+        # Not counted: rate and count choose among the requests of callers, and steps follow these.
         return StepTrace(self, self._sampler.take_in())
 
     def step_ended(
@@ -110,6 +113,7 @@ class RunTrace:
         """End the trace, with the response to the request."""
         step: StepTrace | None = getattr(request, "trace", None)
         if step is not None:
+            # Not written here: it is part of the outer trace.
             step.children = tuple(self._children)
             return
         sampler, now_ns = self._sampler, monotonic_ns()
@@ -131,6 +135,7 @@ class RunTrace:
         inputs = ((name, tensor.dtype) for name, tensor in spec.inputs.items())
         found = traced_tensors(QUEUE_INPUT, request.inputs, inputs, MAX_BYTES)
         wanted = ((name, spec.outputs[name].dtype) for name in request.options.outputs)
+        # One bound for inputs and outputs together.
         room = MAX_BYTES - sum(t.nbytes for t in found)
         return (*found, *traced_tensors(BACKEND_OUTPUT, outputs or {}, wanted, room))
 
@@ -140,6 +145,7 @@ def _step_times(
 ) -> Iterator[tuple[str, int]]:
     yield "REQUEST_START", request.received_ns
     yield "QUEUE_START", request.queued_ns
+    # Without these times the step failed in its queue, or ran without a batch.
     if batch is not None and batch.start_ns:
         yield "COMPUTE_START", batch.start_ns - batch.gather_ns
         yield "COMPUTE_INPUT_END", batch.input_ns

@@ -26,9 +26,9 @@ from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_OWN
 logger = logging.getLogger("naiad")
 
 MAX_STEPS: Final = 64
-"""How many steps of one request are taken before everything else on the loop has its turn."""
+"""The most steps of one request in one turn of the loop, so that other work has its turn."""
 MAX_WARM_STEPS: Final = 10_000
-"""How many steps of a request of a warm-up are taken."""
+"""How many steps of a request of a warm-up are taken: a model may respond without end."""
 
 
 class StepEventSink(Protocol):
@@ -145,6 +145,7 @@ class SteppedDecoupledInstance(ModelInstance):
         instance = self._instance
         batch.start_ns = batch.input_ns = monotonic_ns()
         self._batch = batch
+        # All are open before the first step, since its response may lead to the cancellation of any of them.
         opened = [_OpenRequest(request, batch) for request in batch.requests]
         busy_s = 0.0
         for one in opened:
@@ -157,6 +158,7 @@ class SteppedDecoupledInstance(ModelInstance):
                 busy_s = max(busy_s, instance.busy_s(request.inputs))
             except Exception as error:
                 one.steps = _Failing(error)
+        # Before the steps: a caller that cancels within its first response ends this wait.
         if busy_s:
             self._busy = self._loop.call_later(busy_s, self._free)
         else:
@@ -170,10 +172,12 @@ class SteppedDecoupledInstance(ModelInstance):
         if one is None:
             return
         one.is_cancelled = True
+        # A paused request would not come to its end.
         one.is_paused = False
         if one.cut and one.handle is not None:
             one.handle.cancel()
             one.handle = None
+        # While it runs, ``_take_steps`` notices the change itself.
         if one.handle is None and not one.is_running:
             self._soon(one)
         if self._busy is not None and one.batch is self._batch and len(one.batch.requests) == 1:
@@ -230,6 +234,7 @@ class SteppedDecoupledInstance(ModelInstance):
             except NaiadError as error:
                 self._end(one, error)
                 return False
+            # Whatever a model raises, SystemExit included, ends its request and nothing else.
             except BaseException as error:
                 failed = BackendError(f"model '{self._spec.name}' failed: {type(error).__name__}: {error}")
                 self._end(one, failed)
@@ -264,6 +269,7 @@ class SteppedDecoupledInstance(ModelInstance):
 
     def _end(self, one: _OpenRequest, error: NaiadError | None) -> None:
         self._open.pop(one.request, None)
+        # A request with one response has to get it, even when its caller has gone.
         if error is None and one.is_cancelled and self._responds_once:
             error = CancelledError(f"{request_label(one.request.id)}the request was cancelled by its caller")
         flags = FLAG_FINAL | FLAG_EMPTY if error is None else FLAG_FINAL | FLAG_ERROR

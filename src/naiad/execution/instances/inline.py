@@ -53,6 +53,7 @@ class InlineInstance(ModelInstance):
             raise InternalError(f"instance '{self.name}' is not started")
         if batch.inputs is not None or len(batch.requests) == 1 or not batch.splits:
             return run_batch(self._instance, batch, self._spec)
+        # ``prepare`` did not gather it: it is large.
         singles = [Batch([request]) for request in batch.requests]
         return [done for single in singles for done in run_batch(self._instance, single, self._spec)]
 

@@ -31,8 +31,8 @@ class ModelInstance(ABC):
         is_worker: it runs in a worker process, so instances of its model start in parallel.
         sends_requests: it sends single requests with their ids to its model, not gathered batches. Such a model may
             have state of its own for each sequence, which ends with its process.
-        regions_from: inputs of at least so many bytes may be ``RegionTensor``s, and so large outputs that requests want
-            in regions are written there by the instance.
+        regions_from: the size in bytes from which on inputs may be ``RegionTensor``s. The instance writes outputs of
+            that size into regions where requests want them there.
     """
 
     is_worker: ClassVar[bool] = False
@@ -83,7 +83,7 @@ class ModelInstance(ABC):
 
     @property
     def not_ready(self) -> str:
-        """Why the model says that it is not ready, "" when it does not."""
+        """The model's own reason for not being ready, "" when it is ready."""
         return ""
 
     @property

@@ -52,6 +52,7 @@ def run_batch(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = 
         run_once(instance, part, spec, places)
         done.append(part)
         if may_split(part, spec):
+            # Reversed for ``pop``: the requests run in their order.
             waiting += halves(part)[::-1]
     return done
 
@@ -75,6 +76,7 @@ def split(batch: Batch) -> list[Batch]:
 
 def run_once(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = False) -> None:
     """Run a batch as it is; never raises: afterwards it has results or an error. Arguments as ``run_batch``."""
+    # ``input_ns`` too: where the loop has gathered the inputs, that stage takes no time here.
     batch.start_ns = batch.input_ns = monotonic_ns()
     # Requests with and without regions are never put together.
     is_plain = spec.assembly is None

@@ -85,9 +85,11 @@ class ThreadInstance(ModelInstance):
             self._failure = failed_to_start(self.name, error)
             return
         finally:
+            # Also after a failure, since ``start`` waits for it.
             self._created.set()
         get, finished = self._queue.get, self._finished
         while (batch := get()) is not None:
             finished(self, run_batch(instance, batch, self._spec, places=True))
+            # While the thread waits it would hold the batch, with its tensors and regions.
             del batch
         close_instance(instance, self.name)

@@ -1,4 +1,4 @@
-"""Warming instances up: each runs the samples of its version before it gets requests, and nothing of that is counted.
+"""Warming instances up: each runs the samples of its version before it gets requests, and these runs are not counted.
 
 An instance in this process runs them where it was created, in the thread that will use it; see
 ``execution/worker/warmup.py`` for workers.
@@ -25,13 +25,14 @@ PROGRESS_S: Final = 10.0
 """How often the progress of a long warm-up is logged."""
 
 
+# Weak references let instances share a sample, which is dropped after the last of them (``LazySamples``).
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Sample:
     """Equal requests that run together, ``count`` times.
 
     Attributes:
-        count: how often they run.
-        requests: how many run together.
+        count: how often the batch runs.
+        requests: how many requests are in it.
         options, inputs: of each request.
         is_needed: the version is not loaded when it fails; otherwise a warning is all.
     """
@@ -80,12 +81,14 @@ class Warmup:
             instance = create()
 
             def run(batch: Batch) -> Sequence[str]:
+                # Not ``run_batch``: a sample that fails is not run again in halves.
                 run_once(instance, batch, spec)
                 return () if batch.error is None else (str(batch.error),)
 
             try:
                 self.run_all(name, run)
             except BaseException:
+                # The caller never gets to know the instance, so nobody else could close it.
                 close_instance(instance, name)
                 raise
             return instance
@@ -110,6 +113,7 @@ class Warmup:
                     logger.info("'%s' is warming up since %.0f s: %s", name, now - begun, place)
                 if errors := run(sample.batch()):
                     _failed(name, sample, errors)
+                    # Its further runs would fail alike.
                     break
 
     def forget(self) -> None:

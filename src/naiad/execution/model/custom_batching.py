@@ -1,4 +1,4 @@
-"""Custom batching: a class of the model's own that says which requests may join a batch.
+"""Custom batching: a class of the model's own that decides which requests may join a batch.
 
 Source: the custom batching hooks of the reference, which are functions of a C library there. The object is called on
 the event loop, so all that it raises is caught here, and a slow call is logged. A call that never returns stops
@@ -47,7 +47,7 @@ class QueuedRequest:
 
     @property
     def id(self) -> str:
-        """The caller's id, "" for none."""
+        """The caller's request id, "" for none."""
         return self._request.id
 
     @property
@@ -57,7 +57,7 @@ class QueuedRequest:
 
     @property
     def priority(self) -> int:
-        """0 for the model's default."""
+        """The priority of the request, 0 for the model's default."""
         return self._request.options.priority
 
     @property
@@ -67,7 +67,7 @@ class QueuedRequest:
 
     @property
     def correlation_id(self) -> int | str:
-        """Of its sequence, 0 or "" for none."""
+        """The correlation id of its sequence, 0 or "" for none."""
         return self._request.options.correlation_id
 
     @property
@@ -83,6 +83,7 @@ class QueuedRequest:
             dtype = self._spec.inputs[name].dtype
             size = array.nbytes
             if dtype.is_bytes and not isinstance(array, (RegionTensor, PackedStrings)):
+                # As serialised: four bytes of length before each element.
                 size = sum([4 + len(element) for element in array.ravel().tolist()])
             found[name] = QueuedInput(array.shape, dtype.wire, size)
         return found
@@ -115,6 +116,7 @@ class CustomBatching:
         """Whether a request may join the batch: anything that is not false counts as yes."""
         answer = self._call("include_request", QueuedRequest(request, self._spec), self._state)
         try:
+            # The truth of some objects raises, as that of arrays does.
             return answer is None or bool(answer)
         except Exception:
             self._failed("include_request")
@@ -143,7 +145,7 @@ class CustomBatching:
         try:
             return method(*arguments)
         except BaseException:
-            # Also SystemExit, which ends no server.
+            # Also SystemExit, which must not end the server.
             self._failed(name)
             return None
 

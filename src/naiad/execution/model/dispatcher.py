@@ -32,13 +32,13 @@ class Dispatcher:
     """Queues the requests of a model version and hands batches of them to its idle instances.
 
     Attributes:
-        batcher: the queue; ``policies`` is what it stands on where the model has queue policies.
+        batcher: the queue; its requests lie in ``policies`` where the model has queue policies.
         batches: whether a request waits for others that may join its batch.
         idle: instances that can take a batch; always the same list.
         passive: instances that get no batches, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
-        gate: says when an idle instance may run.
+        gate: decides when an idle instance may run.
         notes_batches: requests note the batch that they run in, as some are steps of ensembles.
     """
 
@@ -74,10 +74,10 @@ class Dispatcher:
         """Register the first instances that serve; called in a loading thread, before any starts.
 
         Raises:
-            NaiadError: one could never run.
+            NaiadError: an instance could never run.
         """
         self.gate.begin(places)
-        # One that dies while others start leaves the list again.
+        # A worker that dies while other instances start is removed from the list again.
         self.idle[:] = places
 
     def join(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
@@ -106,11 +106,12 @@ class Dispatcher:
         if self.policies is None:
             self.batcher.push(request)
         else:
+            # It was admitted before, so the limits of the policies do not apply.
             self.policies.append_again(request)
         self.wake_later()
 
     def wake_later(self) -> None:
-        """Something has changed that may let an idle instance run."""
+        """Look in the loop's next turn whether an idle instance can run after some change."""
         if self.idle and not self.turn_is_set:
             self.turn_is_set = True
             self._loop.call_soon(self.turn)
@@ -181,8 +182,10 @@ class Dispatcher:
             self._responder.statistics.pending -= len(requests)
             instance = idle.pop()
             if finished := self._run(instance, Batch(requests), now_ns):
+                # Idle before the responses: a caller's next request may come within them.
                 idle.append(instance)
                 self._responder.settle(finished)
+            # An inline instance has used up time, and deadlines may have passed.
             now_ns = monotonic_ns()
 
     def _request_turns(self, now_ns: int) -> None:
@@ -195,7 +198,7 @@ class Dispatcher:
             self.gate.request(instance)
 
     def _withdraw_turns(self, wake_ns: int) -> None:
-        """There is nothing to run, or not before ``wake_ns``."""
+        """Withdraw the requests for turns: no batch is due, or none before ``wake_ns``."""
         for instance in self.idle:
             self.gate.withdraw(instance)
         if wake_ns:
@@ -208,11 +211,12 @@ class Dispatcher:
             self._waiting_time.look(now_ns)
         requests, wake_ns = self.batcher.take(now_ns)
         if not requests:
-            # Not ``due`` here: a batch strategy may say another thing each time it is called.
+            # Not ``due`` here: a batch strategy may decide otherwise each time it is called.
             self._withdraw_turns(wake_ns)
             return False
         self._responder.statistics.pending -= len(requests)
         self.idle.remove(instance)
+        # What is left may be enough for another idle instance.
         self._request_turns(now_ns)
         if finished := self._run(instance, Batch(requests), now_ns):
             self.freed(instance)
@@ -254,14 +258,16 @@ class Dispatcher:
         if instance not in self.passive:
             self.idle.append(instance)
             self.turn()
+        # Also for a passive instance, which requests no turn: others may wait for what it held.
         self.gate.hand_out()
 
     def take_back(self, instance: ModelInstance) -> None:
-        """An instance can take no batch for now: it died, and holds nothing."""
+        """Give an instance no batches for now: its worker died, and holds no resources."""
         if instance in self.idle:
             self.idle.remove(instance)
         self.gate.withdraw(instance)
         self.gate.release(instance)
+        # Other instances may wait for what a dead worker held.
         self.gate.hand_out()
 
     # Events of instances beyond becoming idle, for a dispatcher that knows more than a queue
@@ -276,15 +282,16 @@ class Dispatcher:
 
     def freed_late(self, instance: ModelInstance) -> None:
         """An instance can take a batch after the loop's next look at what has come."""
+        # Two turns, with a poll between them: the requests with which callers follow up their responses are then read.
         self._loop.call_soon(self._loop.call_soon, self._freed_late, instance)
 
     def _freed_late(self, instance: ModelInstance) -> None:
-        # Otherwise it died meanwhile, and is free when it comes back.
+        # A worker that died meanwhile is freed when it is back.
         if instance.is_up:
             self.freed(instance)
 
     def take_response(self, request: InferRequest, response: Response) -> Response | None:
-        """The response to be passed on for one that an instance sent; None for none."""
+        """Take a response of an instance; returns the response to pass on, or None."""
         return response
 
     def end_batches(self, batches: list[Batch]) -> None:
@@ -295,7 +302,7 @@ class Dispatcher:
         self.freed(instance)
 
     def lost(self, instance: ModelInstance, forgets: bool) -> None:
-        """An instance can run nothing for a while. With ``forgets`` what its model knew of requests is gone."""
+        """An instance can run nothing for a while. With ``forgets`` its model has lost its state."""
 
     def found(self, instance: ModelInstance) -> None:
         """An instance can run batches again, if it could not."""
@@ -307,6 +314,7 @@ class Dispatcher:
                 self.gate.withdraw(instance)
         self.idle[:] = [i for i in self.idle if i not in self.passive] + fresh
         if fresh:
+            # Requests are queued again instead of failing at once.
             self.outage = None
         self.turn()
 
@@ -325,7 +333,7 @@ class Dispatcher:
             self._waiting_time = None
         self.idle.clear()
         self.gate.close()
-        # It knows this dispatcher.
+        # The gate refers to this dispatcher: the cycle is cut by hand.
         self.gate = OPEN_GATE
 
 

@@ -52,7 +52,7 @@ class InlineRunner:
         self._rows = self._count = self._request_ns = self._queue_ns = self._infer_ns = self._last_ns = 0
 
     def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
-        """Run one request and respond to it; False when the run failed: then nothing has happened yet.
+        """Run one request and respond to it; False when the run failed, which changes nothing.
 
         ``failed`` is called with a request whose response could not be sent.
         """
@@ -65,6 +65,7 @@ class InlineRunner:
             return False
         done_ns = monotonic_ns()
         if options.rows != self._rows:
+            # One sum holds only requests with equal rows.
             self.settle()
             self._rows = options.rows
         self._count += 1
@@ -85,6 +86,7 @@ class InlineRunner:
             return
         rows = self._rows
         self.statistics.count_singles(count, rows, self._request_ns, self._queue_ns, self._infer_ns)
+        # The wall clock is read once here rather than with each request.
         since_ms = (monotonic_ns() - self._last_ns) // _NS_PER_MS
         self.statistics.last_inference_ms = self._clock.wall_ms() - since_ms
         self._count = self._request_ns = self._queue_ns = self._infer_ns = 0
@@ -110,6 +112,7 @@ class SampledInlineRunner(InlineRunner):
 
     def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
         sampler = self._sampler
+        # ``passes_over`` counts the request, so the caller's own trace is looked for first.
         if sampler.takes_parents and TRACEPARENT in request.headers():
             return False
         return sampler.passes_over() and super().run(request, failed)

@@ -44,7 +44,7 @@ def regroup(
 ) -> tuple[list[_I], list[InstancePosition]]:
     """The instances that leave, and the places of new ones, so that ``groups`` are complete.
 
-    An instance stays where any group asks for one of its kind on its devices; those that came first stay first. No new
+    An instance stays where any group asks for one of its kind on its devices; the oldest instances stay first. No new
     one is called by a name of ``present`` or ``taken``.
     """
     free: defaultdict[object, list[_I]] = defaultdict(list)
@@ -61,11 +61,12 @@ def regroup(
 
 
 def _kind(group: InstanceGroupSpec) -> object:
+    # An instance is created for these, and cannot stand in for one of a group that differs in them.
     return group.kind, group.gpus, group.passive, group.rate_limiter
 
 
 def _places(group: InstanceGroupSpec, count: int, names: set[str]) -> list[InstancePosition]:
-    """So many places in a group, under names that are not among ``names`` and are added to them."""
+    """``count`` places in a group, under names that are not among ``names`` and are added to them."""
     free = (place for index in itertools.count() if (place := InstancePosition(group, index)).name not in names)
     found = list(itertools.islice(free, count))
     names.update(place.name for place in found)

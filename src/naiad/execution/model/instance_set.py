@@ -39,8 +39,8 @@ class InstanceSet:
         loop: the event loop.
         events: takes the responses and events of workers and of stepped instances.
         finished: called in an instance's thread with the batches that are done.
-        models: those that they can call.
-        metrics: shows the metrics that they make themselves.
+        models: the models that instances can call.
+        metrics: shows the metrics that instances make themselves.
 
     Attributes:
         all: in the order in which they were made.
@@ -89,6 +89,7 @@ class InstanceSet:
             start_all([self._warm.pop(i, i) for i in instances if i.is_worker], self._backend.context.cores)
             start_one_by_one([i for i in instances if not i.is_worker])
         finally:
+            # Samples may be large, and instances keep the function that created them.
             warmup.forget()
 
     def _make(self, place: InstancePosition, spec: ModelSpec, warmup: Warmup) -> ModelInstance:
@@ -136,7 +137,7 @@ class InstanceSet:
         return SteppedDecoupledInstance(place.name, spec, create, warm, self._events, self._loop)
 
     def serving(self, instances: Sequence[ModelInstance]) -> dict[ModelInstance, InstancePosition]:
-        """The places of those ``instances`` that are not in passive groups."""
+        """The places of the ``instances`` that are not in passive groups."""
         places = {instance: self._places[instance] for instance in instances}
         return {instance: place for instance, place in places.items() if not place.group.passive}
 
@@ -144,8 +145,8 @@ class InstanceSet:
         """Release what belongs to the event loop and forget all instances; the last call."""
         for instance in self.all:
             instance.detach()
-        # They know the model, which knows this. A cycle that exists when the garbage collector is frozen would never be
-        # collected.
+        # They refer to the model, which refers to this. A cycle that exists when the garbage collector is frozen would
+        # never be collected.
         del self._events, self._finished
         self.all.clear()
         self.passive.clear()
@@ -164,6 +165,7 @@ class InstanceSet:
     def regroup(self, spec: ModelSpec, warmup: Warmup) -> GroupChange[ModelInstance]:
         """Create the instances that the groups of ``spec`` lack; none starts or serves yet."""
         staying = {instance: place for instance, place in self._places.items() if instance not in self._leaving}
+        # The names of leaving instances stay taken until these have ended.
         leaving, places = regroup(staying, spec.instance_groups, {place.name for place in self._places.values()})
         coming: list[ModelInstance] = []
         try:
@@ -195,7 +197,7 @@ class InstanceSet:
         return [i for i in serving if i.is_up and not i.problem]
 
     def may_end(self, instance: ModelInstance) -> bool:
-        """Whether an instance that leaves can be ended; what a thread was given it finishes anyway."""
+        """Whether an instance that leaves can be ended; a thread finishes its batches in any case."""
         return instance not in self.all or instance.is_idle
 
     def let_go(self, instances: Sequence[ModelInstance]) -> None:

@@ -31,18 +31,18 @@ class ServingModel(Recipient, Protocol):
 
     @property
     def budget(self) -> RequestBudget:
-        """The bounds on unanswered requests."""
+        """The bounds on requests in flight and their bytes."""
 
     @property
     def regions_from(self) -> int:
-        """Inputs of at least so many bytes may be ``RegionTensor``s, as in ``LoadedModel``."""
+        """The size in bytes from which on inputs may be ``RegionTensor``s, as in ``LoadedModel``."""
 
     @property
     def parts(self) -> tuple[ServingModel, ...]:
         """The models that run its requests: itself, the versions that it stands for, or the members of an ensemble.
 
         Raises:
-            NaiadError: a member is not there, or does not fit.
+            NaiadError: a member is not loaded, or does not fit.
         """
 
     def check_room(self, size: int) -> None:

@@ -39,7 +39,7 @@ from naiad.telemetry.tracing.settings_store import Sampler
 logger = logging.getLogger("naiad")
 
 MAX_ID = 16_383
-"""Characters of an id that fit the frames for a process (64 KiB of UTF-8)."""
+"""Characters of an id that fit a frame for a worker (64 KiB of UTF-8)."""
 
 
 class LoadedModel:
@@ -48,8 +48,8 @@ class LoadedModel:
     ``start`` and ``close`` are called in a loading thread; everything else on the loop.
 
     Attributes:
-        regions_from: inputs of at least so many bytes may be ``RegionTensor``s instead of arrays, and such outputs that
-            requests want in regions are written there before the responses; ``NO_REGIONS`` where neither is so.
+        regions_from: the size in bytes from which on inputs may be ``RegionTensor``s instead of arrays. Outputs of that
+            size that requests want in regions are written there before the responses. ``NO_REGIONS``: neither applies.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class LoadedModel:
         self.version = version
         self.namespace = ""
         self._statistics = ModelStatistics()
-        # Responses to requests of a sequence depend on those before.
+        # The response to a request of a sequence depends on the requests before it.
         self._cache = model_cache(cache if spec.sequence is None else None, spec, version, self._statistics, loop)
         self.budget = budget or RequestBudget()
         self._backend = backend
@@ -138,6 +138,7 @@ class LoadedModel:
             self._set.start(self._instances, warmup)
         except BaseException:
             self.close()
+            # This is a loading thread, and ``detach`` releases what belongs to the loop.
             self._loop.call_soon_threadsafe(self.detach)
             raise
         self._direct = self._make_direct()
@@ -162,8 +163,8 @@ class LoadedModel:
     def _find_regions_from(self) -> int:
         """From which size on every instance can read an input from a region itself."""
         if self._cache is not None or self.spec.assembly is not None or self.spec.sequence is not None:
-            # Its inputs are part of the key, or are not concatenated row by row, or have controls and states as arrays
-            # beside them.
+            # The inputs are part of the cache's key, or are not concatenated row by row, or have controls and states as
+            # arrays beside them.
             return NO_REGIONS
         return max((instance.regions_from for instance in self._instances), default=NO_REGIONS)
 
@@ -171,6 +172,7 @@ class LoadedModel:
         """End every instance after what it runs and close the backend; False when one did not end in time."""
         ended = end_all(self._instances, timeout)
         if ended:
+            # Otherwise a thread that has not ended may still call the backend.
             if self._strategy is not None:
                 self._strategy.close()
             try:
@@ -182,6 +184,7 @@ class LoadedModel:
     def stop_accepting(self) -> None:
         """Refuse new requests; admitted ones continue."""
         self._stopping = True
+        # The fast path does not look at ``_stopping``.
         if self._direct is not None:
             self._direct.settle()
             self._direct = None
@@ -284,10 +287,11 @@ class LoadedModel:
         Raises:
             ServerStoppingError: the model no longer accepts requests.
             UnavailableError: no instance can run it for a while.
-            QueueFullError: the server or the model has too many unanswered requests, or as many wait as the model's
-                queue policy allows.
+            QueueFullError: the server or the model has too many requests in flight, or the queue is as long as the
+                model's queue policy allows.
         """
         direct = self._direct
+        # False: the run failed or is to be traced, and the request goes through the queue.
         if direct is not None and direct.run(request, not_sent):
             return
         if self._stopping:
@@ -299,6 +303,7 @@ class LoadedModel:
             )
         queue, responder = self._queue, self._responder
         if queue.outage is not None:
+            # A new error for each request: one that is raised again collects tracebacks.
             raise UnavailableError(str(queue.outage))
         if self._is_plain:
             responder.admit(request)
@@ -316,7 +321,9 @@ class LoadedModel:
 
     def submit_reserved(self, request: InferRequest) -> None:
         """Submit a request with a reserved place, also while the model stops; errors as ``submit``."""
+        # Without instances ``detach`` has been called, and nothing could run the request any more.
         is_stopping, self._stopping = self._stopping, self._stopping and not self._instances
+        # ``submit`` counts the request itself.
         self._responder.in_flight -= 1
         try:
             self.submit(request)
@@ -334,6 +341,7 @@ class LoadedModel:
         if isinstance(cache, RemoteModelCache):
             if not cache.may_take(request):
                 return False
+            # ``take`` admits the request without a check of its own.
             if request.can_be_refused:
                 self._responder.check_room(request.held_bytes, request.received_ns)
             return cache.take(request)
@@ -356,6 +364,7 @@ class LoadedModel:
             else:
                 self._push_by_policy(request)
         except QueueFullError:
+            # Its look-up waits for outputs that will not come.
             if self._cache is not None:
                 self._cache.keep(request, None)
             raise
@@ -386,6 +395,7 @@ class LoadedModel:
             return
         running = self._queue.cancel(request)
         if running is not None:
+            # Nothing records which instance runs a request; the others ignore it.
             for instance in self._instances:
                 instance.cancel(running)
 

@@ -56,4 +56,5 @@ class WaitingTime:
     def _due(self) -> None:
         self.look(monotonic_ns())
         self._changed()
+        # Last: batches may have been taken, and with them the earliest deadline.
         self.watch()

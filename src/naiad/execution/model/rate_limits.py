@@ -35,6 +35,7 @@ class RateLimits:
         """Register instances of one model, all or none; errors as ``RateLimiter.join``."""
         found = list(contenders)
         self.limiter.join(found)
+        # After ``join``, which registers all or raises.
         self._gates.update(dict.fromkeys(found, gate))
 
     def leave(self, contender: Contender) -> None:
@@ -144,6 +145,7 @@ class RateLimitGate(InstanceGate):
             if (contender := self._contenders.pop(instance, None)) is not None:
                 del self._instances[contender]
                 self._limits.leave(contender)
+        # Other instances may have waited for what these held, or behind them.
         self._limits.hand_out()
 
     def close(self) -> None:
@@ -153,7 +155,7 @@ class RateLimitGate(InstanceGate):
         self._limits.limiter.ask(self._contenders[instance])
 
     def withdraw(self, instance: ModelInstance) -> None:
-        # One that died may have left since.
+        # A worker that died may have been removed since.
         if (contender := self._contenders.get(instance)) is not None:
             self._limits.limiter.withdraw(contender)
 
@@ -175,6 +177,7 @@ def contender_of(place: InstancePosition) -> Contender:
 
 def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     """Call ``function`` on the event loop, from any thread; returns when it is done, and raises what it raises."""
+    # Not ``get_running_loop``, which raises in a thread without a loop.
     if asyncio._get_running_loop() is loop:
         function()
         return
@@ -191,5 +194,6 @@ def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> N
     try:
         loop.call_soon_threadsafe(call)
         done.result(LOOP_S)
+    # RuntimeError: the loop is closed.
     except (RuntimeError, TimeoutError):
         raise ModelLoadError("the server ends, or did not take in the instances of the model in time") from None

@@ -1,7 +1,7 @@
 """A response cache outside of the process: requests are looked up while others go on, and keep their order.
 
-A request that is looked up counts as accepted: it can be cancelled, its model is not closed, and it waits for no more
-than ``socket_timeout``. Then it is answered, or goes the way of any other request.
+A request that is looked up counts as accepted: it can be cancelled, its model is not closed, and it waits no longer
+than ``socket_timeout``. Then it gets its response, or is queued like any other request.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Answer = Mapping[str, Array]
 class SharedCache:
     """A cache elsewhere as one model version uses it.
 
-    ``identity`` tells what the version is from what it was or will be: answers are found by every server and at every
-    time that serves the same under the same name and version.
+    ``identity`` stands for the version's content: all servers that serve this content under the same name and version
+    share its responses, at any time.
     """
 
     remote: RedisCache
@@ -100,7 +100,7 @@ class RemoteModelCache(ModelCache):
         self._submit: Callable[[InferRequest], None] | None = None
 
     def serve(self, responder: ModelResponder, submit: Callable[[InferRequest], None]) -> None:
-        """Respond to found requests with ``responder``; ``submit`` takes those that were expected and not found."""
+        """Set what look-ups lead to: ``responder`` responds to found requests, ``submit`` takes the others."""
         self._responder = responder
         self._submit = submit
 
@@ -115,6 +115,7 @@ class RemoteModelCache(ModelCache):
 
     def may_take(self, request: InferRequest) -> bool:
         """Whether ``take`` would do anything for ``request``."""
+        # With requests in line even while Redis is down: these must not be overtaken.
         return request not in self._missed and (self._remote.is_up or bool(self._line))
 
     def take(self, request: InferRequest) -> bool:
@@ -129,7 +130,9 @@ class RemoteModelCache(ModelCache):
         if key and not self._remote.look_up(self._job(entry)):
             if not self._line:
                 return False
+            # It is not looked up, but must not overtake the requests in line.
             entry.is_done, entry.key = True, ""
+        # What ``ModelResponder.admit`` does; the caller has checked the room.
         responder.in_flight += 1
         responder.budget.requests += 1
         responder.budget.bytes += request.held_bytes
@@ -146,6 +149,7 @@ class RemoteModelCache(ModelCache):
         spec, loop = self._spec, self._loop
         options = entry.request.options if entry.request is not None else None
 
+        # Called in a Redis thread, like ``found``: large responses do not occupy the loop.
         def read(value: bytes) -> Answer | None:
             return None if options is None else unpack(value, spec, options)
 
@@ -159,7 +163,7 @@ class RemoteModelCache(ModelCache):
         return LookUp(entry.key, read, found, entry.deadline_ns)
 
     def look_up(self, request: InferRequest) -> Answer | None:
-        """None: ``take`` looks up what is not in this process."""
+        """None: ``take`` looks up requests in a cache outside the process."""
         return None
 
     def give_up(self, request: InferRequest) -> bool:
@@ -183,11 +187,12 @@ class RemoteModelCache(ModelCache):
                 break
             if not entry.is_done:
                 entry.is_done = True
+                # It counts as a miss from now on; a result that comes later is dropped.
                 self._remote.figures.failures += 1
         self._go_on()
 
     def _go_on(self) -> None:
-        """Send those on that are next and looked up."""
+        """Send on the requests at the head of the line whose look-up has ended."""
         line = self._line
         while line and (line[0].is_done or line[0].request is None):
             entry = line.popleft()
@@ -203,6 +208,7 @@ class RemoteModelCache(ModelCache):
         del self._entries[request]
         self._statistics.pending -= 1
         now_ns = monotonic_ns()
+        # ``take`` admitted it for the time of the look-up; ``submit`` admits it again.
         responder.let_go(request)
         figures = self._remote.figures
         if entry.outputs is not None:
@@ -216,6 +222,7 @@ class RemoteModelCache(ModelCache):
         if entry.key:
             figures.misses += 1
         self._missed[request] = entry.key, now_ns - entry.begun_ns
+        # A reserved place: a model that stops meanwhile must still take the request.
         responder.in_flight += 1
         try:
             submit(request)
@@ -235,7 +242,7 @@ class RemoteModelCache(ModelCache):
         size = memory_within(outputs, MAX_VALUE)
         if size is None:
             return
-        # The outputs are often views of a whole batch, or of memory that is only lent.
+        # The outputs are often views of a whole batch, or of memory that will be reused.
         copies: Mapping[str, Array] = {name: array.copy() for name, array in outputs.items()}
         if isinstance(outputs, Outputs):
             copies = Outputs(copies, outputs.parameters)

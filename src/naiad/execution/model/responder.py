@@ -36,7 +36,7 @@ class ModelResponder:
     Attributes:
         in_flight: requests that were admitted or have a reserved place, and have no final response.
         has_more: whether the model is not drained even without a request in flight; None where it always is then.
-        tracer: traces requests, of which it chooses some; None for no traces.
+        tracer: traces some of the requests; None for no traces.
     """
 
     __slots__ = (
@@ -78,7 +78,7 @@ class ModelResponder:
         """Count a request as in flight, until it gets its final response, or ``let_go``.
 
         Raises:
-            QueueFullError: the server or the model has too many unanswered requests; that counts as a failure.
+            QueueFullError: the server or the model has too many requests in flight; that counts as a failure.
         """
         budget = self.budget
         held = budget.bytes + request.held_bytes
@@ -122,9 +122,11 @@ class ModelResponder:
                     self.fail(request, batch.error)
             if self.tracer is not None:
                 self.trace(self.tracer, batch.requests, batch, answered_ns, None, batch.error)
+        # After the last response: a model that is drained gets closed.
         self.notify_drained()
 
     def _succeed(self, batch: Batch) -> None:
+        # Before the responses: requests that follow within them find the room.
         self.count(batch)
         requests, results = batch.requests, batch.results
         if len(requests) == 1:
@@ -180,6 +182,7 @@ class ModelResponder:
 
     def log_error(self, request: InferRequest, error: NaiadError) -> None:
         """Log that a request failed."""
+        # A caller that leaves is no fault of the server or of the model.
         level = logging.DEBUG if isinstance(error, CancelledError) else logging.WARNING
         request_log(logger, level, request.id, "failed for model '%s': %s", self._name, error)
 
@@ -259,6 +262,7 @@ class ModelResponder:
     def notify_drained(self) -> None:
         """Call back those who wait for the last response, if that was it."""
         if self._drained and self.is_drained:
+            # Taken out first: a callback may wait for the next drain.
             callbacks, self._drained = self._drained, []
             for callback in callbacks:
                 callback()

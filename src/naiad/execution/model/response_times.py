@@ -23,7 +23,7 @@ class _OpenResponses:
 
 
 class ResponseTimes:
-    """Of all requests that have had a response and not the last one.
+    """Times the responses to all requests that have had some response, but not their last.
 
     A response lasts from the end of the one before it, or from the beginning of the request's run; its outputs are made
     from ``Response.output_ns`` on.
@@ -36,11 +36,12 @@ class ResponseTimes:
         self._courses: dict[InferRequest, _OpenResponses] = {}
 
     def count(self, request: InferRequest, response: Response, batch: Batch) -> int:
-        """Count one response, or the end; at the end, gives how long the outputs of all responses took."""
+        """Count one response, or the end; returns the nanoseconds that the outputs of all responses took so far."""
         now_ns = monotonic_ns()
         course = self._courses.get(request)
         if course is None:
             course = _OpenResponses(batch.input_ns)
+            # A request whose only response this is needs no entry.
             if not response.final:
                 self._courses[request] = course
         elif response.final:
@@ -49,12 +50,13 @@ class ResponseTimes:
         course.last_ns = now_ns
         if course.place < MAX_PLACES:
             self._count(course, response, begun_ns, now_ns)
+        # Later places have no statistics of their own, but their outputs count for the request.
         elif response.output_ns:
             course.output_ns += now_ns - response.output_ns
         return course.output_ns
 
     def forget(self, request: InferRequest) -> None:
-        """The request begins anew."""
+        """Forget a request that is queued again: its times begin anew."""
         self._courses.pop(request, None)
 
     def _count(self, course: _OpenResponses, response: Response, begun_ns: int, now_ns: int) -> None:

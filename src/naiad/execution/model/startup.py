@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 LEAST_AT_ONCE: Final = 4
-"""At least so many start in parallel, as much of a start is waiting for files or a device."""
+"""The fewest workers that start in parallel: much of a start is waiting for files or a device."""
 
 
 class Startable(Protocol):
@@ -37,6 +37,7 @@ class Endable(Protocol):
 
 def end_all(instances: Sequence[Endable], timeout: float | None) -> bool:
     """End instances after what they run; False when one did not end in ``timeout`` seconds."""
+    # All of them before the first ``join``, so that they end side by side.
     for instance in instances:
         instance.stop()
     deadline = None if timeout is None else monotonic() + timeout
@@ -72,10 +73,12 @@ def start_all(instances: Sequence[Startable], cores: int) -> None:
         error = _first_error(starts, done)
         if error is None:
             return
+        # Before any is stopped: the pool would begin the next start in its place.
         for start in left:
             start.cancel()
         for instance in instances:
             instance.stop()
+    # Leaving the pool has waited for the starts that were under way.
     raise error
 
 

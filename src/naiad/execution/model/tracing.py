@@ -45,7 +45,7 @@ class ModelTracer:
         error: NaiadError | None = None,
         has_run: bool = True,
     ) -> None:
-        """Trace ``requests`` of ``batch`` that have their responses, except those that other models sent.
+        """Trace ``requests`` of ``batch`` that have got their responses, except requests that other models sent.
 
         Args:
             answered_ns: when the responses began, a monotonic time.
@@ -70,7 +70,7 @@ class ModelTracer:
                 timestamps = tuple(times) if sampler.timestamps else ()
                 tensors = self._tensors(request, _rows(batch, index, begin, row) if given is None else given)
             except Exception:
-                # The responses are out, and nothing may fail because of a trace.
+                # The responses have been sent, and no request may fail because of a trace.
                 logger.exception("a trace of model '%s' could not be made", self._model)
                 timestamps, tensors = (), ()
             request_id = request.id[:MAX_ID]
@@ -95,9 +95,11 @@ class ModelTracer:
     def _chosen(self, request: InferRequest) -> tuple[int, TraceParent | None]:
         """The id of a request's trace, 0 when it is not traced, and the trace of its caller."""
         if not request.carrier:
+            # A request of another model: its ensemble traces it as a step, or nothing does.
             return 0, None
         sampler = self.sampler
         parent = read_parent(request.headers()) if sampler.takes_parents else None
+        # A caller that traces has chosen the request already; rate and count choose among the others.
         return sampler.take() if parent is None else sampler.take_in(), parent
 
     def _tensors(self, request: InferRequest, outputs: Mapping[str, Array]) -> tuple[TracedTensor, ...]:
@@ -123,6 +125,7 @@ def _rows(batch: Batch, index: int, begin: int, end: int) -> Mapping[str, Array]
     """The outputs of one request of a batch."""
     if batch.error is not None:
         return {}
+    # The results of a single request are passed on whole, also where they are no rows.
     if len(batch.requests) == 1:
         return batch.results
     if batch.parts:
@@ -132,6 +135,8 @@ def _rows(batch: Batch, index: int, begin: int, end: int) -> Mapping[str, Array]
 
 def arrival(request: InferRequest) -> Iterator[tuple[str, int]]:
     """The timestamps of a request until it is queued."""
+    # The reference times the receiving as well. Here a request has one time for it, and nothing on its way pays for
+    # traces.
     received = "WAITREAD" if request.carrier == "GRPC" else "RECV"
     yield f"{request.carrier}_{received}_START", request.received_ns
     yield f"{request.carrier}_{received}_END", request.received_ns
@@ -150,7 +155,7 @@ def departure(request: InferRequest, answered_ns: int) -> Iterator[tuple[str, in
 def _timestamps(
     request: InferRequest, batch: Batch, answered_ns: int, sent_ns: int, has_run: bool
 ) -> Iterator[tuple[str, int]]:
-    """The names are those of the reference. A stage that the request did not reach has none."""
+    """The timestamps of a batch, under the reference's names; none for a stage that the request did not reach."""
     yield from arrival(request)
     yield "COMPUTE_START", batch.start_ns - batch.gather_ns
     yield "COMPUTE_INPUT_END", batch.input_ns

@@ -24,7 +24,7 @@ class WorkerEvents:
     """Takes the events of one model version's workers and stepped instances. Belongs to the event loop.
 
     Attributes:
-        held: responses that are not final yet, of requests that get one.
+        held: responses without the final flag, of requests that get one response.
         instances: all of the model; given once they are made.
     """
 
@@ -102,13 +102,14 @@ class WorkerEvents:
             return
         output_ns = self._times.count(request, response, batch)
         if response.final:
+            # Before the last response, within which the caller's next request may come.
             responder.let_go(request)
             if response.error is None or response.flags & FLAG_OWN:
                 count_one(responder.statistics, request, batch, responder.clock.wall_ms(), output_ns)
             else:
                 responder.statistics.count_failure(response.error.reason, monotonic_ns() - request.received_ns)
         elif response.outputs is None and response.error is None:
-            # It is empty: nothing is sent.
+            # An empty response: nothing is sent.
             return
         send_part(request, response.outputs, response.error, response.final)
         if response.final:
@@ -129,9 +130,10 @@ class WorkerEvents:
 
     def framework_finished(self, instance: ModelInstance, batches: list[Batch], is_free: bool) -> None:
         """Batches of a framework's worker are done."""
+        # Sequences first: the next requests of these can then be part of the next batch.
         self._queue.end_batches(batches)
         if is_free:
-            # It gets its next batch before the callers get their responses.
+            # The instance gets its next batch before the callers get their responses.
             self._queue.freed(instance)
         self._responder.settle(batches)
         if not is_free:
@@ -141,7 +143,7 @@ class WorkerEvents:
     def worker_died(self, instance: ProcessInstance) -> None:
         """An instance can take no batch for now."""
         self._queue.take_back(instance)
-        # A model that sees single requests may have kept state of its own, which is gone with its process.
+        # A model that gets single requests may have state of its own, which is gone with its process.
         self._queue.lost(instance, forgets=instance.sends_requests)
 
     def worker_down(self, instance: ProcessInstance) -> None:
@@ -150,6 +152,7 @@ class WorkerEvents:
         serving = [i for i in self.instances if i not in self._queue.passive]
         if not all(i.is_down for i in serving):
             return
+        # The reference calls a worker a stub process; callers know its text.
         text = f"Stub process '{instance.name}' is not healthy. {instance.problem}"
         self._queue.outage = UnavailableError(text)
         self._queue.fail_all(self._queue.outage)

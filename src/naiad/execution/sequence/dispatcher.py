@@ -74,6 +74,7 @@ class SequenceDispatcher(Dispatcher):
         sequence = step.sequence = self.sequences.push(step, self._name)
         self._steps[request] = step
         if sequence.slot is None:
+            # The time that it may wait for a slot is limited.
             self._watch()
         else:
             self._place(sequence)
@@ -161,7 +162,7 @@ class SequenceDispatcher(Dispatcher):
     def _fail(self, steps: Iterable[InferRequest], error: NaiadError) -> None:
         failed = [step for step in steps if isinstance(step, SequenceRequest)]
         for step in failed:
-            # All, before any caller gets its response: a caller that leaves then may have sent others of these.
+            # All, before any caller gets its response: that caller may leave then, and cancel others of these.
             self._steps.pop(step.original, None)
             self._responder.statistics.pending -= 1
         for step in failed:
@@ -186,7 +187,7 @@ class SequenceDispatcher(Dispatcher):
             self.turn()
 
     def has_run(self, instance: ModelInstance, batch: Batch, outputs: Items[Mapping[str, Array]]) -> bool:
-        """End the steps before they are answered, so that the next ones can be part of the instance's next batch."""
+        """End the steps before their responses, so that the next steps can be part of the instance's next batch."""
         count = len(batch.callers)
         for request, arrays in zip(batch.requests, outputs, strict=True):
             if isinstance(request, SequenceRequest):
@@ -198,6 +199,7 @@ class SequenceDispatcher(Dispatcher):
 
     def take_response(self, request: InferRequest, response: Response) -> Response | None:
         if not isinstance(request, SequenceRequest):
+            # An empty row has no caller.
             return None
         if self.is_stateful and response.outputs is not None:
             wrong = self.keep_states(request, response.outputs)
@@ -217,6 +219,7 @@ class SequenceDispatcher(Dispatcher):
             self.idle.append(instance)
         if self.gate.is_limited:
             self.gate.release(instance)
+            # The next turn is requested by ``wake_later``, when the callers' next requests are there.
             self.gate.hand_out()
         self.wake_later()
 
@@ -242,7 +245,7 @@ class SequenceDispatcher(Dispatcher):
         while waiting:
             instance = waiting.pop()
             if instance not in self.idle:
-                # It ended while other requests got their responses.
+                # It died, or got a batch, while other requests got their responses.
                 continue
             now_ns = monotonic_ns()
             rows, at_ns = self._strategy.take(self._number(instance), now_ns)
@@ -253,7 +256,9 @@ class SequenceDispatcher(Dispatcher):
             finished = self._run(instance, self._batch(rows, now_ns), now_ns)
             if finished:
                 self.end_batches(finished)
+                # Idle before the responses, which may bring the next requests of its sequences.
                 self.idle.append(instance)
+                # The next steps of the sequences may run on any instance that was looked at before.
                 waiting = list(self.idle)
                 self._responder.settle(finished)
         if wake_ns:
@@ -272,7 +277,7 @@ class SequenceDispatcher(Dispatcher):
                 self._look_again(at_ns)
 
     def _look_again(self, at_ns: int) -> None:
-        """There is something to run at ``at_ns``, if that is not 0."""
+        """Request turns once more at ``at_ns``, unless that is 0."""
         if at_ns and not 0 < self._look_again_ns <= at_ns:
             self._look_again_ns = at_ns
             self._wake_at(at_ns)
@@ -348,6 +353,7 @@ class SequenceDispatcher(Dispatcher):
             return
         sequence = step.sequence
         if self._iterative and not sequence.waiting:
+            # An iterative sequence is one request with its reschedules, and ends with them.
             self.sequences.end(sequence, 0)
         now_ns = monotonic_ns()
         following = self.sequences.finish(sequence, now_ns)
@@ -377,6 +383,7 @@ class SequenceDispatcher(Dispatcher):
         self._fail(refused, RequestTimeoutError("timeout of the corresponding sequence has been expired"))
         for sequence in placed:
             self._place(sequence)
+        # Idle sequences that have ended may be what the version's end waits for.
         self._responder.notify_drained()
         self.wake_later()
         self._watch()
@@ -384,7 +391,7 @@ class SequenceDispatcher(Dispatcher):
     # Instances that come and go
 
     def lost(self, instance: ModelInstance, forgets: bool) -> None:
-        """Place no sequence on an instance; with ``forgets`` end those that stand there."""
+        """Place no sequence on an instance; with ``forgets`` end the sequences in its slots."""
         if instance in self.passive:
             return
         number = self._number(instance)

@@ -17,7 +17,7 @@ from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_NUMPY
 
 _KEEP_BYTES: Final = 1 << 16
-"""Larger states stay views of the batch's outputs; smaller ones are copied, so that these can be freed."""
+"""Larger states stay views of the batch's outputs. Smaller ones are copied, so that the outputs can be freed."""
 
 
 class ImplicitStates:
@@ -47,6 +47,7 @@ class ImplicitStates:
             made = decode_bytes(state.initial, elements, f"the initial state of '{state.input.name}'").reshape(shape)
         else:
             made = np.frombuffer(state.initial, dtype.numpy).reshape(shape)
+        # One array serves the first requests of all sequences.
         made.flags.writeable = False
         return made
 
@@ -64,6 +65,7 @@ class ImplicitStates:
         Raises:
             BackendError: one has another datatype or shape than the configuration says.
         """
+        # A copy, since ``initial`` is shared by all sequences.
         found = dict(states)
         for state in self._states:
             array = outputs.get(state.output.name)

@@ -23,6 +23,7 @@ class SequenceModel(LoadedModel):
     _sequences: SequenceDispatcher
 
     def _make_queue(self, limits: RateLimits | None) -> Dispatcher:
+        # ``LoadedModel.__init__`` calls this, so attributes that it needs are set here.
         self._is_followed = False
         self._before: list[SequenceModel] = []
         self._after: list[SequenceModel] = []
@@ -53,8 +54,10 @@ class SequenceModel(LoadedModel):
                     request.retarget(model)
                     model.submit(request)
                     return
+        # A live sequence continues to its end, also while the model stops.
         if self._stopping and not queue.sequences.is_live(options.correlation_id):
             raise stopping_error()
+        # After the look at earlier versions: these check their requests by their own configuration.
         self._check(request)
         if queue.outage is not None:
             raise UnavailableError(str(queue.outage))
@@ -96,6 +99,7 @@ class SequenceModel(LoadedModel):
 
     def follow(self, model: SequenceModel) -> None:
         """Take the place of ``model``, where its sequences continue."""
+        # Sequences of versions before that one may still be live.
         for before in (*model._before, model):
             if before._has_same_tensors(self):
                 before._is_followed = True

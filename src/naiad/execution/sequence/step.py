@@ -124,7 +124,7 @@ class SequenceRequest(SequenceRow):
 
 
 class EmptyRow(SequenceRow):
-    """Stands in a slot that has nothing to run now. It has no caller, and is not counted."""
+    """The row of a slot without a request. It has no caller, and is not counted."""
 
     __slots__ = ()
 
@@ -182,13 +182,14 @@ class SequenceRequestFactory:
         """Give the next step of a sequence its controls and states."""
         sequence, request = step.sequence, step.original
         memory = sequence.memory
-        # Only this puts anything there: it is None at the first step.
+        # Nothing else sets it: it is None at the first step.
         if not isinstance(memory, SequenceMemory):
             memory = sequence.memory = SequenceMemory()
             if self._correlation is not None:
                 memory.correlation = self._correlation_of(step.correlation_id, self._correlation.tensor.dtype)
         flags = request.options.flags & _FLAGS
         if self._iterative:
+            # A reschedule continues what the first run has begun, so START is set in that one alone.
             flags = 0 if step.is_again else flags | SEQUENCE_START
         inputs = {**request.inputs, **self._controls[flags]}
         if memory.correlation is not None and self._correlation is not None:
@@ -200,6 +201,7 @@ class SequenceRequestFactory:
             step.is_stateful = True
         step.inputs = inputs
         options = memory.options
+        # By identity: most requests of a sequence share the options of one plan.
         if options is None or memory.given is not request.options or options.flags != flags or self.states:
             options = self._options(step, memory, flags)
         step.options = options
@@ -234,6 +236,7 @@ class SequenceRequestFactory:
         if found is None:
             own = RequestOptions(options.outputs, 1, options.shape_key)
             found = self._empty_options[key] = own, self._facts.find(own, self._empty_controls)
+        # The inputs of ``like`` only fill the row: its READY control has the model ignore it.
         return EmptyRow(found[0], {**like.inputs, **self._empty_controls}, now_ns, found[1])
 
     def _correlation_of(self, correlation_id: int | str, dtype: DataType) -> Array:
@@ -251,6 +254,7 @@ def _controls(sequence: SequenceSpec, flags: int, ready: bool, lead: tuple[int, 
 
 def _control(control: ControlSpec, says: bool, lead: tuple[int, ...]) -> Array:
     made = np.full(lead, control.values[says], control.tensor.dtype.numpy)
+    # One array serves all requests with these flags.
     made.flags.writeable = False
     return made
 

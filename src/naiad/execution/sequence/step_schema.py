@@ -1,4 +1,4 @@
-"""The facts of steps: what those of all sequences have in common, and what differs from step to step."""
+"""The facts of steps: the options that steps of any sequence share, and the parts that differ."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from naiad.request import Array, RequestOptions
 from naiad.worker.ipc.frame_body import PADDING
 from naiad.worker.ipc.frames import ALIGNMENT, STEP
 
+# The timeout is a caller's choice, so the number of kinds has no other bound.
 _MAX_KINDS: Final = 64
 
 
@@ -22,7 +23,7 @@ class FactMaker:
     def __init__(self, spec: ModelSpec, controls: Iterable[str]) -> None:
         self._controls = tuple(controls)
         self._kinds: dict[object, RequestOptions] = BoundedDict(_MAX_KINDS)
-        # A step whose sizes vary has to be described by itself.
+        # A step whose tensors vary in size has to be described by itself.
         seen = run_spec(spec).inputs.values()
         self._is_known = spec.assembly is None and not any(
             tensor.dtype.is_bytes or tensor.dtype.wire == "BF16" or tensor.allow_ragged_batch for tensor in seen

@@ -39,15 +39,15 @@ from naiad.worker.ipc.frames import COUNT, FLAG_FINAL, PLACE, REQUEST
 logger = logging.getLogger("naiad")
 
 MAX_CALLS: Final = 4096
-"""How many calls one worker may have open."""
+"""The most calls that one worker may have open."""
 HOLD_WAITING: Final = 64
-"""How many frames may wait for a worker until the decoupled models that it called are paused."""
+"""The frames that wait for a worker when the decoupled models that it called are paused."""
 MAX_WAITING: Final = 1024
-"""How many frames may wait until the calls of such models are cancelled."""
+"""The frames that wait when the calls of such models are cancelled."""
 
 
 class BlsCallSchema:
-    """What calls have in common with others like them. ``options`` has what was found to fit, by model."""
+    """The common part of calls with equal descriptions. ``options`` caches their checked options by model."""
 
     __slots__ = ("correlation_id", "flags", "inputs", "options", "outputs", "parameters", "timeout_us")
 
@@ -74,7 +74,7 @@ class CalledRequest(InferRequest):
     """The request of a call; its responses go to the worker that called."""
 
     __slots__ = ("_calls", "number", "target")
-    # The request that calls was accepted and holds its place; refusing its calls would waste what was done for it.
+    # The calling request was admitted and holds its place; refusing its calls would waste the work done for it.
     can_be_refused = False
 
     def __init__(
@@ -92,11 +92,11 @@ class CalledRequest(InferRequest):
         self.target: Recipient = target
 
     def retarget(self, recipient: Recipient) -> None:
-        """Another version answers."""
+        """Have another version run the request."""
         self.target = recipient
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """Answer the call."""
+        """Send the only response to the call."""
         self._calls.respond(self, None if error is not None else outputs, error, True)
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
@@ -135,7 +135,7 @@ class BlsCalls:
     # Schemas
 
     def learn(self, number: int, raw: bytes) -> bool:
-        """Take a schema in; False when it is not one of calls."""
+        """Read a schema; False when it is not a schema of calls."""
         if b'"inputs"' not in raw or "inputs" not in (described := orjson.loads(raw)):
             return False
         self._schemas[number] = BlsCallSchema(described)
@@ -161,6 +161,7 @@ class BlsCalls:
             try:
                 self._submit(number, called)
             except NaiadError as error:
+                # ``_submit`` may have failed after it had registered the call.
                 self._running.pop(number, None)
                 if not self._waits_for_model(number, called, error):
                     raise
@@ -191,6 +192,7 @@ class BlsCalls:
                 f"{request_label(request.id)}the process of the model has {MAX_CALLS} calls of other models open, "
                 "as many as it may: wait for some of them first"
             )
+        # Before ``submit``, within which the model may respond.
         self._running[number] = request
         request.target.submit(request)
 
@@ -205,9 +207,10 @@ class BlsCalls:
     def cancel_with(self, requests: InFlightRequests) -> None:
         """Cancel all calls if nobody waits for any of ``requests``, for which they are made.
 
-        Each is answered: with what came of it, or as cancelled.
+        Each call gets a response: its result, or the error of a cancelled call.
         """
         if (self._running or len(self._waits)) and requests.nobody_waits:
+            # A copy: a call that is cancelled may respond at once and leave.
             for request in list(self._running.values()):
                 request.target.cancel(request)
             for number, called in self._waits.leave_all():
@@ -215,6 +218,7 @@ class BlsCalls:
 
     def close(self) -> None:
         """Cancel all calls of a worker that is gone."""
+        # Emptied first: the responses to cancelled calls are then dropped, as no worker is there to take them.
         running, self._running = self._running, {}
         self._held.clear()
         self._waits.leave_all()
@@ -226,12 +230,14 @@ class BlsCalls:
     ) -> None:
         """Send one response; ``outputs`` and ``error`` None: only the end."""
         number = request.number
+        # A call that was refused, or whose worker is gone, may still get responses.
         if self._running.get(number) is not request:
             return
         if final:
             del self._running[number]
             self._held.discard(request)
         elif (waiting := self._waiting()) > MAX_WAITING:
+            # Before ``cancel``: the response to that is dropped, since the call gets this error.
             del self._running[number]
             self._held.discard(request)
             request.target.cancel(request)
@@ -266,7 +272,7 @@ class BlsCalls:
         places = [PLACE.unpack_from(payload, at + i * PLACE.size) for i in range(len(schema.inputs))]
         data = at + len(places) * PLACE.size + id_bytes
         data = aligned(data)
-        # Before anything that can fail: a segment is given back when nothing refers to its tensor any more.
+        # Before anything that can fail: a segment is released when nothing refers to its tensor any more.
         raws = [raw_array(self._open_segment, payload, place, data) for place in places]
         return Called(head, schema, raws, len(payload) + sum(place[-1] for place in places if place[0]))
 
@@ -297,6 +303,7 @@ class BlsCalls:
         found = schema.options.get(target)
         if found is None and self._models is not None:
             checked = self._models.check(target.spec, schema.inputs, schema.outputs, request_id)
+            # Keyed weakly by the model, so that an unloaded one is not held.
             found = schema.options[target] = RequestOptions(
                 checked.outputs,
                 checked.rows,
@@ -317,7 +324,7 @@ class BlsCalls:
         self._responses.send_error(number, error, FLAG_FINAL, began)
 
     def _refuse_call(self, number: int, called: Called, error: NaiadError) -> None:
-        # The reference's text: it was the call that failed, and not the calling model's own request.
+        # The reference's text: the call failed, and not the calling model's own request.
         self._refuse(number, error, f"Model {called.head['model']} - Error when running inference: ")
 
 
@@ -333,7 +340,7 @@ def _tensor(raw: Array, given: CalledInput, model: str, request_id: str) -> Arra
     place = f"inference input '{given.name}' for model '{model}'"
     if given.dtype.is_bytes:
         if stays_packed(raw.nbytes, given.elements):
-            # The worker wrote as many elements as the shape says.
+            # The worker wrote as many elements as the shape has, so they are not counted again.
             return as_strings(PackedStrings(raw.data, given.shape, request_label(request_id) + place))
         try:
             return decode_bytes(raw.tobytes(), given.elements, place).reshape(given.shape)

@@ -50,7 +50,7 @@ class CallResponses:
         try:
             self._write(number, request, outputs, flags, frames)
         except Exception as error:
-            # What was said about schemas and segments holds.
+            # The writer counts on the worker knowing the schemas and segments that were announced.
             self._send(frames)
             self.send_error(number, _not_written(request, error), flags)
             return
@@ -64,7 +64,7 @@ class CallResponses:
         flags: int,
         frames: list[OutgoingFrame],
     ) -> None:
-        # More may be there than what was asked for.
+        # A model may return more outputs than the call wants.
         found = [(name, outputs[name]) for name in request.options.outputs if name in outputs]
         parameters = outputs.parameters if isinstance(outputs, Outputs) else NO_PARAMETERS
         listed = [(name, BY_NUMPY[array.dtype].wire, array.shape) for name, array in found]
@@ -78,6 +78,7 @@ class CallResponses:
                 body.add(raw, len(raw))
             frames.append((body.frame(CALL_RESPONSE, number), -1))
         except BaseException:
+            # The worker releases only segments that a frame has named.
             self._writer.pool.give_back(body.taken)
             raise
 

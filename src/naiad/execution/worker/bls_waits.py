@@ -12,7 +12,7 @@ _Call = TypeVar("_Call")
 
 
 class WaitingCalls(Generic[_Call]):
-    """The waiting calls of one worker, by number. It refers to nothing else: reference cycles would live on until the
+    """The waiting calls of one worker, by number. Refers to nothing else: reference cycles would live on until the
     garbage collector runs."""
 
     def __init__(self) -> None:
@@ -30,16 +30,17 @@ class WaitingCalls(Generic[_Call]):
         error: NaiadError,
         told: Callable[[int, _Call, NaiadError | None], None],
     ) -> bool:
-        """Where the model can be loaded that ``error`` misses, wait for it; False where it cannot.
+        """Wait for the model whose absence is ``error``; False where it cannot be loaded.
 
-        ``size`` is how many bytes the call holds. ``told`` is called once, later: with None when the model serves, or
-        with an error.
+        ``size`` is the number of bytes that the call holds. ``told`` is called once, later: with None when the model
+        serves, or with an error.
 
         Raises:
-            UnavailableError: too many wait, or a load has just failed.
+            UnavailableError: too many calls wait, or a load has just failed.
         """
 
         def go_on(problem: NaiadError | None) -> None:
+            # First: ``told`` may make the call wait once more.
             del self._waits[number]
             told(number, call, problem)
 
@@ -50,7 +51,7 @@ class WaitingCalls(Generic[_Call]):
         return True
 
     def leave(self, number: int) -> _Call | None:
-        """A call waits no longer; None when it does not wait."""
+        """End the wait of a call; None when it does not wait."""
         found = self._waits.pop(number, None)
         if found is None:
             return None
@@ -58,7 +59,7 @@ class WaitingCalls(Generic[_Call]):
         return found[0]
 
     def leave_all(self) -> list[tuple[int, _Call]]:
-        """No call waits any longer; gives them back."""
+        """End the wait of all calls; returns them with their numbers."""
         waits, self._waits = self._waits, {}
         for _, wait in waits.values():
             wait.leave()

@@ -22,6 +22,7 @@ MAX_DESCRIPTORS: Final = 64
 KINDS: Final = frozenset((*range(READY, RESPONSES_UNIFORM + 1), *range(FORM, DROP_SEGMENT + 1)))
 """The kinds of frames that a worker sends."""
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+# Workers that start later must not inherit a descriptor that was just received.
 _FLAGS: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
@@ -32,7 +33,8 @@ class WorkerChannel:
         name: of the instance, for the log.
         connection: to the worker, non-blocking; whoever made it closes it.
         take: called with kind, number and payload of each frame; the payload is its own to keep.
-        lost: called when the worker closed the connection or sent what is no frame. The owner then closes this channel.
+        lost: called when the worker has closed the connection or sent an invalid frame. The owner then closes this
+            channel.
 
     Attributes:
         problem: what was wrong with its last frame, "" for nothing.
@@ -65,7 +67,7 @@ class WorkerChannel:
         loop.add_reader(connection.fileno(), self.read)
 
     def close(self) -> None:
-        """Stop, and forget what is half received or not yet sent. May be called twice."""
+        """Stop, and drop frames that are half received or not yet sent. May be called twice."""
         if not self._is_open:
             return
         self._is_open = False
@@ -121,6 +123,7 @@ class WorkerChannel:
             while len(view):
                 sent = self._connection.send(view) if descriptor < 0 else self._send_with(view, descriptor)
                 view = view[sent:]
+                # It went with the first byte, and the worker has its own copy.
                 _close(descriptor)
                 descriptor = -1
         except BlockingIOError:
@@ -154,22 +157,24 @@ class WorkerChannel:
         except BlockingIOError:
             return
         except OSError:
-            # It ended with something of ours unread.
+            # The worker ended without reading everything that was sent to it.
             size, ancillary = 0, []
         if ancillary:
             self._keep_descriptors(ancillary)
         if not size:
             self._lost()
             return
+        # What follows from these frames is due right after the last of them, without another poll.
         due = self._end_of_turn.begin()
         try:
             if self._rest:
+                # Only a frame in several pieces is copied together first.
                 self._rest += self._view[:size]
                 self._take_frames(self._rest, len(self._rest))
             else:
                 self._take_frames(self._buffer, size)
         except Exception:
-            # Its memory may be damaged, and nothing that it says from here on means anything.
+            # Its memory may be damaged, and none of its further frames can be trusted.
             logger.exception("%s said what cannot be understood", self._name)
             self.problem = "it wrote to its connection what cannot be understood"
             self._lost()
@@ -177,12 +182,13 @@ class WorkerChannel:
             self._end_of_turn.end(self._loop, due)
 
     def _take_frames(self, received: bytearray, end: int) -> None:
-        """Take the frames that are whole in ``received[:end]``, and keep what is left."""
+        """Take the complete frames in ``received[:end]``, and store the rest."""
         at = 0
+        # A frame may lead to ``close``, and the frames behind it are then void.
         while end - at >= FRAME.size and self._is_open:
             kind, length, number = FRAME.unpack_from(received, at)
             if kind not in KINDS:
-                # Before waiting for what its length says: that may be gigabytes.
+                # Before waiting for the length that it claims: that may be gigabytes.
                 raise InternalError(f"a frame of the unknown kind {kind}")
             begin = at + FRAME.size
             if begin + length > end:

@@ -28,7 +28,7 @@ class Topic(Protocol):
         """Reply to a request now or later; False when it is not one of these.
 
         Raises:
-            NaiadError: the answer is that error.
+            NaiadError: the reply is that error.
         """
 
 
@@ -42,7 +42,7 @@ class ModelControlRequests:
         """Reply to a request now or later; False when it is not one of these.
 
         Raises:
-            NaiadError: the answer is that error.
+            NaiadError: the reply is that error.
         """
         models = self._models
         what = content.get("what")
@@ -59,6 +59,7 @@ class ModelControlRequests:
         if what == "is_model_ready":
             answer(models.is_model_ready(name, str(content.get("version") or "")))
         elif what == "load_model":
+            # The reply follows when the load ends: the loop must not wait for it.
             files = {str(path): str(text) for path, text in content.get("files", {}).items()}
             models.load_model(name, content.get("config") or None, files, done)
         else:
@@ -88,7 +89,7 @@ class ControlRequests:
             reply({"value": value})
 
         if content.get("what") == CATCH_UP:
-            # All that the worker said before has been taken in.
+            # Frames are handled in their order, so everything that the worker sent before has been handled.
             reply({"value": None})
             return
         try:
@@ -97,6 +98,7 @@ class ControlRequests:
         except NaiadError as error:
             fail(error)
         except Exception:
+            # A worker may send anything; a wrong request must not end the reading of its frames.
             logger.exception("a question of a model failed")
             fail(InternalError("the question failed inside the server, see its log"))
 
@@ -105,12 +107,13 @@ class ControlRequests:
         try:
             self._metrics.tell(content)
         except NaiadError as error:
+            # A notification has no reply, so the log is the only place for its error.
             logger.warning("%s", error)
         except Exception:
             logger.exception("what a model told could not be taken in")
 
     def close(self) -> None:
-        """The worker is gone, and its metrics with it."""
+        """Delete the metrics of a worker that is gone."""
         self._metrics.close()
 
 

@@ -17,10 +17,10 @@ class WorkerEventSink(Protocol[_Instance]):
     it."""
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
-        """One response, final or not, to a request of the batch."""
+        """Take one response, final or not, to a request of the batch."""
 
     def worker_answered(self, instance: _Instance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
-        """The batch is over, with one response to each request in their order."""
+        """Take one response to each request of a batch that is over, in their order."""
 
     def worker_finished(self, instance: _Instance, batch: Batch) -> None:
         """The batch is over; requests without a final response stay open."""
@@ -29,10 +29,10 @@ class WorkerEventSink(Protocol[_Instance]):
         """The instance can take no batch for now."""
 
     def worker_down(self, instance: _Instance) -> None:
-        """It will take a while until it can again."""
+        """The worker will be down for a while."""
 
     def worker_ready(self, instance: _Instance) -> None:
-        """It can again."""
+        """The instance can take batches again."""
 
     def framework_finished(self, instance: _Instance, batches: list[Batch], is_free: bool) -> None:
         """Batches are done, with results or errors; ``is_free``: the instance can take the next one."""

@@ -72,6 +72,7 @@ class FrameworkInstance(ProcessInstance):
         number = self._last_number = self._last_number + 1
         frames: list[OutgoingFrame] = []
         try:
+            # The worker knows no ragged or padded inputs: it gets the tensors as the model does.
             whole = batch if self._spec.assembly is None else as_one(batch, self._spec)
             write_gathered(self._writer, self._written, number, whole, frames)
         except Exception as error:
@@ -80,6 +81,7 @@ class FrameworkInstance(ProcessInstance):
             if isinstance(error, NaiadError) and len(batch.requests) > 1 and batch.splits:
                 return self._run_singly(batch)
             return self._refuse(batch, error)
+        # Here and not in ``_requests`` alone: parts of a split batch are in flight together.
         self._sent[number] = batch
         self._requests.begin_whole(number, batch)
         self._give_back_segments()
@@ -116,6 +118,7 @@ class FrameworkInstance(ProcessInstance):
             # One bad input costs only its own request.
             for part in halves(batch):
                 self._done_batches += self.run(part) or ()
+        # Parts of a split batch are reported together, when the last of them has run.
         if not self._sent:
             self._requests.batch = None
             done, self._done_batches = self._done_batches, []
@@ -138,6 +141,7 @@ class FrameworkInstance(ProcessInstance):
         for batch in self._sent.values():
             batch.error = error
             batch.end_ns = now_ns
+        # Parts that were done waited for these.
         done = [*self._done_batches, *self._sent.values()]
         self._sent = {}
         self._done_batches = []

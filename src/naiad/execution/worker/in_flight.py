@@ -11,7 +11,7 @@ from naiad.worker.ipc.frames import FLAG_FINAL
 
 
 class Answer(Protocol):
-    """The fields of a response that tell whether it answers a request for good."""
+    """The fields of a response that tell whether it is the final response to its request."""
 
     @property
     def request(self) -> int: ...
@@ -34,7 +34,7 @@ class InFlightRequests:
     def __init__(self) -> None:
         self.batch: Batch | None = None
         self.number = 0
-        # The requests of the batch, numbered from the first on; None for each that has its final response.
+        # The requests of the batch, numbered from ``_first`` on; None for each that has its final response.
         self._first = 0
         self._slots: list[InferRequest | None] = []
         # The same by request; made when it is first needed, since most batches end without.
@@ -46,23 +46,24 @@ class InFlightRequests:
 
     @property
     def is_empty(self) -> bool:
-        """No batch runs, and none that ran left a request open."""
+        """Whether no batch runs, and no earlier batch left a request open."""
         return self.batch is None and not self._left
 
     def begin(self, number: int, first: int, batch: Batch) -> None:
-        """A batch runs from now on; its requests are numbered from ``first`` on."""
+        """Register a batch that runs from now on; its requests are numbered from ``first`` on."""
         self.batch = batch
         self.number = number
         self._first = first
+        # A copy: requests that have their final response become None here.
         self._slots = list(batch.requests)
 
     def begin_whole(self, number: int, batch: Batch) -> None:
-        """A batch runs that has one response."""
+        """Register a batch that has one response as a whole."""
         self.batch = batch
         self.number = number
 
     def end(self) -> None:
-        """The batch is over; what has no final response stays open."""
+        """End the batch; requests without a final response stay open."""
         batch, self.batch = self.batch, None
         if batch is not None:
             for number, request in enumerate(self._slots, self._first):
@@ -84,7 +85,7 @@ class InFlightRequests:
         return bool(responses)
 
     def end_answered(self, count: int) -> None:
-        """The batch is over with one response to each of its requests.
+        """End the batch, which has one response to each of its requests.
 
         Raises:
             ValueError: it has another number of requests, or some had their final response before.
@@ -103,7 +104,7 @@ class InFlightRequests:
         return range(self._first, self._first + len(self._slots))
 
     def find(self, number: int, final: bool) -> tuple[InferRequest, Batch] | None:
-        """A request and its batch; with ``final`` it is open no more. None for one that is not open."""
+        """A request and its batch; ``final`` closes it. None for a request that is not open."""
         index = number - self._first
         if not 0 <= index < len(self._slots):
             return self._find_left(number, final)
@@ -116,7 +117,7 @@ class InFlightRequests:
         found = self._left.get(number)
         if final and found is not None:
             del self._left[number]
-            # A request that was given back may be here once more.
+            # A rescheduled request may be in flight again, under another number.
             if self._left_numbers.get(found[0]) == number:
                 del self._left_numbers[found[0]]
         return found
@@ -144,20 +145,20 @@ class InFlightRequests:
         """Whether the caller of every request that is open here gave up."""
         given_up = self._given_up
         if len(given_up) < len(self._left) + len(self._slots) - self._slots.count(None):
-            # Thousands may leave one after another, and each asks.
+            # Thousands of callers may leave one after another, and this is asked for each.
             return False
         running = (number for number, request in enumerate(self._slots, self._first) if request is not None)
         return all(number in given_up for number in running) and all(number in given_up for number in self._left)
 
     def was_given_up(self, number: int) -> bool:
-        """Whether the caller of a request that is open no more gave up; forgets it."""
+        """Whether the caller of a request that is no longer open gave up; forgets that."""
         if number not in self._given_up:
             return False
         self._given_up.remove(number)
         return True
 
     def clear(self) -> list[tuple[InferRequest, Batch]]:
-        """Forget all requests; those that were open."""
+        """Forget all requests; returns the open ones with their batches."""
         self.end()
         open_ones = list(self._left.values())
         self._left.clear()

@@ -144,7 +144,7 @@ class ProcessInstance(ModelInstance):
         self._reset()
 
     def _reset(self) -> None:
-        """Make anew everything that belongs to one worker."""
+        """Replace everything that belongs to one worker."""
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
         self._writer = BatchWriter(self._spec)
@@ -172,6 +172,7 @@ class ProcessInstance(ModelInstance):
         """Start a worker and wait until it is ready."""
         process = self._starting = self._open()
         try:
+            # ``stop`` may have come before ``_starting`` was set, and have found nothing to abort.
             if self._supervisor.is_over:
                 process.abort()
             _, content = process.begin(self._ask_from_thread)
@@ -228,12 +229,13 @@ class ProcessInstance(ModelInstance):
 
     @property
     def not_ready(self) -> str:
-        """The protocol's text for a model that says that it is not ready, "" otherwise."""
+        """The protocol's text for a model that reports itself as not ready, "" otherwise."""
         return self._readiness.problem
 
     def detach(self) -> None:
         """Close the connection and release everything; the last call on the loop."""
         self._supervisor.stop()
+        # First: responses to the calls that are cancelled below have nowhere to go.
         self._unlisten()
         self._calls.close()
         self._control.close()
@@ -264,10 +266,11 @@ class ProcessInstance(ModelInstance):
 
     def stop(self) -> None:
         """Ask the worker to finish and to end; called in a thread, when nothing is in flight."""
+        # Set before ``_starting`` is read: ``_spawn`` looks at the two in the other order, so one of them aborts.
         self._supervisor.is_over = True
         if (starting := self._starting) is not None:
             starting.abort()
-        # The loop may notice its end meanwhile.
+        # Bound once: the loop may notice the worker's end meanwhile, and set it to None.
         if (process := self._process) is not None:
             process.finalize()
 
@@ -277,6 +280,7 @@ class ProcessInstance(ModelInstance):
             try:
                 process.process.wait(END_S if timeout is None else timeout)
             except subprocess.TimeoutExpired:
+                # ``finalize()`` of a model may hang.
                 process.process.kill()
                 process.process.wait()
         self._supervisor.join(timeout)
@@ -288,6 +292,7 @@ class ProcessInstance(ModelInstance):
         """Send a batch to the worker; its responses come later."""
         batch.start_ns = monotonic_ns()
         number = self._last_number + 1
+        # One number for the batch, then one for each request.
         self._last_number += 1 + len(batch.requests)
         frames: list[OutgoingFrame] = []
         try:
@@ -297,6 +302,7 @@ class ProcessInstance(ModelInstance):
             self._send_all(frames)
             return self._refuse(batch, error)
         self._requests.begin(number, number + 1, batch)
+        # Ahead of the batch: the worker can use these segments for its responses.
         self._give_back_segments()
         for data, descriptor in frames:
             self._send(data, descriptor)
@@ -320,6 +326,7 @@ class ProcessInstance(ModelInstance):
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request, if it is in flight here."""
         if number := self._requests.give_up(request):
+            # Only this frame: the worker decides when the request ends, and its response comes as usual.
             self._send(frame(CANCEL, number))
             self._calls.cancel_with(self._requests)
 
@@ -336,6 +343,7 @@ class ProcessInstance(ModelInstance):
     def _send(self, data: bytes, descriptor: int = -1) -> None:
         if self._channel is not None:
             self._channel.send(data, descriptor)
+        # No worker: nobody else would close it.
         elif descriptor >= 0:
             os.close(descriptor)
 
@@ -348,7 +356,7 @@ class ProcessInstance(ModelInstance):
 
     def _give_back_segments(self) -> None:
         released = []
-        # The last view of a segment may die in any thread, which only appends to this queue.
+        # The last view of a segment may be dropped in any thread, which only appends to this queue.
         while self._released:
             released.append(NUMBERS.pack(self._released.popleft()))
         if released:
@@ -377,7 +385,7 @@ class ProcessInstance(ModelInstance):
         }
 
     def _take(self, kind: int, number: int, payload: bytearray) -> None:
-        # Most frames are of this kind: they are spared the table.
+        # Most frames are of this kind, and skip the look-up in the table.
         if kind == RESPONSES_UNIFORM:
             came_ns = monotonic_ns()
             self._answered_uniform(number, self._reader.read_uniform(payload), came_ns)
@@ -403,6 +411,7 @@ class ProcessInstance(ModelInstance):
 
     def _take_schema(self, number: int, payload: bytearray) -> None:
         raw = bytes(payload)
+        # Schemas of calls and of responses come in the same kind of frame.
         if not self._calls.learn(number, raw):
             self._reader.learn(number, raw)
 
@@ -455,6 +464,7 @@ class ProcessInstance(ModelInstance):
                 error = CancelledError(f"{request_label(request.id)}the request was cancelled by its caller")
                 response = Response(response.request, None, error, FLAG_FINAL | FLAG_ERROR)
             elif response.outputs is None and response.error is None:
+                # It counts as cancelled, and not as an empty response.
                 response = response._replace(is_cancelled=True)
         self.answers.worker_responded(request, response, batch)
 
@@ -498,15 +508,17 @@ class ProcessInstance(ModelInstance):
 
     def _beat(self) -> None:
         """Once a second: check that the worker is alive and ready, and drop memory that is not needed."""
+        # First: ``_died``, which may follow below, cancels it.
         self._timer = self._loop.call_later(BEAT_S, self._beat)
         process = self._process
         if process is None or self._has_ended(process):
             return
-        # Beats and not seconds: the server itself may have been stopped for a while.
+        # Beats and not seconds: the server itself may have been stopped (SIGSTOP) for a while.
         silence_s = self._worker_spec.silence_s or self._worker_spec.start_s
         if self._missed_beats * BEAT_S >= silence_s:
             self._end(process, f"it gave no sign of life for {silence_s:g} s ({self._worker_spec.setting})")
             return
+        # One open PING is enough: its PONG resets the count.
         if not self._missed_beats:
             self._send(frame(PING, 1))
         self._missed_beats += 1
@@ -526,7 +538,9 @@ class ProcessInstance(ModelInstance):
         if process.process.poll() is None:
             return False
         if self._channel is not None:
+            # The worker's last responses may still lie in the socket.
             self._channel.read()
+        # ``read`` may have noticed the end itself.
         if self._process is process:
             self._died()
         return True
@@ -542,6 +556,7 @@ class ProcessInstance(ModelInstance):
         self._process = None
         self.problem = self._verdict or "its connection is closed"
         self.answers.worker_died(self)
+        # Nearly always it has ended, or does within a moment; otherwise a thread waits for it.
         if process.has_ended():
             self._reap(process, process.obituary())
             return
@@ -553,6 +568,7 @@ class ProcessInstance(ModelInstance):
         self.problem = f"{self._verdict} ({how})" if self._verdict else how
         logger.error("%s has ended: %s", self.name, self.problem)
         self._supervisor.back_off.ended(monotonic() - self._born_s, self._has_worked())
+        # Before the requests are cleared below.
         late = self._requests.batch if self._is_late else None
         overtime = ExecutionTimeoutError(f"Stub process '{self.name}' was ended: {self._verdict}")
         calls, control = self._calls, self._control

@@ -12,7 +12,7 @@ from naiad.telemetry.metrics.custom import CustomMetric, CustomMetricKind, Custo
 
 MAX_FAMILIES: Final = 1_000
 MAX_LINES: Final = 10_000
-"""Lines of the page that the metrics of one worker may take."""
+"""The most lines of the page that the metrics of one worker take."""
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class _Held:
 class WorkerMetrics:
     """The metrics of one worker. What it has not deleted is deleted with it.
 
-    ``shown`` holds those of all workers.
+    ``shown`` holds the metrics of all workers.
     """
 
     def __init__(self, shown: CustomMetrics) -> None:
@@ -53,7 +53,7 @@ class WorkerMetrics:
         """Reply to a request now; False when it is not about metrics.
 
         Raises:
-            NaiadError: the answer is that error.
+            NaiadError: the reply is that error.
         """
         question = self._questions.get(content.get("what"))
         if question is None:
@@ -73,7 +73,7 @@ class WorkerMetrics:
         order(content)
 
     def close(self) -> None:
-        """Delete all that is left. What comes later begins anew."""
+        """Delete all metrics that are left. The worker that follows begins anew."""
         for number in list(self._families):
             self._delete_family(number)
 
@@ -96,6 +96,7 @@ class WorkerMetrics:
             raise InvalidArgumentError(f"metric {number} of a model, of family '{family.name}', exists")
         labels = {str(name): str(value) for name, value in content["labels"].items()}
         metric = family.take(labels, None if buckets is None else [float(bound) for bound in buckets])
+        # Counted after ``take``, which knows how many lines the metric's buckets make.
         if self._lines + metric.lines > MAX_LINES:
             family.give_back(metric)
             raise UnavailableError(
@@ -130,6 +131,7 @@ class WorkerMetrics:
         held = self._families.pop(number, None)
         if held is None:
             return
+        # A copy: ``_delete`` removes from the set.
         for metric in list(held.metrics):
             self._delete(metric)
         self._shown.give_back(held.family)

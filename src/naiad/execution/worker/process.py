@@ -1,5 +1,5 @@
 """A worker process from its start to its end. It is started without forking the server's threads, is connected by a
-pair of sockets, and is ended by whoever started it."""
+pair of sockets, and is ended by the part that started it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from naiad.worker.ipc.frames import ANSWER, ASK, CONFIG, FAILED, FINALIZE, FRAME
 logger = logging.getLogger("naiad")
 
 Ask = Callable[[Mapping[str, Any], Callable[[Mapping[str, Any]], None] | None], None]
-"""Passes a control request on, with what takes its reply; None for a notification, which has no reply."""
+"""Passes a control request on, with a callback for its reply; None for a notification, which has no reply."""
 _LEVELS: Final = {"ERROR": logging.ERROR, "WARNING": logging.WARNING, "VERBOSE": logging.DEBUG}
 _said: set[str] = set()
 _MOST_SAID: Final = 100
@@ -36,16 +36,16 @@ MAIN: Final = Path(worker.__file__).with_name("main.py")
 KEPT_LINES: Final = 20
 END_S: Final = 5.0
 FULL_TRACEBACK: Final = "naiad_full_traceback"
-"""An attribute of the log records that hold the whole traceback of an error that is told in short as well."""
+"""An attribute of log records with the whole traceback of an error that is also logged in short."""
 _LOOK_S: Final = 1.0
 _DYING_S: Final = 0.05
-# The loop waits for so long: between the end of a connection and that of its process there is hardly any time.
+# How long the loop waits: a process ends hardly later than its connection.
 _MOMENT_S: Final = 0.002
-# Read at once, and written to the log at once: bounds for how long the loop is busy with it.
+# How much is read and logged in one go, so that the loop is not busy with it for long.
 _OUTPUT_BYTES: Final = 1 << 13
 _MOST_RECORDS: Final = 100
 _LONGEST_LINE: Final = 1 << 16
-# How much of what a dead worker printed is still read. A program that it started may go on printing for ever.
+# Reads of a dead worker's output. A program that it started may go on printing for ever.
 _LAST_READS: Final = 512
 
 
@@ -71,7 +71,7 @@ class Running(Protocol):
 
 
 class ChildTimeoutError(ModelLoadError):
-    """A child was not ready in time."""
+    """A worker was not ready in time."""
 
 
 class WorkerProcess:
@@ -100,6 +100,8 @@ class WorkerProcess:
             theirs.close()
             raise _cannot_start(name, spec, error) from error
         try:
+            # Unbuffered (``-u``), so that the last lines before a crash reach the log. One pipe for both streams keeps
+            # their order.
             self.process: Running = GroupedProcess(
                 [str(spec.python), "-u", str(spec.program or MAIN), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -112,10 +114,12 @@ class WorkerProcess:
             os.close(read_end)
             raise _cannot_start(name, spec, error) from error
         finally:
+            # The worker has copies of both. With ours open, the end of its connection and output would not show.
             theirs.close()
             os.close(write_end)
         self.output = read_end
         self.is_silent = False
+        # The loop reads it, and must never wait for more.
         os.set_blocking(read_end, False)
 
     def _set_up(self, name: str, spec: WorkerSpec, connection: socket.socket) -> None:
@@ -168,7 +172,7 @@ class WorkerProcess:
     def _begin(self, selector: selectors.BaseSelector, ask: Ask | None) -> tuple[int, Any]:
         self.connection.settimeout(self.spec.start_s)
         self.connection.sendall(frame(INIT, 0, orjson.dumps(self.spec.orders)))
-        # With a time limit a socket would wait for room before it sends an answer, and the event loop with it.
+        # With a time limit a socket would wait for room before it sends a reply, and the event loop with it.
         self.connection.setblocking(False)
         while True:
             kind, size, number = FRAME.unpack(self._exactly(FRAME.size, selector))
@@ -225,6 +229,7 @@ class WorkerProcess:
             now_s = monotonic()
             left_s = self._deadline - now_s
             ready = {key.fd for key, _ in selector.select(max(0.0, min(left_s, _LOOK_S)))}
+            # The worker waits for the server, so its time stands still.
             if self._questions:
                 self._deadline += monotonic() - now_s
             if self.output in ready:
@@ -245,6 +250,7 @@ class WorkerProcess:
         self.is_silent = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LONGEST_LINE:
+            # A line without an end would otherwise grow in the server's memory.
             lines.append(self._rest)
             self._rest = b""
         self._keep(lines)
@@ -268,6 +274,7 @@ class WorkerProcess:
 
     def obituary(self) -> str:
         """The exit reason of the worker, with the last lines that it printed; ends it if it still runs."""
+        # A crash shows as a closed connection first; its exit code or signal comes a moment later.
         self.end(_DYING_S)
         for _ in range(_LAST_READS):
             if not self.take_output():
@@ -296,7 +303,8 @@ class WorkerProcess:
         self.process.kill()
 
     def end(self, grace_s: float = 0.0) -> None:
-        """Make sure that the process has ended; it may take ``grace_s`` to do so by itself."""
+        """End the process, which has ``grace_s`` seconds to end by itself."""
+        # First: a worker whose connection is closed ends by itself.
         with contextlib.suppress(OSError):
             self.connection.close()
         try:
@@ -326,7 +334,7 @@ def log_line(instance: str, content: Mapping[str, Any]) -> None:
 
 
 def is_first(what: str) -> bool:
-    """Whether this is the first call with ``what``: all workers lack what the machine lacks, and one line says it."""
+    """Whether this is the first call with ``what``: a line about the machine is logged once, not for each worker."""
     if what in _said or len(_said) > _MOST_SAID:
         return False
     _said.add(what)
@@ -338,7 +346,7 @@ def _cannot_start(name: str, spec: WorkerSpec, error: OSError) -> ModelLoadError
 
 
 def _failure(instance: str, content: Mapping[str, Any]) -> str:
-    """Why the model did not load; its traceback, which says more than callers need, goes to the log."""
+    """The reason why the model did not load; its traceback, which callers do not need, goes to the log."""
     message, traceback = str(content.get("message", "")), str(content.get("traceback", ""))
     if traceback.strip() not in message:
         logger.error("%s: %s", instance, traceback, extra={FULL_TRACEBACK: True})

@@ -20,7 +20,7 @@ from typing import Final
 from naiad.execution.worker.reaper import OrphanReaper
 
 FileOrDescriptor = int | None
-# Not on macOS before Python 3.13.
+# macOS has it from Python 3.13 on.
 _CAN_LOOK: Final = hasattr(os, "waitid")
 _SHORTEST_PAUSE_S: Final = 0.0005
 _LONGEST_PAUSE_S: Final = 0.05
@@ -95,6 +95,7 @@ class GroupedProcess:
             TimeoutExpired: it runs on after ``timeout`` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        # Not ``Popen.wait``: it would reap the program before its group is killed.
         pause_s = _SHORTEST_PAUSE_S
         while (code := self.poll()) is None:
             left_s = _LONGEST_PAUSE_S if deadline is None else deadline - time.monotonic()
@@ -109,7 +110,7 @@ class GroupedProcess:
         with self._lock:
             if not self._is_over:
                 self._kill_group()
-                # It may have left for another group.
+                # The program itself may have changed to another group.
                 with suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
 
@@ -117,6 +118,7 @@ class GroupedProcess:
         if not _CAN_LOOK:
             return self._popen.poll() is not None
         try:
+            # WNOWAIT leaves the program unreaped, and its number taken, until its group is killed.
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return True
@@ -129,6 +131,7 @@ class GroupedProcess:
 
 def kill_all() -> None:
     """End all groups at once, before the server leaves without waiting for them."""
+    # A copy: other threads start and end groups meanwhile.
     for group in list(_groups):
         group.kill()
 

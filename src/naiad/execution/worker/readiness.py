@@ -1,4 +1,4 @@
-"""What a model in a process says about itself with ``is_ready()``: asked for once a second, the last answer counts."""
+"""The readiness that a model reports with ``is_ready()``. The server asks once a second; the last reply counts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LIMIT_S: Final = 5.0
 
 
 class WorkerReadiness:
-    """The readiness of one worker. A model counts as ready until it says something else.
+    """The readiness of one worker. A model counts as ready until it reports otherwise.
 
     Args:
         name: of the instance.
         is_asked: the model has the method.
 
     Attributes:
-        problem: what the protocol says of a model that is not ready; "" for one that is.
+        problem: the protocol's text for a model that is not ready; "" for a ready one.
     """
 
     def __init__(self, name: str, is_asked: bool) -> None:
@@ -35,19 +35,19 @@ class WorkerReadiness:
         self._silent_since: float | None = None
 
     def beat(self, now: float) -> bytes:
-        """The next question to the worker, b"" for none; ``now`` in seconds of the monotonic clock."""
+        """The frame of the next check, b"" for none; ``now`` in seconds of the monotonic clock."""
         if not self._is_asked:
             return b""
         if self._silent_since is None:
             self._silent_since = now
         elif now - self._silent_since > LIMIT_S:
             self._become(False, f"is_ready() gave no answer within {LIMIT_S:g} s")
-        # Also while a check runs, which leaves this one unanswered: so the next begins soon after it.
+        # Also while a check runs: the worker then begins the next one soon after it.
         self._last_asked += 1
         return frame(CHECK_READY, self._last_asked)
 
     def take(self, number: int, content: Mapping[str, Any]) -> None:
-        """Take the answer to the question ``number`` in; what answers none that is open does not count."""
+        """Take the reply to the check ``number``; a reply to no open check is ignored."""
         if not self._last_answered < number <= self._last_asked:
             return
         self._last_answered = number

@@ -28,19 +28,19 @@ _START_S: Final = 30.0
 class OrphanReaper:
     """The server's end of the pipe. The program is started with the first group, and again if it was killed.
 
-    Used in loading threads and on the event loop; a lock keeps them apart. Nothing but the start ever waits.
+    Used in loading threads and on the event loop; a lock keeps them apart. Only the start waits.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._groups: set[int] = set()
         self._pipe = -1
-        # Not written yet, since the pipe is full: the program was stopped.
+        # Lines that the pipe had no room for, as the program was stopped (SIGSTOP).
         self._unsent = b""
         self._is_impossible = False
 
     def watch(self, group: int) -> None:
-        """End a process group when the server ends, from now on."""
+        """Have a process group ended with the server, from now on."""
         with self._lock:
             self._groups.add(group)
             self._tell(f"+{group}\n")
@@ -62,6 +62,7 @@ class OrphanReaper:
         except BlockingIOError:
             return
         except OSError:
+            # The program was killed; the next ``watch`` starts another one.
             os.close(self._pipe)
             self._pipe = -1
 
@@ -69,6 +70,7 @@ class OrphanReaper:
         read_end = -1
         try:
             read_end, self._pipe = os.pipe()
+            # The loop writes to it, and must not wait for a program that does not read.
             os.set_blocking(self._pipe, False)
             # It forks and ends, so what runs on is no child of the server, and nobody has to wait for it.
             subprocess.run(
@@ -92,5 +94,6 @@ class OrphanReaper:
         finally:
             if read_end >= 0:
                 os.close(read_end)
+        # A new program knows no group yet, so it gets all of them.
         self._unsent = b""
         self._tell("".join(f"+{group}\n" for group in self._groups))

@@ -1,4 +1,4 @@
-"""Processes that several instances share: each has a connection and a thread of its own there, and all have one end.
+"""Processes that several instances share: each instance has its own connection and thread there, and all end together.
 
 A process starts with its first instance, ends with its last, and is started once more for all of them when it dies.
 Used in loading threads and on the event loop; a lock keeps the two apart.
@@ -25,9 +25,9 @@ END_S: Final = 5.0
 _DYING_S: Final = 0.05
 _LOOK_S: Final = 1.0
 _SEND_S: Final = 5.0
-# How often an instance begins anew since others end the process in which it begins.
+# How many ends of the shared process an instance survives while it starts: others may have caused them.
 _MOST_DEATHS: Final = 5
-# How the other end's being closed shows while unread data may lie before it.
+# The event that shows that the other end is closed, even behind unread data.
 _HUNG_UP: Final = getattr(select, "POLLRDHUP", select.POLLIN)
 
 
@@ -47,6 +47,7 @@ class SharedProcesses:
         with self._lock:
             process = self._running.get(group)
             if process is not None and process.is_running:
+                # It is about to end; a new process takes its place.
                 with contextlib.suppress(OSError):
                     return process, process.connect(seat)
             process = self._running[group] = SharedProcess(group, seat.spec, self._left)
@@ -58,10 +59,12 @@ class SharedProcesses:
     def _left(self, process: SharedProcess) -> None:
         """An instance left: the process ends with its last one."""
         with self._lock:
+            # Another instance may have connected since.
             if process.seats:
                 return
             if self._running.get(process.group) is process:
                 del self._running[process.group]
+        # Outside the lock, since it may take ``END_S``.
         process.end()
 
 
@@ -107,6 +110,7 @@ class SharedProcess:
             ours.close()
             raise
         finally:
+            # The process has a copy. With ours open, its end would not show.
             theirs.close()
         self.seats[seat] = None
         return ours
@@ -141,10 +145,12 @@ class SharedProcess:
         printed = select.poll()
         printed.register(self.worker.output, select.POLLIN)
         while self.is_running:
+            # A closed pipe stays readable: ``poll`` would return at once, for ever.
             if self.worker.is_silent:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.worker.process.wait(_LOOK_S)
             elif printed.poll(_LOOK_S * 1000):
+                # ``obituary`` reads the output too.
                 with self._lock:
                     self.worker.take_output()
         self.obituary()
@@ -160,7 +166,7 @@ class SharedProcessSlot(WorkerProcess):
     """
 
     def __init__(self, processes: SharedProcesses, group: str, name: str, spec: WorkerSpec) -> None:
-        # Not the base class's way, which starts a process.
+        # Not ``super().__init__``, which starts a process.
         self.name, self.spec = name, spec
         self._processes = processes
         self._group = group
@@ -202,7 +208,7 @@ class SharedProcessSlot(WorkerProcess):
             self._alone = None
 
     def abort(self) -> None:
-        """Make ``begin`` fail; the process goes on for the others."""
+        """Make ``begin`` fail; the process continues for the other instances."""
         self._is_aborted = True
         if (alone := self._alone) is not None:
             alone.abort()
@@ -218,7 +224,8 @@ class SharedProcessSlot(WorkerProcess):
         return self._shared.worker.has_ended()
 
     def obituary(self) -> str:
-        """How the shared process ended, or that this instance alone has left it."""
+        """The exit reason of the shared process, or the text that this instance alone has left it."""
+        # A copy: instances come and go in other threads.
         others = ", ".join(seat.name for seat in list(self._shared.seats))
         if how := self._shared.obituary():
             return f"the process that it shares ({others}) has ended: {how}"
@@ -226,13 +233,13 @@ class SharedProcessSlot(WorkerProcess):
         return f"it has left the process that it shares ({others})"
 
     def end(self, grace_s: float = 0.0) -> None:
-        """Leave; the process goes on for those who stay."""
+        """Leave the process, which continues for the other instances."""
         with contextlib.suppress(OSError):
             self.connection.close()
         self._shared.leave(self)
 
     def close(self) -> None:
-        """Give back what is left; the last call."""
+        """Leave the process, if that has not happened; the last call."""
         self.end()
 
 
@@ -255,7 +262,7 @@ class SlotConnection:
         return self._shared.worker.process.returncode
 
     def poll(self) -> int | None:
-        """The same, after a look."""
+        """The exit code after a check; None while it runs."""
         return self._shared.worker.process.poll()
 
     def kill(self) -> None:

@@ -42,8 +42,10 @@ class WorkerOutput:
         begun = monotonic()
         self._process.take_output()
         if self._process.is_silent:
+            # A closed pipe stays readable, and the loop would spin on it.
             self.close()
             return
+        # Nearly all readings are short, and do not touch the loop's readers.
         if (took := monotonic() - begun) > _SHORT_S:
             self._loop.remove_reader(self._process.output)
             self._timer = self._loop.call_later(PAUSES * took, self._listen)

@@ -12,7 +12,7 @@ from naiad.execution.worker.process import WorkerProcess
 FIRST_S: Final = 0.1
 LONGEST_S: Final = 30.0
 WORKING_S: Final = 0.8
-"""The longest pause after a worker that had done some work: a request may have ended it, and the next may be good."""
+"""The longest pause after a worker that had done some work: one bad request may have ended it."""
 HEALTHY_AFTER_S: Final = 60.0
 PATIENCE_S: Final = 4.0
 """Requests wait for a worker whose restart is due within this time, and fail at once otherwise."""
@@ -34,6 +34,7 @@ class RestartBackoff:
     def ended(self, lived_s: float, worked: bool) -> None:
         """A worker has ended: after how long, and whether it had done some work."""
         if lived_s > HEALTHY_AFTER_S:
+            # Its end has nothing to do with its start, so the pauses begin anew.
             self._next_s = FIRST_S
         elif worked:
             self._next_s = min(self._next_s, WORKING_S)
@@ -106,7 +107,7 @@ class WorkerSupervisor:
     def _start(self) -> None:
         self._timer = None
         if not self.is_over:
-            # A thread of its own: several may be needed at a time.
+            # Not a pool's thread: the workers of many instances may be restarted at a time.
             self._in_thread("start", self._start_again)
 
     def _in_thread(self, what: str, work: Callable[[], None]) -> None:
@@ -141,6 +142,7 @@ class WorkerSupervisor:
     def _tell_start(self, spawned: StartedWorker | None, failure: str) -> None:
         self._thread = None
         if self.is_over:
+            # This runs on the loop, which must not wait for the worker's end.
             threading.Thread(target=_give_up, args=[spawned], daemon=True).start()
         else:
             self._came(spawned, failure)

@@ -31,7 +31,7 @@ class WarmProcess:
 
     Args:
         instance: not started yet.
-        answers: takes the events of the worker before and after.
+        answers: takes the events of the worker before and after the warm-up.
     """
 
     def __init__(
@@ -57,10 +57,11 @@ class WarmProcess:
     def run(self) -> None:
         """Run the samples in a worker that has started; errors of ``Warmup.run_all``."""
         self._warmup.run_all(self._instance.name, self._run)
+        # Samples are no work: a worker that dies in its first request must not be restarted at once again and again.
         self._instance.count_work()
 
     def stop(self) -> None:
-        """Give up what is under way."""
+        """Cancel the warm-up and stop the instance."""
         self._is_stopped = True
         self._instance.stop()
 
@@ -70,6 +71,7 @@ class WarmProcess:
             self._loop.call_soon_threadsafe(run.begin, batch)
         except RuntimeError as error:
             raise ModelLoadError("the warm-up was cancelled: the server has ended") from error
+        # Not without limit: this thread has to notice that the warm-up is no longer wanted.
         while not run.is_over.wait(LOOK_S):
             self._warmup.check()
             if self._is_stopped:
@@ -82,7 +84,7 @@ class WarmupRun:
 
     Attributes:
         errors: what failed, each as its text.
-        is_over: set when the process is free again, or gone.
+        is_over: set when the worker is free again, or gone.
     """
 
     def __init__(self, instance: ProcessInstance, spec: ModelSpec, answers: WorkerEventSink[ProcessInstance]) -> None:
@@ -97,7 +99,7 @@ class WarmupRun:
         self._is_busy = False
 
     def begin(self, batch: Batch) -> None:
-        """Hand the batch over."""
+        """Hand the batch to the worker, and take its events from now on."""
         self._open.update(batch.requests)
         self._instance.answers = self
         self._run(batch)
@@ -115,6 +117,7 @@ class WarmupRun:
     def _end(self, *errors: str) -> None:
         self.errors.extend(errors)
         if not self.is_over.is_set():
+            # Before ``is_over``: the waiting thread may let the instance serve at once.
             self._instance.answers = self._answers
             self.is_over.set()
 
@@ -123,7 +126,7 @@ class WarmupRun:
         if self._is_busy:
             return
         if self._again:
-            # More of the same frame may follow.
+            # Further responses of the same frame may follow, and reschedule more requests.
             self._is_busy = True
             asyncio.get_running_loop().call_soon(self._run_again)
         elif not self._open:
@@ -133,10 +136,10 @@ class WarmupRun:
         requests, self._again = self._again, []
         self._run(Batch(requests))
 
-    # What the process says
+    # Events of the worker
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
-        """A request has a response, perhaps its last."""
+        """Take a response to a request, perhaps its last."""
         if response.error is not None:
             self.errors.append(str(response.error))
         if not response.final:
@@ -152,7 +155,7 @@ class WarmupRun:
         self._go_on()
 
     def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
-        """Every request has its one response."""
+        """Every request of the batch has its only response."""
         self._is_busy = False
         self._open.difference_update(batch.requests)
         self._go_on()
@@ -163,35 +166,35 @@ class WarmupRun:
         self._go_on()
 
     def framework_finished(self, instance: ProcessInstance, batches: list[Batch], is_free: bool) -> None:
-        """A framework has run the batch."""
+        """The framework has run the batch: end with its errors."""
         self._end(*(str(batch.error) for batch in batches if batch.error is not None))
 
     def worker_died(self, instance: ProcessInstance) -> None:
-        """The process is gone; the requests that it held are answered with that once it is known how."""
+        """The worker is gone; its requests get their errors once its exit reason is known."""
         self._answers.worker_died(instance)
         if not self._open:
             self._end(f"instance '{instance.name}' has ended: {instance.problem}")
         self._is_busy = False
 
     def worker_down(self, instance: ProcessInstance) -> None:
-        """The process does not come back soon."""
+        """The worker will be down for a while."""
         self._answers.worker_down(instance)
         self._end(f"instance '{instance.name}' has ended: {instance.problem}")
 
     def worker_ready(self, instance: ProcessInstance) -> None:
-        """The process is there again."""
+        """The worker runs again."""
         self._answers.worker_ready(instance)
         self._end(f"instance '{instance.name}' ended and was started again")
 
 
 class RestartWarmup:
-    """Called with an instance on the event loop when its process is there again.
+    """Called with an instance on the event loop when its worker runs again.
 
     Args:
         spec: of the model.
         samples: makes the samples; called in a thread, each time, since they may be too large to be cached.
-        answers: gets ``worker_ready`` when the instance is warm. An instance that fails to run its samples serves all
-            the same: its version was ready before, and is better slow than gone.
+        answers: gets ``worker_ready`` when the instance is warm. An instance that fails to run its samples serves
+            nevertheless: its version was ready before, and is better slow than gone.
     """
 
     def __init__(
@@ -207,7 +210,9 @@ class RestartWarmup:
         self._loop = loop
 
     def __call__(self, instance: ProcessInstance) -> None:
+        # The instance is up but gets no batch; ``problem`` keeps a change of groups from letting it serve.
         instance.problem = _WARMING
+        # With its pid: another worker may have taken its place when the samples have run.
         name = f"naiad-warm-{instance.name}"
         threading.Thread(target=self._warm, args=[instance, instance.pid], name=name, daemon=True).start()
 
@@ -228,5 +233,5 @@ class RestartWarmup:
 
 
 def _is_there(instance: ProcessInstance, pid: int) -> bool:
-    """Whether the instance still has that process. Otherwise another one is warmed up by another call."""
+    """Whether the instance still has that process. If not, another call warms its successor up."""
     return instance.is_up and instance.pid == pid

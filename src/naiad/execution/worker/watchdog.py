@@ -10,7 +10,7 @@ from time import monotonic_ns
 class ExecutionWatchdog:
     """Watches the running batch with one timer, which is set again only when it has fired.
 
-    A batch that begins thus costs one look, however many there are.
+    So a batch that begins costs one test, and no timer of its own.
 
     Args:
         limit_s: how long a batch may run.
@@ -32,12 +32,12 @@ class ExecutionWatchdog:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self) -> None:
-        """A batch has begun."""
+        """Watch the batch that has begun."""
         if self._timer is None:
             self._timer = self._loop.call_later(self.limit_s, self._look)
 
     def stop(self) -> None:
-        """Watch nothing any more; ``watch`` begins again."""
+        """Stop the timer; the next ``watch`` sets it again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -47,6 +47,7 @@ class ExecutionWatchdog:
         began_ns = self._began_ns()
         if not began_ns:
             return
+        # The timer was set for an earlier batch, so the running one may have time left.
         left_s = self.limit_s - (monotonic_ns() - began_ns) / 1e9
         if left_s > 0:
             self._timer = self._loop.call_later(left_s, self._look)

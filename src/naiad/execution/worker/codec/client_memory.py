@@ -17,12 +17,12 @@ OutgoingFrame = tuple[bytes, int]
 class WorkerRegions:
     """Sends a worker each region once, and has it close regions that nobody uses any more.
 
-    It keeps no region open: the registry and the requests do.
+    Keeps no region open: the registry and the requests do.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[int, tuple[int, Any]] = {}
-        # The last user of a region may drop it in any thread.
+        # The last user of a region may drop it in any thread, which only appends to this queue.
         self._gone: deque[tuple[int, int]] = deque()
         self._last_number = 0
 
@@ -31,7 +31,7 @@ class WorkerRegions:
         return PLACE.pack(*self.find(part, frames))
 
     def find(self, part: RegionPart, frames: list[OutgoingFrame]) -> tuple[int, int, int, int]:
-        """The place of a part; the region is 0 for one that is no file, which no worker can be given.
+        """The place of a part; region 0 for memory that is no file, which cannot be passed to a worker.
 
         Raises:
             OSError: too many files are open.
@@ -44,14 +44,16 @@ class WorkerRegions:
         return number, IN_REGION, region.start + offset, size
 
     def _introduce(self, region: Region, frames: list[OutgoingFrame]) -> int:
+        # First, so that the worker has no more regions open than are in use.
         self.drop(frames)
         descriptor = os.dup(region.descriptor)
         number = self._last_number = self._last_number + 1
         key = id(region)
         gone = self._gone
+        # Weak, so that a region is closed as soon as its registry and its requests drop it.
         self._numbers[key] = number, ref(region, lambda _: gone.append((key, number)))
         name = region.name.encode("utf-8", "replace")
-        # It is closed by whoever sends it.
+        # Whoever sends the descriptor closes it: the region may be closed before that.
         frames.append((FRAME.pack(REGION, len(name), number) + name, descriptor))
         return number
 

@@ -19,7 +19,7 @@ from naiad.shared_memory.tensor_ref import RegionTensor
 from naiad.tensor.packed_bytes import serialised
 from naiad.worker.ipc.frames import COUNT, EXECUTE, REQUEST
 
-# Kinds of numpy types whose arrays give their memory away as it is.
+# Kinds of numpy types whose arrays export their memory as it is.
 _PLAIN: Final = "biuf"
 
 
@@ -39,6 +39,7 @@ def write_gathered(
     Raises:
         OSError, MemoryError: there is no shared memory for it. What was added is to be sent all the same.
     """
+    # Before the frame's parts, which may use any schema that is known then.
     writer.make_room(frames)
     tensors = {name: _tensor(name, batch, spec) for name in batch.requests[0].inputs}
     inputs = [[name, spec.inputs[name].dtype.wire, t.shape] for name, t in tensors.items()]
@@ -49,6 +50,7 @@ def write_gathered(
             body.add_joined(*_raw(tensor))
         frames.append((body.frame(EXECUTE, number), -1))
     except BaseException:
+        # The worker releases only segments that a frame has named.
         writer.pool.give_back(body.taken)
         raise
 
@@ -66,7 +68,7 @@ def _raw(tensor: _Tensor) -> tuple[list[Any], int]:
 
 
 def _memory(array: Array) -> Any:
-    """Something that has the bytes of an array and can be joined; what lies in a region stays there for now."""
+    """An object that exports the bytes of an array and can be joined; a tensor in a region is read only then."""
     if isinstance(array, RegionTensor):
         return array
     if array.flags.c_contiguous and array.dtype.kind in _PLAIN:

@@ -1,6 +1,6 @@
 """Warnings of responses of a Python model that differ from its configuration.
 
-Callers get them as the model gives them, as they do from the reference, so its author hears of it in the log alone.
+Callers get them unchanged, as they do from the reference, so only the log shows the difference to the model's author.
 """
 
 from __future__ import annotations

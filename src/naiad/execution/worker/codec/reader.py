@@ -24,7 +24,7 @@ from naiad.worker.ipc.frames import ALIGNMENT, COUNT, FLAG_EMPTY, FLAG_ERROR, IN
 
 
 class ResponseSchema(NamedTuple):
-    """What responses of a worker have in common: outputs, parameters, and whether both are as configured."""
+    """The common part of responses of a worker: outputs, parameters, and whether both are as configured."""
 
     outputs: Sequence[tuple[str, DataType, tuple[int, ...], int]]
     parameters: Mapping[str, Any]
@@ -32,12 +32,12 @@ class ResponseSchema(NamedTuple):
 
 
 class UniformLayout(NamedTuple):
-    """Where uniform responses of a schema have their outputs.
+    """The places of the outputs in uniform responses of a schema.
 
     Attributes:
-        stride: how many bytes each of them takes.
-        outputs: those that the model has, with datatype, shape, and offset and size in the first response.
-        schema: theirs.
+        stride: the bytes of each response.
+        outputs: those of the configuration, with datatype, shape, and offset and size in the first response.
+        schema: of these responses.
     """
 
     stride: int
@@ -56,11 +56,12 @@ class ResponseReader:
         self._spec = spec
         self._open = open_segment
         self._output_warnings = OutputWarnings(spec)
+        # Errors and empty responses have schema 0, which the worker does not announce.
         self._schemas: dict[int, ResponseSchema] = {0: ResponseSchema((), NO_PARAMETERS, True)}
         self._layouts: dict[int, UniformLayout] = {}
 
     def learn(self, number: int, raw: bytes) -> None:
-        """Take a schema in."""
+        """Read a schema."""
         described = orjson.loads(raw)
         outputs = []
         fits = True
@@ -68,6 +69,7 @@ class ResponseReader:
             dtype, elements = BY_WIRE[wire], 1
             for dim in shape:
                 elements *= dim
+            # Once for each schema here, and not for each response.
             self._output_warnings.look_at(name, dtype, tuple(shape))
             outputs.append((name, dtype, self._for_clients(name, tuple(shape), elements), elements))
             known = self._spec.outputs.get(name)
@@ -102,6 +104,7 @@ class ResponseReader:
         """The outputs of each request of the batch that a ``RESPONSES_UNIFORM`` frame answers."""
         count, schema_number = COUNT.unpack_from(payload)
         stride, outputs, schema = self._layouts.get(schema_number) or self._lay_out(schema_number)
+        # One test in place of one for each tensor: the views below cannot reach beyond the frame.
         if len(payload) != ALIGNMENT + count * stride:
             raise ValueError(
                 f"{count} uniform responses have {len(payload)} bytes, {ALIGNMENT} and {stride} each expected"
@@ -129,6 +132,7 @@ class ResponseReader:
         return layout
 
     def _read(self, payload: bytearray, count: int, at: int, came_ns: int) -> list[Response]:
+        # All heads come before the data, whose beginning is known only behind the last head.
         described = []
         for _ in range(count):
             request, schema_number, flags, error_bytes, _ = RESPONSE_HEAD.unpack_from(payload, at)
@@ -156,6 +160,7 @@ class ResponseReader:
         for name, dtype, shape, elements in schema.outputs:
             place = PLACE.unpack_from(payload, places_at)
             places_at += PLACE.size
+            # The worker has written it to the client's region already.
             if place[1] == IN_REGION:
                 arrays[name] = as_array(PlacedOutput(dtype.numpy, shape))
                 continue
@@ -179,6 +184,7 @@ def _column(
     payload: bytearray, count: int, stride: int, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, size: int
 ) -> Sequence[Array]:
     """One output of each of ``count`` responses, which lie ``stride`` bytes apart."""
+    # The output fills the whole stride, so all responses form one array.
     if size == stride and shape:
         # Views of one array are quicker to make than arrays.
         return list(np.ndarray((count, *shape), dtype, payload, offset))
@@ -189,7 +195,7 @@ def _tensor(raw: Array, name: str, dtype: DataType, shape: tuple[int, ...], elem
     if dtype.is_bytes:
         place = f"output '{name}' of model '{model}'"
         if stays_packed(raw.nbytes, elements):
-            # The worker wrote as many elements as the shape says.
+            # The worker wrote as many elements as the shape has, so they are not counted again.
             return as_strings(PackedStrings(raw.data, shape, place))
         return decode_bytes(raw.tobytes(), elements, place).reshape(shape)
     if raw.nbytes != elements * dtype.itemsize:

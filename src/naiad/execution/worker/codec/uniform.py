@@ -1,7 +1,7 @@
 """Batches of requests of one schema as ``EXECUTE_UNIFORM`` frames: described once, their elements joined in one step.
 
-The requests of sequences differ in their sequences too, and requests whose tensors lie in shared memory of clients in
-where they lie: a column of the frame has that.
+Requests of sequences also differ in their sequences, and requests whose tensors lie in shared memory of clients in
+their places: a column of the frame holds these.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class UniformSchema:
 
     Args:
         number: of the schema.
-        tensors: of all inputs, in their order.
+        tensors: all inputs, in their order.
     """
 
     __slots__ = ("_number", "_only", "_stride", "_tensors")
@@ -47,7 +47,7 @@ class UniformSchema:
         self._number = number
         self._tensors = _with_gaps(tensors)
         self._stride = sum(aligned(size) for _, size in tensors)
-        # One tensor without room behind it needs no loop over the tensors.
+        # A single tensor without padding needs no loop over the tensors.
         self._only = tensors[0][0] if len(tensors) == 1 and not tensors[0][1] % ALIGNMENT else None
 
     def frame(
@@ -58,7 +58,7 @@ class UniformSchema:
         None when it cannot be written like this: an id has a zero byte, or an array is not one row-major block.
         """
         count = len(requests)
-        # Many batches have one request, and few requests an id.
+        # Many batches have one request, and few requests have an id.
         ids = b"" if count == 1 and not requests[0].id else _joined_ids(requests)
         if ids is None:
             return None
@@ -119,7 +119,7 @@ class UniformShmSchema:
 
     Args:
         number: of the schema.
-        regions: those that the worker has been given.
+        regions: the regions that the worker has been given.
         count: how many inputs and outputs there are.
     """
 
@@ -175,8 +175,10 @@ Uniform = UniformSchema | UniformStepSchema | UniformShmSchema
 
 
 def uniform_schema(number: int, spec: ModelSpec, regions: WorkerRegions, request: InferRequest) -> Uniform | None:
-    """How requests with the options of ``request`` travel, whose schema has that number; None for those that have to be
-    described one by one."""
+    """The schema of frames for requests with the options of ``request``; None when each has to be described by itself.
+
+    ``number`` is that of their schema in the worker.
+    """
     if request.options.regions is not None:
         if request.use is None or spec.is_cached:
             return None
@@ -186,7 +188,7 @@ def uniform_schema(number: int, spec: ModelSpec, regions: WorkerRegions, request
 
 
 def step_schema(number: int, spec: ModelSpec, request: InferRequest, facts: StepFacts) -> Uniform | None:
-    """How steps of one kind travel; as ``uniform_schema``."""
+    """The schema of frames for steps of one kind; as ``uniform_schema``."""
     tensors = _fixed_sizes(spec, request)
     if not tensors:
         return None
@@ -194,7 +196,7 @@ def step_schema(number: int, spec: ModelSpec, request: InferRequest, facts: Step
     names = frozenset(control.tensor.name for control in controls)
     places = [index for index, (name, _) in enumerate(tensors) if name in names]
     begin, end = (places[0], places[-1] + 1) if places else (len(tensors), len(tensors))
-    # The facts have the controls in one piece.
+    # The facts hold the controls in one piece, so these must be next to each other.
     if end - begin != len(places):
         return None
     return UniformStepSchema(number, tensors[:begin], len(facts.controls), tensors[end:])
@@ -204,7 +206,7 @@ def step_kind(requests: Sequence[InferRequest]) -> RequestOptions | None:
     """The kind of the steps, if all of them are steps of one kind."""
     kind = None
     for request in requests:
-        # A warm-up has requests that are no steps.
+        # The requests of a warm-up are no steps.
         facts = request.facts if isinstance(request, SequenceRow) else None
         if facts is None or (kind is not None and facts.kind is not kind):
             return None
@@ -240,7 +242,7 @@ def _joined_ids(requests: Sequence[InferRequest]) -> bytes | None:
 def _head(
     batch: int, first: int, count: int, number: int, kind: int, column: bytes, ids: bytes, data_bytes: int
 ) -> tuple[int, list[Any]]:
-    """Where the data of a frame begins in its payload, and all that comes before it."""
+    """The offset of the data in a frame's payload, and the parts of the frame before the data."""
     size = UNIFORM.size + len(column) + len(ids)
     begin = aligned(size)
     head = FRAME.pack(EXECUTE_UNIFORM, begin + data_bytes, batch)
@@ -250,7 +252,9 @@ def _head(
 def _joined(parts: Sequence[Any], size: int) -> bytes | None:
     """A frame of ``size`` bytes put together; None when an array among its parts is not one row-major block."""
     try:
+        # ``join`` copies each array once, and raises for one that is not contiguous.
         whole = b"".join(parts)
     except (BufferError, TypeError, ValueError):
         return None
+    # One test of the sum in place of one for each tensor.
     return whole if len(whole) == size else None

@@ -32,11 +32,11 @@ from naiad.worker.ipc.segments import Notice, Segment, SegmentPool
 
 MAX_SCHEMAS: Final = 1024
 MAX_SCHEMA_BYTES: Final = 1 << 22
-"""Of all schemas together: the parameters of requests are part of them, and may be long and never the same."""
-# Kinds of numpy types whose arrays give their memory away as it is.
+"""The bound for all schemas together: they contain the parameters of requests, which may be long and never the same."""
+# Kinds of numpy types whose arrays export their memory as it is.
 _PLAIN: Final = "biuf"
 no_segments: Final = Notice()
-"""Says that the server has no shared memory at all."""
+"""The notice that the server has no shared memory at all, for its log."""
 
 
 def frame(kind: int, number: int = 0, payload: bytes = b"") -> bytes:
@@ -49,12 +49,12 @@ class BatchWriter:
 
     Attributes:
         pool: the server's segments for this worker.
-        regions: those of clients that it has been given.
+        regions: the regions of clients that the worker has been given.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
-        # Responses that are cached have to come here: the worker cannot write them to their regions.
+        # The cache needs the responses, so the worker must not write them to regions.
         self._places = not spec.is_cached
         self._schemas: dict[RequestOptions | bytes, int] = {}
         self._schema_bytes = 0
@@ -85,13 +85,14 @@ class BatchWriter:
         if (options := kind) is None:
             options = requests[0].options
             for request in requests:
+                # By identity: requests with one plan share their options.
                 if request.options is not options:
                     return None
         try:
             uniform = self._uniform[options]
         except KeyError:
             uniform = self._uniform_schema(requests[0], kind, frames)
-            # A request that a shadow watches says nothing about those that nobody watches.
+            # A request with a shadow travels otherwise than the same request without.
             if options.regions is None or requests[0].use is not None:
                 self._uniform[options] = uniform
         return None if uniform is None else uniform.frame(number, first, requests, frames)
@@ -100,6 +101,7 @@ class BatchWriter:
         self, request: InferRequest, kind: RequestOptions | None, frames: list[OutgoingFrame]
     ) -> Uniform | None:
         if kind is not None and isinstance(request, SequenceRow) and request.facts is not None:
+            # Described without sequence and flags, which travel in the frame's column.
             like = InferRequest(kind, request.inputs)
             return step_schema(self._schema_of(like, frames), self._spec, like, request.facts)
         return uniform_schema(self._schema_of(request, frames), self._spec, self.regions, request)
@@ -122,6 +124,7 @@ class BatchWriter:
                 heads.append(request_id)
             frames.append((body.frame(EXECUTE, number), -1))
         except BaseException:
+            # The worker releases only segments that a frame has named.
             self.pool.give_back(body.taken)
             raise
 
@@ -133,7 +136,7 @@ class BatchWriter:
         return FrameBody(partial(self._segment_if_any, frames), *heads)
 
     def _placed(self, request: InferRequest) -> Sequence[RegionPart]:
-        """Where the worker writes outputs itself, in the order of the request's options."""
+        """The parts of regions to which the worker writes outputs, in the order of the request's options."""
         return [] if request.use is None or not self._places else list(request.use.outputs.values())
 
     def _bytes_of(self, name: str, array: Array) -> Any:
@@ -151,6 +154,7 @@ class BatchWriter:
         if len(self._schemas) >= MAX_SCHEMAS or self._schema_bytes >= MAX_SCHEMA_BYTES:
             self._schemas.clear()
             self._schema_bytes = 0
+            # They have the numbers of schemas that are void now.
             self._uniform.clear()
             frames.append((frame(FORGET_FORMS), -1))
 
@@ -202,8 +206,9 @@ class BatchWriter:
         segment = self.pool.take(size)
         if segment.descriptor >= 0:
             announced = frame(SEGMENT, segment.number, segment.size.to_bytes(8, "little"))
-            # It is closed by whoever sends it.
+            # Whoever sends the descriptor closes it.
             frames.append((announced, segment.descriptor))
+            # ``send`` closes it: the mapping of the server does not need it any more.
             segment.descriptor = -1
         return segment
 
