@@ -1,7 +1,7 @@
 """Shared memory of clients, which the server passes on: read into memory of this process's own, and written.
 
-Models never see it itself: its client may write to it at any time, and truncate its file. It is copied through a
-guarded mapping where there can be one, else through the file.
+Models never get the shared memory itself: its client may write to it at any time, and truncate its file. It is copied
+through a guarded mapping where that is possible, else through the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .client_file import ClientFile, RegionError
 from .types import Array
 
 MAPPED_BYTES = 1 << 30
-"""The most bytes of clients' files that are mapped; what is more is read and written."""
+"""The most bytes of clients' files that are mapped; beyond that the files are read and written."""
 
 Part = Tuple[int, int, int]
 """A part of a region: its number, and offset and size in its file."""
@@ -69,6 +69,7 @@ class Regions:
     def trim(self) -> None:
         """Drop memory and mappings that were not needed for a while. May be called in any thread."""
         self.memory.trim()
+        # A copy: the reading thread adds and drops regions meanwhile.
         for region in list(self._open.values()):
             region.trim()
 

@@ -26,6 +26,7 @@ class MemoryLimit:
 
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         allowed = size if hard == resource.RLIM_INFINITY else min(size, hard)
+        # The hard limit as well: a model cannot raise it again.
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
         self.bytes = size
         used = memory_in_use()
@@ -40,7 +41,7 @@ class MemoryLimit:
 
 
 memory_limit = MemoryLimit()
-"""The one of this process."""
+"""The limit of this process."""
 
 
 def memory_in_use() -> int:

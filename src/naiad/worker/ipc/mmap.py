@@ -42,6 +42,7 @@ class _Mapping:
         }
 
     def __del__(self) -> None:
+        # Missing if the mapping failed: ``__del__`` runs for that object as well.
         if hasattr(self, "_unmap"):
             self._unmap(self._address, self._size)
 

@@ -25,6 +25,7 @@ from .memory_limit import memory_limit
 
 HEAD_BYTES = FRAME.size
 BUFFER_BYTES = 1 << 18
+# More room than a frame needs: the system drops descriptors that do not fit.
 _DESCRIPTORS = socket.CMSG_SPACE(16 * struct.calcsize("i"))
 _BASE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _NO_WAIT = _BASE_FLAGS | socket.MSG_DONTWAIT
@@ -96,17 +97,18 @@ class Channel:
             if self._reading.acquire(False):
                 try:
                     while not ready():
-                        # Who gets one batch at a time has most likely nothing to read yet: trying would be for nothing.
+                        # Poll first: a worker with one batch at a time has most likely nothing to read yet.
                         self._until_readable()
                         self._read(_NO_WAIT)
                 finally:
                     self._reading.release()
             else:
                 self._sleepers.add(waiter)
-                # Not when the reader left in between: it may have seen nobody to follow it.
+                # Unless the reader left in between: it may not have seen this sleeper, and would wake nobody.
                 if self._reading.locked():
                     waiter.sleep()
                 self._sleepers.discard(waiter)
+        # This thread stops reading, so one of the sleepers has to go on.
         if self._sleepers:
             self._call_next_reader()
 
@@ -116,6 +118,7 @@ class Channel:
         Raises:
             ServerGoneError: the server closed the connection.
         """
+        # Also when a handler in this thread polls: the lock is not re-entrant, so no frame is handled within another.
         if not self._reading.acquire(False):
             return False
         try:
@@ -128,6 +131,7 @@ class Channel:
         return True
 
     def _call_next_reader(self) -> None:
+        # A copy: sleepers come and go in other threads.
         for waiter in list(self._sleepers)[:1]:
             waiter.wake()
 
@@ -166,6 +170,7 @@ class Channel:
                 break
             start = body + size
             try:
+                # The slice is a copy: tensors refer to it while the buffer is filled again.
                 handle(kind, number, buffer[body:start])
             except ServerGoneError:
                 raise
@@ -184,6 +189,7 @@ class Channel:
             os._exit(1)
         first = start + HEAD_BYTES
         self._large_filled = end - first
+        # The rest is received straight into this memory, which the tensors of the frame then share.
         large[: self._large_filled] = self._view[first:end]
         self._large, self._large_kind, self._large_number = large, kind, number
         self._filled = 0
@@ -215,14 +221,15 @@ class Channel:
                 numbers = array("i")
                 numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
                 for descriptor in numbers:
+                    # Without MSG_CMSG_CLOEXEC a program that the model starts would inherit them.
                     os.set_inheritable(descriptor, False)
                     self._descriptors.append(descriptor)
 
 
 def _waiting_on(connection: socket.socket) -> Callable[[], object]:
-    """What waits until there is something to be read.
+    """A function that waits until the socket is readable.
 
-    Not ``recv``: whoever sleeps in that is also woken when the other side has read what was sent to it, for nothing.
+    Not ``recv``: a thread that sleeps in it is also woken, for nothing, when the other side reads what was sent.
     """
     if not hasattr(select, "poll"):
         return lambda: select.select([connection], [], [])
