@@ -57,10 +57,10 @@ class PendingReply:
         return self.answered
 
     def value(self) -> Any:
-        """The answer.
+        """The value of the reply.
 
         Raises:
-            TritonModelException: the server's answer is an error.
+            TritonModelException: the reply is an error.
         """
         if self._error is not None:
             raise TritonModelException(self._error)

@@ -46,6 +46,7 @@ class _Carrier:
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
 
+    # Releases of numpy differ in the arguments that they pass.
     def __dlpack__(self, **_: Any) -> Any:
         return self._capsule
 
@@ -126,6 +127,7 @@ def to_processor(source: Any) -> Any:
                 "tensor itself to Tensor.from_dlpack, or move it to the CPU first"
             )
         source = torch.utils.dlpack.from_dlpack(source)
+    # torch calls it ``cpu``, CuPy ``get``.
     for name in ("cpu", "get"):
         if hasattr(source, name):
             moved = getattr(source, name)()

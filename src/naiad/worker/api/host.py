@@ -38,7 +38,7 @@ class Host(Protocol):
         """Note that the model dropped the response sender of a request without a final response."""
 
     def is_cancelled(self, number: int) -> bool:
-        """Whether the caller of a request gave up."""
+        """Whether the caller cancelled a request."""
 
     def start_call(
         self,

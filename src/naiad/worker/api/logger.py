@@ -61,6 +61,7 @@ class Logger:
 
 def _write(level: LogLevel, message: str) -> None:
     message = as_text(message, "Logger: the message")
+    # The model's own line: two frames up, behind the method of ``Logger``.
     caller = sys._getframe(2)
     file, line = caller.f_code.co_filename, caller.f_lineno
     host = current.find()

@@ -75,8 +75,9 @@ tensors of a request until it says ``RELEASE`` for their segments; those inside 
 them. In default mode it releases them before it answers the batch.
 
 **Models of frameworks** outside the server's process use a part of this protocol. ``INIT`` holds
-``{"version", "orders"}``, a step of loading; there may be several, each answered by ``CONFIG``, ``READY`` or ``FAILED``. A batch is one request:
-its inputs are those of all requests, one behind the other, and its one response (``RESPONSES``) has the outputs of all.
+``{"version", "orders"}``, a step of loading; there may be several, each answered by ``CONFIG``, ``READY`` or
+``FAILED``. A batch is one request: its inputs are those of all requests, one behind the other, and its one response
+(``RESPONSES``) has the outputs of all.
 """
 
 from __future__ import annotations

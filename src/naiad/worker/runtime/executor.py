@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class WrongResultError(Exception):
-    """``execute`` returned something that is no list of responses. The text is meant for the callers."""
+    """``execute`` returned no list of responses. Callers see the text as it is, without a traceback."""
 
 
 class Executor:
@@ -45,15 +45,17 @@ class Executor:
     def run(self, batch: WorkerBatch) -> None:
         """Execute a batch and answer it."""
         if not batch.requests:
-            # None of them could be read, and all are answered.
+            # None of them could be read, and each has got its error.
             self._end(batch)
             return
         try:
             batch.result = self._execute(batch.given)
+            # The test for a list spares nearly every batch the slower ``iscoroutine``.
             if type(batch.result) is not list and inspect.iscoroutine(batch.result):
                 self._run_beside(batch)
             if not batch.ended:
                 self._finish(batch)
+        # SystemExit as well: a model that exits fails its batch, and the process serves on.
         except BaseException as error:
             if self._may_split(batch):
                 self._run_singly(batch)
@@ -66,10 +68,12 @@ class Executor:
             self._end(batch)
             return
         try:
+            # Before it runs, so that the server sends the next batch meanwhile.
             if self.decoupled:
                 self._end(batch)
             batch.result = await self._execute(batch.given)
             self._finish(batch)
+        # The coroutine is being closed: it must not await again.
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -118,7 +122,7 @@ class Executor:
         self._answer_singly(batch, answers)
 
     def _add_failed(self, answers: list[Answer], request: InferenceRequest, error: BaseException) -> None:
-        # Whoever finds the sender closed has had its final response from it.
+        # A closed sender has sent the final response already.
         if request._sender is None or not request._sender.close():
             text = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
             answers.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
@@ -136,6 +140,7 @@ class Executor:
 
         future = asyncio.run_coroutine_threadsafe(batch.result, self._host.loop())
         if self.decoupled:
+            # Before the callback, which may run at once and has to find the batch ended.
             self._end(batch)
             future.add_done_callback(lambda done: self._ended_beside(batch, done))
         else:
@@ -156,9 +161,10 @@ class Executor:
             return
         batch.settle_order()
         answers = self._answers(batch.requests, batch.result)
+        # A response that is missing, as a sender has sent it, would shift the others of a uniform frame.
         schema = batch.schema if len(answers) == len(batch.requests) else None
         self._out.answer_batch(batch.number, answers, batch.forget, schema)
-        # Not before: answers that cannot be sent are a failure, and that has to end the batch.
+        # Not before: if the responses cannot be sent, it is the failure that has to end the batch.
         batch.ended = True
 
     def _finish_decoupled(self, batch: WorkerBatch) -> None:
@@ -176,6 +182,7 @@ class Executor:
 
     def _reschedule(self, request: InferenceRequest) -> None:
         sender = request.get_response_sender()
+        # Not after a final response: that request is over and cannot run again.
         if not sender.close():
             self._out.respond(request._number, None, None, FLAG_FINAL | FLAG_RESCHEDULE)
 
@@ -185,6 +192,7 @@ class Executor:
 
     def _answers(self, requests: list[InferenceRequest], result: Any) -> list[Answer]:
         """The responses in a result. A request whose response sender is in use gets them from there."""
+        # A model that uses senders or reschedules need not return a list of None.
         if result is None and any(r._sender is not None or _is_rescheduled(r) for r in requests):
             result = [None] * len(requests)
         if not isinstance(result, list):
@@ -220,7 +228,7 @@ class Executor:
         message = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
         unheard = True
         for request in batch.requests:
-            # Who finds the sender closed must not send an error of its own.
+            # A closed sender has sent the final response: an error behind it would be a second one.
             was_closed = request._sender is not None and request._sender.close()
             unheard = unheard and was_closed
             if batch.ended and not was_closed:
@@ -248,6 +256,7 @@ def _is_plain(request: InferenceRequest) -> bool:
 def _check_response(request: InferenceRequest, response: Any) -> None:
     if _is_rescheduled(request):
         raise WrongResultError(
+            # The text of the reference, its spelling included.
             "Expected a None object in the execute function return list for reschduled request, found type "
             f"'{type(response)}'."
         )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..ipc.types import Locate
     from .writer import FrameWriter
 
+# Requests that end do not leave the table, so it needs a bound.
 MAX_CANCELLED = 4096
 _WORK = frozenset((protocol.EXECUTE_UNIFORM, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE))
 Work = Tuple[int, int, bytearray, Schemas]
@@ -33,11 +34,11 @@ class Inbox:
 
     Attributes:
         inbox: frames for the main thread.
-        cancelled: numbers of requests whose callers gave up; the oldest are forgotten when there are many.
+        cancelled: numbers of requests that their callers cancelled; the oldest are dropped when there are many.
         calls: take the responses to the calls under way, by number.
         replies: control requests without a reply yet, by number.
         locate: finds the bytes of tensors in a frame's payload and in the server's segments.
-        holds: requests whose responses nobody takes for now.
+        paused: requests whose callers read no responses for now.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Inbox:
         if len(self.cancelled) >= MAX_CANCELLED:
             self.cancelled.pop(next(iter(self.cancelled)))
         self.cancelled[number] = None
+        # Nobody resumes a cancelled request: a thread that waits to send for it has to end.
         self.paused.go_on(number)
 
     def _pause(self, number: int, payload: bytearray) -> None:

@@ -2,8 +2,8 @@
 
 The small tensors of such requests lie one request after the other in one frame.
 
-A model asks for some of the tensors of some of them. What it asks for is made then, as a view of what the frame has of
-that input for all requests: such views cost a quarter of what arrays cost that are made one by one.
+A model asks for some of the tensors of some requests. A tensor is made when the model asks for it, as a view of the
+array of that input over all requests: such views cost a quarter of arrays that are made one by one.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ class UniformRows:
         name, datatype, shape = schema.tensors[index]
         offset, size, _ = schema.layout[index]
         at = self._data + row * schema.stride + offset
+        # numpy has no view of strings, and no type for BF16.
         if datatype is BF16 or datatype is BYTES:
             return received(name, datatype, shape, (self._payload, at, size))
+        # With one row a column saves nothing, and a row of a column of scalars would be no array.
         if self._count == 1 or not shape:
             return made_of(name, datatype, shape, np.ndarray(shape, datatype.stored, self._payload, at))
         column = self._columns[index]
@@ -78,6 +80,7 @@ class UniformRequest(InferenceRequest):
         if inputs is None:
             rows, found = self._rows, self._found
             inputs = self._inputs = [
+                # One object for each input, whichever way the model asks for it.
                 found.get(name) or found.setdefault(name, rows.tensor(index, self._row))
                 for name, index in rows.schema.indices.items()
             ]
@@ -191,6 +194,7 @@ def _facts_of(answers: list[Answer], schema: Schema) -> list[_Facts] | None:
         array = tensor._array
         if array is None or tensor._type is BYTES or array.nbytes >= SEGMENT_BYTES:
             return None
+        # It has to be left out, with a warning: the general path does that.
         if wanted is not None and tensor._name not in wanted:
             return None
         size = array.nbytes

@@ -94,12 +94,13 @@ class FrameWriter:
         self.post(json_frame(kind, number, content))
 
     def release(self, segment: int) -> None:
-        """Release a segment of the server."""
+        """Release a segment of the server. May run in any thread, also while that holds the lock."""
         self._released.append(segment)
         self._flush()
 
     def _flush(self) -> None:
         """Write what was posted, unless another thread (or this one, further up) writes: then it does so at the end."""
+        # A loop: another thread may post between the write and the release of the lock, and finds it taken.
         while (self._posted or self._released) and self._lock.acquire(False):
             try:
                 self._write(b"")
@@ -126,6 +127,7 @@ class FrameWriter:
             answers.clear()
             forget()
             self._write(frame)
+        # For threads that posted meanwhile and found the lock taken.
         self._flush()
 
     def _batch_frame(self, batch: int, answers: list[Answer]) -> bytes:
@@ -178,6 +180,7 @@ class FrameWriter:
         if error is None:
             try:
                 tensors = self._pruned(response._tensors, wanted)
+                # All payloads first: nothing of a response that fails may have entered the frame.
                 payloads = [t._payload() for t in tensors]
                 written = None if parts is None else self._written(parts, tensors, payloads)
             except RegionError as problem:
@@ -230,6 +233,7 @@ class FrameWriter:
     def _schema_number(self, tensors: Sequence[Tensor], parameters: str) -> int:
         key: Any
         if len(tensors) == 1:
+            # The most frequent case, without a tuple in a tuple.
             only = tensors[0]
             key = (only._name, only._type, only._shape, parameters)
         elif tensors or parameters != "{}":
@@ -267,7 +271,9 @@ class FrameWriter:
         frame = FRAME.pack(SEGMENT, 8, segment.number) + segment.size.to_bytes(8, "little")
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [segment.descriptor]).tobytes())]
         try:
+            # At once, ahead of the frame at hand: the descriptor belongs to the first byte of this one.
             sent = self._connection.sendmsg([frame], rights)
+            # After a short write the descriptor is on its way already.
             self._connection.sendall(frame[sent:])
         except OSError as error:
             raise ServerGoneError(f"A segment could not be sent to the server: {error}") from error
@@ -278,6 +284,7 @@ class FrameWriter:
             self._segments_fail = True
             message = f"no shared memory for large tensors ({error}): they travel over the socket, which costs copies"
             place = {"file": __file__, "line": 0, "once": "segments"}
+            # Not ``post``: the lock is held, and the write of the frame at hand takes it along.
             self._posted.append(json_frame(LOG, 0, {"level": "WARNING", "message": message, **place}))
 
     def trim(self) -> None:
@@ -301,6 +308,7 @@ class FrameWriter:
             raise TritonModelException(
                 f"The id of a request may have {MAX_ID_BYTES} bytes, found one of {len(request_id)} bytes"
             )
+        # Before the lock is taken: encoding may take long, and may fail.
         payloads = [t._payload() for t in tensors]
         with self._lock:
             key = ("call", tuple([(t._name, t._type, t._shape) for t in tensors]), json.dumps(options, sort_keys=True))
@@ -331,6 +339,7 @@ class FrameWriter:
             self.sent_bytes += len(frame)
         except OSError as error:
             raise ServerGoneError(f"The connection to the server failed: {error}") from error
+        # Behind the frame, which may use any of them; the server hears of it before the next.
         if len(self._schemas) > MAX_SCHEMAS or self._schema_bytes > MAX_SCHEMA_BYTES:
             self._schemas.clear()
             self._schema_bytes = 0
