@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class IdentityInstance(Instance):
-    """Gives its inputs back under the names of the outputs, after ``delay`` seconds."""
+    """Returns its inputs under the names of the outputs, after ``delay`` seconds."""
 
     takes_packed = True
 

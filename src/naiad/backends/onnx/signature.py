@@ -104,6 +104,7 @@ def _complete_batching(config: Any, graph: GraphSignature, default: int) -> None
             config.name,
         )
     if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+        # Its presence alone, without any field, chooses the batcher.
         config.dynamic_batching.SetInParent()
 
 

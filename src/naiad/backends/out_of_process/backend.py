@@ -45,6 +45,7 @@ class OutOfProcessBackend(Backend):
     """
 
     def __init__(self, backend: str, context: BackendContext, execution: Execution, shared: SharedProcesses) -> None:
+        # A plain dictionary, since the context is pickled for the worker.
         super().__init__(replace(context, backend_config=dict(context.backend_config)))
         self._backend = backend
         self._execution = execution
@@ -128,6 +129,7 @@ class OutOfProcessBackend(Backend):
 
     def _open(self, name: str, spec: WorkerSpec) -> WorkerProcess:
         """The process that completed the configuration, or a new one."""
+        # Instances start in threads of their own: one of them gets the process that has loaded the model already.
         with self._lock:
             process, self._begun = self._begun, None
         if process is not None:

@@ -43,6 +43,7 @@ class CachedBackend:
         Raises:
             NaiadError: as ``Backend.start``.
         """
+        # Instances of a version start at the same time: the first loads, and the others wait for it.
         with self._lock:
             backend = self._made(orders)
             if not self._is_started:
@@ -102,6 +103,7 @@ class BackendCache:
             if cached.users:
                 return
             del self._cached[key]
+        # Outside the lock: closing may take long, and other models need the table.
         cached.close()
 
 

@@ -48,7 +48,7 @@ class FrameworkSession:
         self._name = ""
 
     def serve(self) -> int:
-        """Obey the server until it ends this session, or is gone; the exit code."""
+        """Serve until the server ends this session, or is gone; the exit code."""
         try:
             while True:
                 kind, number, payload, schemas = self._next()
@@ -58,6 +58,7 @@ class FrameworkSession:
                     return 0
                 elif not self._obey(unpack(json.loads(payload))):
                     return 1
+                # It would keep the inputs of the batch in memory until the next one comes.
                 del payload
         except ServerGoneError:
             return 1
@@ -143,6 +144,7 @@ class FrameworkSession:
         instance, self._instance = self._instance, None
         if instance is not None:
             close_instance(instance, self._name)
+            # The last reference: the backend may close only when its instances are gone.
             del instance
         if self._cached is not None:
             self._cached = None

@@ -39,7 +39,9 @@ class FrameworkWorker:
         """Serve until the server says to end; the exit code."""
         _ignore_signals()
         logger.addHandler(_ToServer(self))
+        # All levels: the server decides which of them its log has.
         logger.setLevel(logging.DEBUG)
+        # Not to stderr as well, which ends in the same log.
         logger.propagate = False
         threading.Thread(target=self._keep_looking, name="naiad-look", daemon=True).start()
         code = self._run(self._first)
@@ -57,6 +59,7 @@ class FrameworkWorker:
         """Serve one more connection: this process is a shared one."""
         if not self._is_shared:
             self._is_shared = True
+            # Not for a process with one instance, which has nobody to share the interpreter with.
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
         session = FrameworkSession(_connection(descriptor), self._backends)
         self._sessions[session] = None
@@ -74,6 +77,7 @@ class FrameworkWorker:
         pause = threading.Event()
         while True:
             pause.wait(TICK_S)
+            # A copy: instances come and go in their own threads.
             for session in list(self._sessions):
                 self._look(session)
             speaker = self.speaker()

@@ -113,6 +113,7 @@ class PythonBackend(Backend):
         process = WorkerProcess(name, self._worker_spec(config, name, "complete", "CPU"))
         try:
             kind, content = process.begin()
+            # The process ends by itself after its reply.
             process.end(_SILENCE_S)
         finally:
             process.end()
@@ -216,6 +217,7 @@ class PythonBackend(Backend):
         text = self.context.backend_config.get(name)
         if text is None:
             return default
+        # ``int`` takes more than digits, and raises for texts of thousands of them.
         value = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
         if value < minimum:
             raise ModelLoadError(f"--backend-config=python,{name}={text}: expected a whole number from {minimum} on")

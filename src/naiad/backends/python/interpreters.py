@@ -18,6 +18,7 @@ OLDEST = (3, 8)
 """The oldest Python that can run models."""
 
 _PROBE_S = 60.0
+# Finds the line of the probe among whatever the start-up code of the environment prints.
 _MARK = "naiad-python:"
 _PROBE = (
     "import sys, json; from importlib.util import find_spec; "
@@ -41,7 +42,7 @@ class Interpreter:
 
 
 def inspect(python: Path, env: Mapping[str, str] | None = None) -> Interpreter:
-    """Ask an interpreter what it is.
+    """Run an interpreter to find out its version, path and packages.
 
     Raises:
         ModelLoadError: it does not start, or is no Python of ``OLDEST`` or later.

@@ -58,6 +58,7 @@ class PyTorchBackend(Backend):
         reader = ParameterReader(spec.name, spec.parameters)
         self._threads = self._threads_of(spec, reader)
         self._share = reader.boolean("ENABLE_WEIGHT_SHARING", False)
+        # Before the module loads: torch takes the number only before its first parallel work.
         _apply_process_wide(spec, reader)
         module = self._modules[device] = load_module(spec.name, self.context.model_path, device)
         schema = read_schema(module)

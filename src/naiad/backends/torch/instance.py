@@ -80,6 +80,7 @@ class TorchInstance(Instance):
         plan = self._plan
         torch = self._torch
         with torch.inference_mode() if plan.inference_mode else nullcontext():
+            # The usual case, without two more context managers for each run.
             if plan.optimized and (plan.cudnn or self._device is None):
                 return self._forward(*args, **kwargs)
             with torch.jit.optimized_execution(plan.optimized), torch.backends.cudnn.flags(enabled=plan.cudnn):

@@ -56,6 +56,7 @@ def memory_effects(module: Any) -> MemoryEffects:
     """The effects of ``module.forward``."""
     graph = module.inlined_graph
     aliases = graph.alias_db()
+    # The first input of a method is the module itself.
     state, *inputs = graph.inputs()
     return MemoryEffects(
         writes_inputs=any(aliases.has_writers(value) for value in inputs),

@@ -49,8 +49,10 @@ def to_array(torch: Any, tensor: Any, copy: bool) -> Array:
     elif copy:
         tensor = tensor.clone()
     if tensor.requires_grad:
+        # numpy refuses tensors that require gradients.
         tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:
+        # numpy has no such type, so the bits travel as integers.
         bits: Array = tensor.view(torch.int16).numpy()
         return bits.view(ml_dtypes.bfloat16)
     array: Array = tensor.numpy()
