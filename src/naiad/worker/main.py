@@ -63,6 +63,7 @@ def _ignore_signals() -> None:
 
 def main() -> int:
     """Serve until the server says to end; the exit code."""
+    # First: a Ctrl-C while the worker starts must not end it, either.
     _ignore_signals()
     _make_package(_leave_search_path())
     _provide_interfaces()

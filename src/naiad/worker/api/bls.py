@@ -55,7 +55,7 @@ class BlsCall:
     def deliver(self, response: InferenceResponse | None, final: bool) -> None:
         """Take a response over, and note the end.
 
-        A decoupled call that ends with a mere end has an empty last response, as in the reference: models count them.
+        A decoupled call whose end comes alone gets an empty last response, as in the reference: models count them.
         """
         if response is None and final and self._decoupled:
             response = InferenceResponse()
@@ -212,7 +212,7 @@ def _start(request: OutgoingRequest, decoupled: bool) -> BlsCall:
 
 
 def read_response(schemas: Schemas, locate: Locate, payload: bytearray) -> tuple[InferenceResponse | None, bool]:
-    """The response that a ``CALL_RESPONSE`` frame holds, None for a mere end, and whether it is the last."""
+    """The response that a ``CALL_RESPONSE`` frame holds, None for an end without one, and whether it is the last."""
     _, schema_number, flags, error_bytes, _ = RESPONSE_HEAD.unpack_from(payload)
     final = bool(flags & FLAG_FINAL)
     at = RESPONSE_HEAD.size

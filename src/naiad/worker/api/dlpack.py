@@ -95,6 +95,7 @@ def take(source: Any) -> tuple[Array, WorkerDataType]:
     """
     capsule = source if is_capsule(source) else source.__dlpack__()
     description = _description(capsule)
+    # Also for CUDA_HOST, which the processor reads like its own memory.
     description.device.type = CPU
     datatype = _datatype(description.dtype)
     if datatype.stored.kind in "bu":

@@ -22,7 +22,7 @@ class Host(Protocol):
     Attributes:
         is_decoupled: the model may send any number of responses to a request.
         model_directory: the folder of the model's version.
-        channel: the connection to the server, which whoever waits for a frame reads from.
+        channel: the connection to the server; a thread that waits for a frame reads from it.
     """
 
     is_decoupled: bool

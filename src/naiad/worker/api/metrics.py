@@ -98,7 +98,7 @@ class Metric:
 
 
 class MetricFamily:
-    """Metrics of one name. Those that live are shown; deleting the family deletes them.
+    """Metrics of one name. The server shows them until they are deleted; deleting the family deletes them all.
 
     Raises:
         TritonModelException: a family of the name exists with another kind, or the name is not allowed.

@@ -52,7 +52,7 @@ class ModelConfig:
         self._add("output", output, _OUTPUT_PROPERTIES, "'name', 'data_type' and 'dims'")
 
     def set_model_transaction_policy(self, transaction_policy_dict: dict[str, bool]) -> None:
-        """Say with ``{"decoupled": bool}`` whether the model answers a request with any number of responses."""
+        """Set with ``{"decoupled": bool}`` whether the model may send any number of responses to a request."""
         if any(key != "decoupled" for key in transaction_policy_dict):
             raise ValueError(
                 f"model transaction property in auto-complete-config function for model '{self._name()}' contains "

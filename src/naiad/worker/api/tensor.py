@@ -15,7 +15,7 @@ from . import dlpack
 
 
 class Tensor:
-    """A name, a datatype, a shape and the elements, which are shared with whoever made them and never copied.
+    """A name, a datatype, a shape and the elements, which are shared with their owner and not copied.
 
     ``Tensor(name, numpy_array)`` takes a numpy array; BYTES are arrays of dtype object (elements ``bytes``; ``str`` is
     written as UTF-8) or of ``np.bytes_``. An array that is not in C order is copied.
@@ -134,7 +134,7 @@ class Tensor:
         return self._raw
 
     def _payload(self) -> tuple[Buffer, int]:
-        """The bytes that travel, and how many they are."""
+        """The bytes to send, and their number."""
         array = self._array
         if array is not None:
             if self._type is not BYTES:

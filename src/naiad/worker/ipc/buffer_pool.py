@@ -109,5 +109,5 @@ class BlockPool:
 
 
 def _references_to(taken: deque[Array]) -> int:
-    """How many references the last block has, as counted here; compared with one that has none but the queue's."""
+    """The references to the last block as counted here, to be compared with a block that only the queue refers to."""
     return sys.getrefcount(taken[-1])

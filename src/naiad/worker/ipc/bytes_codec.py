@@ -55,8 +55,8 @@ def _elements(data: bytes | bytearray | memoryview) -> list[bytes]:
 
 
 def serialize_byte_tensor(input_tensor: Array) -> bytes | Sequence[bytes] | None:
-    """The wire form of an array of ``bytes``, ``str`` or ``np.bytes_``; ``()`` for one without elements, and None for
-    an array that is none of these."""
+    """The serialised elements of an array of ``bytes``, ``str`` or ``np.bytes_``; ``()`` for an empty array, None for
+    any other dtype."""
     if input_tensor.size == 0:
         # The reference's function returns a tuple here, too.
         return ()

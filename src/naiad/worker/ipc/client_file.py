@@ -80,7 +80,7 @@ class ClientFile:
         self._read_file(target.data, offset)
 
     def write(self, source: Array, offset: int) -> None:
-        """Put an array of bytes to ``offset``.
+        """Write an array of bytes at ``offset``.
 
         Raises:
             RegionError: the file is not that long any more, or the system has no memory for it.

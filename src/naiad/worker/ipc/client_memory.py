@@ -46,12 +46,13 @@ class Regions:
         """
         number, offset, size = part
         region = self._find(number)
+        # Reused memory: fresh pages would cost more than the copy.
         data = self.memory.take(size)
         region.read_into(data, offset)
         return data
 
     def write(self, part: Part, name: str, data: Any, size: int) -> None:
-        """Put the bytes of the output ``name`` to a part.
+        """Write the bytes of the output ``name`` to a part.
 
         Raises:
             RegionError: they do not fit, or the file is not that long any more.

@@ -15,7 +15,7 @@ class WorkerDataType:
     """One datatype. There is one object for each, so that they compare by identity, which is quick.
 
     ``number`` is its place in the ``DataType`` enumeration of the model configuration. ``stored`` is the numpy type
-    that its bytes are kept in: BF16, which numpy lacks, as UINT16. ``itemsize`` is 0 for BYTES. ``dlpack`` is DLPack's
+    of its arrays: UINT16 for BF16, which numpy lacks. ``itemsize`` is 0 for BYTES. ``dlpack`` is DLPack's
     type code and number of bits.
     """
 

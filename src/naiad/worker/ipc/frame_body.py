@@ -26,6 +26,7 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
+# Cached: one struct for each number of tensors serves all schemas.
 @lru_cache(maxsize=256)
 def places_struct(count: int) -> struct.Struct:
     """The struct of ``count`` places in a row, four numbers each."""

@@ -40,7 +40,7 @@ which costs the request an error and nothing else.
 
     u64 request, u32 schema, u16 bytes of the id, u16 reserved, then per input of the schema a place, then the id
 
-The worker answers every request with ``RESPONSE`` frames and ends the batch with ``DONE``. In default mode
+The worker responds to every request with ``RESPONSE`` frames and ends the batch with ``DONE``. In default mode
 ``RESPONSES`` (number: the batch) carries all responses at once and ends the batch as well. A response is::
 
     u64 request, u32 schema, u32 flags, u32 bytes of the error, u32 reserved, then per output a place, then the error
@@ -72,7 +72,7 @@ A request that has no final response when its batch ends stays open: the model s
 ``RESPONSE`` with ``FLAG_FINAL`` comes later, an error if the model releases the sender. This is the rule in
 decoupled mode (where ``async def execute`` ends its batch at once) and possible in default mode. The worker keeps the
 tensors of a request until it says ``RELEASE`` for their segments; those inside the frame live as long as it needs
-them. In default mode it releases them before it answers the batch.
+them. In default mode it releases them with the responses of the batch.
 
 **Models of frameworks** outside the server's process use a part of this protocol. ``INIT`` holds
 ``{"version", "orders"}``, a step of loading; there may be several, each answered by ``CONFIG``, ``READY`` or

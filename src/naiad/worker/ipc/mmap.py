@@ -48,7 +48,7 @@ class _Mapping:
 
 
 def mapped(descriptor: int, size: int) -> Array:
-    """The first ``size`` bytes of a file as an array of bytes, shared with whoever maps it too.
+    """The first ``size`` bytes of a file as an array of bytes, shared with every other mapping of the file.
 
     It stays mapped as long as an array refers to it. The descriptor may be closed at once.
 

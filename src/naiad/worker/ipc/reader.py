@@ -1,8 +1,8 @@
 """The reader of the server's frames.
 
-There is no thread for reading. Whoever waits for something reads: the main thread while it has nothing to execute, a
-thread that waits for an answer, an asyncio loop when the socket is readable. One at a time holds the reading side and
-hands out what arrives; the others sleep until their own thing came or the reading side became free. So a request
+There is no thread for reading. A thread that waits for something reads: the main thread while it has nothing to
+execute, a thread that waits for a reply, an asyncio loop when the socket is readable. One at a time holds the reading
+side and hands out the frames; the others sleep until their own frame has come or the reading side is free. So a request
 reaches the executing thread without a switch between threads.
 """
 
@@ -34,7 +34,7 @@ FrameHandler = Callable[[int, int, bytearray], None]
 
 
 class Waiter:
-    """Lets one thread sleep until another wakes it; being woken early is remembered."""
+    """Lets one thread sleep until another wakes it; a wake before the sleep counts as well."""
 
     __slots__ = ("_lock",)
 
@@ -67,7 +67,7 @@ class Channel:
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._filled = 0
-        # A frame that is larger than what arrives at once: its head, its payload and how much of that is there.
+        # A frame that is larger than the buffer: its head, its payload, and the bytes of that which have arrived.
         self._large: bytearray | None = None
         self._large_filled = 0
         self._large_kind = self._large_number = 0
@@ -88,7 +88,7 @@ class Channel:
     def wait_until(self, ready: Callable[[], Any], waiter: Waiter) -> None:
         """Read, or sleep while another thread reads, until ``ready()`` is true.
 
-        Whoever makes it true wakes the waiter.
+        The thread that makes it true wakes the waiter.
 
         Raises:
             ServerGoneError: the server closed the connection.
@@ -167,6 +167,7 @@ class Channel:
                 if body + size > start + BUFFER_BYTES:
                     self._begin_large(kind, number, size, start, end)
                     return
+                # The rest of it still fits into the buffer.
                 break
             start = body + size
             try:
@@ -184,7 +185,7 @@ class Channel:
         try:
             large = bytearray(size)
         except MemoryError as error:
-            # The connection cannot be read on, and whoever reads may be a model that goes on after an error.
+            # Nothing behind this frame can be read, and an exception might reach a model that catches it and goes on.
             os.write(2, f"no memory for {size} bytes that the server sent{memory_limit.hint(error)}\n".encode())
             os._exit(1)
         first = start + HEAD_BYTES
@@ -206,9 +207,9 @@ class Channel:
                 raise self._given_up(error) from error
 
     def _given_up(self, error: BaseException) -> ServerGoneError:
-        """The error for whoever reads, when a frame could not be taken: what comes after it would make no sense.
+        """The error for the reading thread after a frame that could not be handled: later frames would make no sense.
 
-        The connection ends, which every thread finds out. The one that reads may be a model's and go on.
+        The connection is shut down for all threads, as this one may be a model's, which catches the error and goes on.
         """
         traceback.print_exc()
         with contextlib.suppress(OSError):

@@ -37,6 +37,7 @@ class ServerSegments:
         try:
             self._maps[number] = mapped(descriptor, size)
         finally:
+            # The mapping outlives its descriptor.
             os.close(descriptor)
 
     def drop(self, number: int) -> None:
@@ -112,17 +113,17 @@ class SegmentPool:
         return segment
 
     def has_free(self, size: int) -> bool:
-        """Whether ``take`` would find one that exists."""
+        """Whether ``take`` would return an existing segment."""
         self.collect()
         return bool(self._free.get(size_class(size)))
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the other side uses any."""
+        """Whether the other side uses any segment."""
         return bool(self._busy)
 
     def give_back(self, numbers: Sequence[int]) -> None:
-        """Take segments back that the other side released. May be called by any thread."""
+        """Note segments that the other side released. May be called by any thread."""
         # Only noted, since this is the reading thread: the writing one owns the lists and collects.
         self._returned.append(numbers)
 
@@ -194,6 +195,7 @@ def anonymous_file(size: int) -> int:
         OSError: there is no place for it.
     """
     try:
+        # No limit but memory itself, unlike ``/dev/shm``, which is often small in containers.
         descriptor = os.memfd_create("naiad")
     except (AttributeError, OSError) as error:
         return _file_instead(size, error)

@@ -1,7 +1,7 @@
 """Copying to and from a mapping of a file that somebody else owns and may truncate at any time.
 
-Looking into a mapping where its file has ended raises SIGBUS, which ends the process. So nobody gets to see such a
-mapping: what lies there is only ever copied, and for the length of a copy SIGBUS has a handler. It puts other memory in
+Access to a mapping beyond the end of its file raises SIGBUS, which ends the process. So no other code gets such a
+mapping: its bytes are only copied, and for the length of a copy SIGBUS has a handler. It puts other memory in
 the mapping's place, the copy comes to its end, and its caller gets an error. This costs two system calls per copy.
 Reading and writing the file without mapping it needs no such care, but takes three to five times as long.
 
@@ -85,7 +85,7 @@ class GuardedMapping:
         _guard.copy(self, target, self._array[offset : offset + len(target)])
 
     def write(self, source: Array, offset: int) -> None:
-        """Put an array of bytes to ``offset``; errors as ``read_into``."""
+        """Write an array of bytes at ``offset``; errors as ``read_into``."""
         _guard.copy(self, self._array[offset : offset + len(source)], source)
 
     def replace(self, address: int) -> bool:
@@ -138,9 +138,10 @@ class _Guard:
             raise FileEndedError
 
     def _raised(self, number: int, info: int, _context: int) -> None:
-        """The handler. What it cannot explain happens again under the handler that was there before."""
+        """The handler. A signal of another origin comes again, under the earlier handler."""
         mapping = self._mapping
         address = ctypes.c_size_t.from_address(info + _ADDRESS_AT).value
+        # Returning repeats the instruction: it either succeeds on the new memory or meets the earlier handler.
         if mapping is None or not mapping.replace(address):
             self._action(number, self._before_at, None)
 

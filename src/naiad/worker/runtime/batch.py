@@ -54,7 +54,7 @@ class WorkerBatch:
     def settle_order(self) -> None:
         """Order the requests as the model ordered the list that it was given: its results are in that order.
 
-        A list with other requests in it counts for nothing. Every request is to be answered.
+        A list with other requests in it is ignored: every request has to get a response.
         """
         given, requests = self.given, self.requests
         if given != requests and len(given) == len(requests) and set(map(id, given)) == set(map(id, requests)):
@@ -66,6 +66,7 @@ class WorkerBatch:
 def read_batch(host: RuntimeHost, kind: int, number: int, payload: bytearray, schemas: Schemas) -> WorkerBatch | None:
     """The batch that a frame holds, None for any other frame; ``schemas`` is the table that was valid when it came."""
     if kind == EXECUTE_UNIFORM:
+        # Tensors in regions are read one request at a time, since each of them can fail for itself.
         if payload[_COLUMN_AT] == COLUMN_PLACES:
             batch = _read_placed(host, number, payload, schemas)
         else:
@@ -136,6 +137,7 @@ def _read_from_regions(
     try:
         located = [_open(host, payload, places[at : at + 4], data) for at in range(0, ends, 4)]
     except RegionError as error:
+        # At once: this request alone fails, and the model never sees it.
         host.out.post(error_frame(number, error.answer))
         return None
     except (OSError, MemoryError) as problem:

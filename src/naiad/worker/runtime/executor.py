@@ -1,4 +1,4 @@
-"""The executor of a model: calls ``execute``, checks its result, and responds to every request."""
+"""The executor of a model: it calls ``execute``, checks the result, and responds to every request."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class WrongResultError(Exception):
 
 
 class Executor:
-    """Runs the batches of one model instance and answers their requests.
+    """Runs the batches of one model instance and responds to their requests.
 
-    ``splits_failed``: a batch that failed is run again request by request, unless some of it has been answered.
+    ``splits_failed``: a batch that failed is run again request by request, unless a request of it has a response.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Executor:
         return inspect.iscoroutinefunction(getattr(self._model, "execute", None))
 
     def run(self, batch: WorkerBatch) -> None:
-        """Execute a batch and answer it."""
+        """Execute a batch and send its responses."""
         if not batch.requests:
             # None of them could be read, and each has got its error.
             self._end(batch)
@@ -63,7 +63,7 @@ class Executor:
                 self._fail(batch, error)
 
     async def run_async(self, batch: WorkerBatch) -> None:
-        """Execute a batch with a coroutine and answer it. In a decoupled model the next may begin meanwhile."""
+        """Execute a batch with a coroutine and send its responses. A decoupled model may begin the next meanwhile."""
         if not batch.requests:
             self._end(batch)
             return
@@ -91,7 +91,7 @@ class Executor:
     # A batch that failed, request by request
 
     def _may_split(self, batch: WorkerBatch) -> bool:
-        """Whether the batch may run again: requests that were answered or rescheduled have left."""
+        """Whether the batch may run again: not once a request of it was rescheduled or has a response sender."""
         if not self._splits_failed or batch.ended or len(batch.requests) < 2:
             return False
         return all(r._sender is None and not _is_rescheduled(r) for r in batch.requests)
@@ -101,6 +101,7 @@ class Executor:
         for request in batch.requests:
             try:
                 result = self._execute([request])
+                # A plain function may return a coroutine, here as in the whole batch.
                 if inspect.iscoroutine(result):
                     import asyncio
 
@@ -204,6 +205,7 @@ class Executor:
             )
         answers: list[Answer] = []
         for request, response in zip(requests, result):
+            # The usual case first, past the checks of the others.
             if type(response) is InferenceResponse and _is_plain(request):
                 answers.append((request, response, FLAG_FINAL))
             elif response is None:
@@ -224,7 +226,7 @@ class Executor:
     # Failures
 
     def _fail(self, batch: WorkerBatch, error: BaseException) -> None:
-        """Answer all requests of the batch that have no final response yet with an error."""
+        """Send an error to all requests of the batch that have no final response yet."""
         message = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
         unheard = True
         for request in batch.requests:
@@ -262,6 +264,7 @@ def _check_response(request: InferenceRequest, response: Any) -> None:
         )
     if not isinstance(response, InferenceResponse):
         raise WrongResultError(_not_a_response(response))
+    # Counted like a response of the sender: both ways together may send one.
     if request._sender is not None:
         try:
             request._sender.count(True, True)

@@ -30,7 +30,7 @@ Work = Tuple[int, int, bytearray, Schemas]
 
 
 class Inbox:
-    """Takes frames, and keeps what they announce.
+    """Handles frames, and stores what they announce.
 
     Attributes:
         inbox: frames for the main thread.
@@ -63,6 +63,7 @@ class Inbox:
         self._regions = regions or Regions()
         self._work_arrived = work_arrived
         self._check_ready = check_ready
+        # Of the other kinds: frames of ``_WORK`` wait for the main thread, these are handled while they are read.
         self._handlers: dict[int, Callable[[int, bytearray], object]] = {
             protocol.CANCEL: self._cancel,
             protocol.PAUSE: self._pause,
@@ -81,7 +82,7 @@ class Inbox:
         }
 
     def handle(self, kind: int, number: int, payload: bytearray) -> None:
-        """Take one frame."""
+        """Handle one frame. Runs in the thread that reads, one at a time."""
         if kind in _WORK:
             self.inbox.append((kind, number, payload, self.schemas))
             self._work_arrived()
@@ -105,6 +106,7 @@ class Inbox:
         self.paused.go_on(number)
 
     def _ping(self, number: int, payload: bytearray) -> None:
+        # Also by the thread that only looks: a busy model still gives a sign of life.
         self._out.post(protocol.FRAME.pack(protocol.PONG, 0, number))
 
     def _schema(self, number: int, payload: bytearray) -> None:

@@ -1,4 +1,4 @@
-"""The session of a worker: loads the model, runs its batches, and sends what the model asks of the server."""
+"""The session of a worker: it loads the model, runs its batches, and sends its calls and control requests."""
 
 from __future__ import annotations
 
@@ -167,6 +167,7 @@ class Session:
         self.channel.wait_until(self.inbox.__len__, self._main)
 
     def _finalize(self) -> None:
+        # Calls of other models end here: ``finalize`` may not make any.
         was_running, self._is_running = self._is_running, False
         try:
             if was_running and hasattr(self._model, "finalize"):
@@ -212,6 +213,7 @@ class Session:
             while True:
                 self.channel.poll()
                 pause.wait(TICK_S)
+        # A few seconds for the threads of the model, which may be about to end by themselves.
         pause.wait(LAST_S)
         os._exit(1)
 
@@ -227,7 +229,7 @@ class Session:
     def forked(self) -> None:
         """Detach from the connection, which a forked process only inherits."""
         self._is_over = True
-        # The descriptor of the child process alone: the connection of its parent stays open.
+        # The descriptor of the forked process alone: the connection of the worker stays open.
         self.channel.close()
 
     # Responses
@@ -300,6 +302,7 @@ class Session:
         try:
             self.out.call(number, head, tensors, options)
         except BaseException:
+            # Never sent, so no response would remove it.
             del self._arrivals.calls[number]
             raise
         return number
@@ -357,6 +360,7 @@ class Session:
 
     def stop_reading_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """End one ``read_in`` of a loop."""
+        # The runner's loop is never counted.
         if loop not in self._loops:
             return
         self._loops[loop] -= 1
@@ -378,6 +382,7 @@ def _is_our_own(error: BaseException) -> bool:
 def start(descriptor: int) -> int:
     """Serve the connection with that descriptor to its end; the exit code."""
     connection = socket.socket(fileno=descriptor)
+    # A program that the model starts would keep the connection open beyond this process.
     connection.set_inheritable(False)
     # Writes wait; reads say for themselves that they do not.
     connection.setblocking(True)

@@ -1,4 +1,4 @@
-"""Uniform batches: requests, and responses, that differ in little but their elements and so are described once.
+"""Uniform batches: requests and responses that differ in little beside their elements, and are described once.
 
 The small tensors of such requests lie one request after the other in one frame.
 
@@ -28,7 +28,7 @@ NO_ID = bytearray()
 
 
 class UniformRows:
-    """The tensors of ``count`` requests of one schema, those of the first of which begin at ``data``."""
+    """The tensors of ``count`` requests of one schema; those of the first begin at ``data`` in the payload."""
 
     __slots__ = ("_columns", "_count", "_data", "_payload", "schema")
 
@@ -163,13 +163,14 @@ _Facts = Tuple[str, WorkerDataType, Tuple[int, ...], bytes]
 
 
 def uniform_data(answers: list[Answer], schema: Schema) -> list[Any] | None:
-    """The data part of the answers to requests of that schema, in pieces; None when the answers differ in their
-    tensors, or are of other than the plain kind."""
+    """The data part of the responses to requests of that schema, in parts; None if their tensors differ, or one of
+    them is an error or has parameters."""
     facts = _facts_of(answers, schema)
     if facts is None:
         return None
     data: list[Any] = []
     for _, response, flags in answers:
+        # Anything but plain outputs needs the general frame.
         if response is None or flags != FLAG_FINAL or response._error is not None or response._parameters != "{}":
             return None
         if len(response._tensors) != len(facts):

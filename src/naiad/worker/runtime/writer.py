@@ -55,7 +55,7 @@ class FrameWriter:
     Args:
         look: reads what the server has sent, without waiting. Called before a new segment is made, since the server may
             have released one.
-        dropped: gets the outputs of a response some of which are not sent.
+        dropped: gets the outputs of a response if some of them are not sent.
         regions: shared memory of the server's clients.
     """
 
@@ -99,7 +99,7 @@ class FrameWriter:
         self._flush()
 
     def _flush(self) -> None:
-        """Write what was posted, unless another thread (or this one, further up) writes: then it does so at the end."""
+        """Write posted frames, unless another thread (or this one, further up) writes: it then does so at its end."""
         # A loop: another thread may post between the write and the release of the lock, and finds it taken.
         while (self._posted or self._released) and self._lock.acquire(False):
             try:
@@ -112,13 +112,13 @@ class FrameWriter:
     def answer_batch(
         self, batch: int, answers: list[Answer], forget: Callable[[], object], schema: Schema | None = None
     ) -> None:
-        """Answer the requests of a batch and end it.
+        """Respond to the requests of a batch and end it.
 
         ``answers`` is emptied and ``forget`` called before anything is sent: both drop the tensors of the batch, whose
         segments are then released in the same write.
 
         Args:
-            schema: of all requests of the batch, where they have one and all of them are answered here.
+            schema: the common schema of the requests, if they have one and all responses are among ``answers``.
         """
         with self._lock:
             frame = (schema is not None and self._uniform_frame(batch, answers, schema)) or self._batch_frame(
@@ -255,6 +255,7 @@ class FrameWriter:
 
     def _segment(self, size: int) -> Segment | None:
         """A segment that the server knows; None when the system has no memory that could be shared."""
+        # A released segment costs no new pages, so the release that may lie unread is read first.
         if self.pool.is_waiting and not self.pool.has_free(size):
             self._look()
         try:
@@ -277,6 +278,7 @@ class FrameWriter:
             self._connection.sendall(frame[sent:])
         except OSError as error:
             raise ServerGoneError(f"A segment could not be sent to the server: {error}") from error
+        # The mapping stays without it, and a process may have only so many open files.
         segment.close_descriptor()
 
     def _warn_once(self, error: OSError) -> None:
@@ -289,6 +291,7 @@ class FrameWriter:
 
     def trim(self) -> None:
         """Drop segments that were free for a while, unless another thread is writing."""
+        # The writer uses the pool; the next round trims what this one leaves.
         if not self._lock.acquire(False):
             return
         try:
@@ -331,7 +334,7 @@ class FrameWriter:
     # Writing; the lock is held
 
     def _write(self, frame: bytes) -> None:
-        """Send what is due before a frame, and the frame."""
+        """Send the frames that are due, then this one."""
         try:
             if self._fresh or self._posted or self._released:
                 frame = self._with_due(frame)
