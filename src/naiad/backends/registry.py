@@ -49,7 +49,7 @@ BACKENDS = {
     "sequence": BackendEntry("naiad.backends.builtin.sequence:SequenceBackend"),
 }
 
-# Those of them that are programs for the process of a Python model.
+# Backends whose code runs in the worker of a Python model.
 _PYTHON_PROGRAMS = frozenset({"iterative_sequence"})
 
 # Backends of the reference server: a name from this list is right, only not served here.

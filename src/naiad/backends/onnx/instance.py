@@ -36,6 +36,7 @@ class OnnxInstance(Instance):
 
     def close(self) -> None:
         """Release the session."""
+        # The bound method refers to the session.
         del self._run
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PROGRAM: Final = Path(program.__file__)
 SETTING: Final = "stub-timeout-seconds"
 _SILENCE_S: Final = 30
-# In a thread of the server a model may take any time to load. This is for one that never ends.
+# For a load that never ends: in a thread of the server a model may take any time.
 _LOAD_S: Final = 3600
 _keys = count(1)
 
@@ -50,6 +50,7 @@ class OutOfProcessBackend(Backend):
         self._backend = backend
         self._execution = execution
         self._shared = shared
+        # One for each load: in a shared process a reload must not get the backend of the version that drains.
         self._key = str(next(_keys))
         self._spec: ModelSpec | None = None
         self._lock = threading.Lock()

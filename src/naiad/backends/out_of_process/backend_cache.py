@@ -18,7 +18,7 @@ logger = logging.getLogger("naiad")
 
 
 class CachedBackend:
-    """One backend, made and started by whichever instance comes first."""
+    """One backend, made and started by the first instance that needs it."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -96,7 +96,7 @@ class BackendCache:
             return cached
 
     def give_back(self, key: str) -> None:
-        """An instance is gone; the backend is closed behind the last one."""
+        """Release the backend of an instance that is gone; the last release closes it."""
         with self._lock:
             cached = self._cached[key]
             cached.users -= 1

@@ -37,6 +37,7 @@ class FrameworkSession:
         self._channel = Channel(connection, self._handle)
         self._out = BatchResponseWriter(connection, self._poll)
         self._main = Waiter()
+        # Without checks of readiness: ``READY`` says that there is no ``is_ready()`` to call.
         self._arrivals = Inbox(self._channel, self._out, self._main.wake, lambda number: None)
         self._inbox = self._arrivals.inbox
         self._backends = backends
@@ -136,6 +137,7 @@ class FrameworkSession:
         return READY, {"is_ready": False, "pid": os.getpid(), "python": platform.python_version()}
 
     def _report(self, error: NaiadError) -> None:
+        # The server raises the error class of that name.
         content = {"message": str(error), "traceback": "", "error": type(error).__name__}
         self._out.post_json(FAILED, 0, content)
 

@@ -31,6 +31,7 @@ class FrameworkWorker:
         self._backends = BackendCache()
         self._sessions: dict[FrameworkSession, None] = {}
         self._is_shared = False
+        # For log lines, which go over the connection of the instance whose thread writes them.
         self._own = threading.local()
         self._first = FrameworkSession(_connection(descriptor), self._backends, self._open)
         self._sessions[self._first] = None
@@ -112,7 +113,7 @@ class _ToServer(logging.Handler):
 
 
 def serve(descriptor: int) -> int:
-    """Serve the connection with that descriptor, and those that come over it; the exit code."""
+    """Serve the connection with that descriptor, and the connections that arrive over it; the exit code."""
     return FrameworkWorker(descriptor).serve()
 
 

@@ -91,6 +91,7 @@ class Archives:
     def _unpack(self, archive: Path) -> Path:
         with self._lock:
             root = self._root = self._root or self._make_root()
+            # Numbered: archives may have the same name, and one that has changed is unpacked beside the earlier one.
             self._count += 1
             folder = root.path / f"{self._count}-{archive.name.partition('.')[0]}"
         folder.mkdir()

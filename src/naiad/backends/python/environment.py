@@ -131,6 +131,7 @@ def _packed(path: Path) -> Environment:
 def _prefix(folder: Path, named: Path) -> Path:
     """The folder that holds ``bin/python``: this one, or the only one inside, as archives of a folder have it."""
     inside = [entry for entry in folder.iterdir() if entry.is_dir()]
+    # A slice by a bool: the only folder inside, or none.
     for place in (folder, *inside[: len(inside) == 1]):
         if os.access(place / "bin" / "python", os.X_OK):
             return place

@@ -83,6 +83,7 @@ def find(version: str, needs_numpy: bool) -> Interpreter:
         unusable = unusable or found
     if unusable:
         raise without_numpy(unusable)
+    # For the error alone: to start every interpreter takes a while.
     others = sorted(_all(()), key=lambda found: found.version)
     listing = ", ".join(found.label for found in others) or "none"
     raise ModelLoadError(f"no Python {_dotted(wanted)} was found on the PATH, in pyenv or in uv; found: {listing}")
@@ -130,6 +131,7 @@ def _places(wanted: tuple[int, ...]) -> Iterator[Path]:
             if path := shutil.which(name, path=folder):
                 yield Path(path)
     for root in _version_roots():
+        # The newest first.
         yield from sorted(root.glob(f"*{short}*/bin/python3" if wanted else "*/bin/python3"), key=_by_version)[::-1]
 
 

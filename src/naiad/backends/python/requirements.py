@@ -50,7 +50,7 @@ def environment_from(requirements: Path, base: Interpreter, cache: Path) -> Path
         cache: the folder that holds all of them.
 
     Raises:
-        ModelLoadError: it cannot be made; the text ends with the last lines of who tried.
+        ModelLoadError: it cannot be made; the text ends with the last lines of the tool that failed.
     """
     folder = cache / _digest(requirements, base)
     if not _is_whole(folder):
@@ -60,10 +60,10 @@ def environment_from(requirements: Path, base: Interpreter, cache: Path) -> Path
             raise ModelLoadError(f"the folder for environments {cache} cannot be made: {error.strerror}") from None
         # Beside the folder, which a build removes first.
         with _locked(folder.with_suffix(".lock")) as lock_fd:
-            # Again: whoever had the lock may have built it.
+            # Again: the process that had the lock may have built it.
             if not _is_whole(folder):
                 _build(requirements, base, folder, lock_fd)
-    # For whoever clears the cache by age.
+    # The age of the marker is that of the last use, for tools that clear the cache by age.
     with contextlib.suppress(OSError):
         os.utime(folder / MARKER)
     return folder
@@ -138,6 +138,7 @@ def _locked(path: Path) -> Iterator[int]:
 def _digest(requirements: Path, base: Interpreter) -> str:
     """A name that differs for environments with different content."""
     digest = hashlib.sha256(repr((base.version, str(base.path.resolve()))).encode())
+    # The contents and not the paths: models with equal requirements share an environment.
     for path in _files(requirements, set()):
         try:
             digest.update(hashlib.sha256(path.read_bytes()).digest())

@@ -92,6 +92,7 @@ def _tensors(role: str, spec: ModelSpec, tensors: Iterable[TensorSpec], declared
         if not found and tensor.allow_ragged_batch:
             found = _ragged_problem(tensor, own) if role == "input" else None
         elif not found:
+            # One problem for each tensor: a shape without a batch axis would only repeat the first.
             found = _batch_problem(spec, own) or _shape_problem(spec, tensor, own)
         if found:
             problems.append(f"{role} '{tensor.name}': {found}")

@@ -33,6 +33,7 @@ def to_tensor(torch: Any, array: Array, copy: bool) -> Any:
     to its inputs.
     """
     if array.dtype == _BFLOAT16:
+        # torch does not know the type of ``ml_dtypes``, so the bits travel as integers.
         return to_tensor(torch, array.view(np.int16), copy).view(torch.bfloat16)
     flags = array.flags
     if copy or not flags.c_contiguous or (not flags.writeable and array.nbytes <= _CHEAP_COPY_BYTES):
