@@ -81,7 +81,7 @@ class BufferPool:
 
 
 def _references_to(blocks: list[Block], index: int) -> int:
-    """How many references a block has, as counted here; compared with a block that has none but the list's."""
+    """The references to a block as counted here, to be compared with a block that only the list refers to."""
     return sys.getrefcount(blocks[index])
 
 
