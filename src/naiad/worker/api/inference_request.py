@@ -260,6 +260,7 @@ def received_request(
 
 
 def _checked(name: str, value: Any, largest: int = _LARGEST) -> int:
+    # numpy's integers pass, floats do not.
     number = index(value)
     if not 0 <= number <= largest:
         raise TypeError(f"InferenceRequest: {name} must be a number from 0 to {largest}, found {number}")

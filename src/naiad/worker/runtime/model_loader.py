@@ -63,6 +63,7 @@ def _import(path: str, name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise TritonModelException(f"Python model file '{path}' cannot be imported")
     module = importlib.util.module_from_spec(spec)
+    # Before it runs, as for any import: dataclasses and pickle find a module by its name.
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
