@@ -127,6 +127,7 @@ class _GlobalPool:
 
     def make(self, intra_op: int, inter_op: int) -> None:
         """Make the pool unless it exists; a wish that cannot be met is a warning."""
+        # Models load in several threads.
         with self._lock:
             if self._sizes == (intra_op, inter_op):
                 return

@@ -77,6 +77,7 @@ def _entry(spec: ModelSpec, tensor: ModelTensor) -> str:
 
 
 def _dims_text(spec: ModelSpec, shape: tuple[int, ...] | None) -> str:
+    # A scalar, or a tensor of unknown rank: dims must not be empty.
     dims = (1,) if shape is None else shape[1:] if spec.max_batch_size else shape
     return "[ " + ", ".join(map(str, dims)) + " ]"
 
