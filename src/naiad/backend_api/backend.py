@@ -42,7 +42,8 @@ class WorkerSpec:
     """The command, environment and limits of a worker process.
 
     Attributes:
-        python: the interpreter; ``env``: all environment variables.
+        python: the interpreter.
+        env: all environment variables.
         orders: the content of its ``INIT`` frame.
         start_s: the longest time until it is ready.
         holds: objects that must live as long as it runs.
@@ -143,19 +144,19 @@ class Backend(ABC):
         """A new instance; called in the thread that will use it."""
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
-        """Take over other instance groups, for instances that are made from now on. Nothing else has changed.
+        """Use other instance groups, for instances that are created from now on. Nothing else has changed.
 
         Args:
             spec: the specification with these groups.
             config: the completed configuration message with them.
 
         Raises:
-            ModelLoadError: instances of such groups cannot be made. The groups from before are then taken over again.
+            ModelLoadError: instances of such groups cannot be created. The earlier groups are then set again.
         """
         self.config = config
 
     def child(self, group: InstanceGroupSpec, index: int) -> WorkerSpec | None:
-        """How the process of an instance is started, for a backend whose instances run in processes of their own."""
+        """How the worker of an instance is started; None for a backend whose instances run in the server."""
         return None
 
     @property

@@ -39,7 +39,7 @@ class Requester(Protocol):
 
     @property
     def is_cancelled(self) -> bool:
-        """The caller gave up. No further response reaches it."""
+        """Whether the caller cancelled. No further response reaches it then."""
 
 
 class DecoupledInstance(ABC):
@@ -52,18 +52,18 @@ class DecoupledInstance(ABC):
         Args:
             inputs: those of the request, without a copy. They may be read-only.
             outputs: the names of the requested outputs; no others may be returned.
-            requester: whether the caller still waits.
+            requester: tells whether the caller still waits.
 
         Raises:
             NaiadError: from the iterator: the last response, instead of outputs.
         """
 
     def busy_s(self, inputs: Arrays) -> float:
-        """For how long no other request may begin, in seconds; by default the next one may begin at once."""
+        """The time in seconds during which no other request may begin; 0, the default, for none at all."""
         return 0.0
 
     def close(self) -> None:
-        """Release its resources. Called once."""
+        """Release the resources of the instance. Called once."""
         return
 
 

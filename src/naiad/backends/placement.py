@@ -47,6 +47,7 @@ def create(backend: str, context: BackendContext, config: Any, shared: SharedPro
         return made
     chosen = execution_of(context, given)
     if chosen.way != THREAD and registry.stays(backend):
+        # The parameter of this model is a mistake; a setting is for all models and does not concern this one.
         if KEY in given:
             raise ParameterReader(context.model, given).refused(KEY, _STAYS_EXPECTED)
         chosen = Execution(THREAD)
@@ -66,6 +67,7 @@ def execution_of(context: BackendContext, given: dict[str, str]) -> Execution:
     """
     reader = ParameterReader(context.model, given)
     if KEY not in given:
+        # For the error text: it names the place where the value stands.
         reader = ParameterReader(context.model, context.backend_config, "backend config setting")
     text = reader.text(KEY)
     if text is None:

@@ -49,7 +49,7 @@ BACKENDS = {
     "sequence": BackendEntry("naiad.backends.builtin.sequence:SequenceBackend"),
 }
 
-# Those of them that are programs for the process of a Python model.
+# Backends whose code runs in the worker of a Python model.
 _PYTHON_PROGRAMS = frozenset({"iterative_sequence"})
 
 # Backends of the reference server: a name from this list is right, only not served here.
@@ -109,6 +109,7 @@ def _python_based(backend: str, context: BackendContext) -> Backend:
 def _backend_file(backend: str, settings: Mapping[str, str]) -> Path | None:
     """The file of a Python-based backend, which need not exist; None for a name that no folder can have."""
     folder = settings.get(BACKEND_DIRECTORY)
+    # The name comes from a configuration, perhaps from a load request, and must not lead out of the folder.
     if not folder or backend in ("", ".", "..") or any(mark in backend for mark in "/\\\0"):
         return None
     return Path(folder).absolute() / backend / PYTHON_RUNTIME
@@ -139,6 +140,7 @@ def _require(backend: str, entry: BackendEntry, model: str) -> None:
 def _unknown(backend: str, model: str, file: Path | None) -> BackendUnavailableError:
     names = ", ".join(known())
     looked = f"; there is no Python-based backend {file} either (--backend-directory)" if file else ""
+    # Such a name is spelled right, so no similar one is proposed.
     if backend in NOT_BUILT:
         return BackendUnavailableError(
             f"model '{model}' needs the backend '{backend}', which is not supported by this version of "

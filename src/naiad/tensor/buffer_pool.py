@@ -30,7 +30,7 @@ class _SizeClass:
         self._cursor = 0
 
     def candidates(self) -> Iterator[int]:
-        """Indices of blocks to look at: always the first few, which are warm in the cache, and some others in turn."""
+        """Indices of blocks to check: always the first few, which are warm in the cache, and some others in turn."""
         count = len(self.blocks)
         yield from range(min(count, _LOOKED_AT))
         for _ in range(min(count - _LOOKED_AT, _LOOKED_AT)):
@@ -45,6 +45,7 @@ class BufferPool:
         self._limit = limit_bytes
         self._classes: dict[int, _SizeClass] = {}
         self.kept_bytes = 0
+        # Measured, not assumed: the count includes references of the call itself, which differ among Pythons.
         self._free = _references_to([np.empty(1, np.uint8)], 0)
 
     def take(self, size: int) -> Block:
@@ -63,6 +64,7 @@ class BufferPool:
             if _references_to(blocks, index) == self._free:
                 return blocks[index]
         block = np.empty(size, np.uint8)
+        # Past the limit a block never enters the pool: its last reference frees it.
         if self.kept_bytes + size <= self._limit:
             self.kept_bytes += size
             blocks.append(block)
@@ -74,11 +76,12 @@ class BufferPool:
             found.unused_s += seconds
             if found.unused_s >= KEEP_SECONDS:
                 self.kept_bytes -= size * len(found.blocks)
+                # Blocks that are in use live on, outside the pool.
                 del self._classes[size]
 
 
 def _references_to(blocks: list[Block], index: int) -> int:
-    """How many references a block has, as counted here; compared with a block that has none but the list's."""
+    """The references to a block as counted here, to be compared with a block that only the list refers to."""
     return sys.getrefcount(blocks[index])
 
 

@@ -44,9 +44,11 @@ def decode_bytes(raw: Raw, elements: int, place: str) -> np.ndarray[Any, Any]:
         for _ in range(elements):
             begin = pos + 4
             pos = begin + unpack(whole, pos)[0]
+            # A slice past the end is short and no error: that shows below, where the sum differs from the size.
             add(whole[begin:pos])
     except struct.error:
         pos = -1
+    # Why it differs is found out only now, by a second reading.
     if pos != size:
         raise _problem(whole, elements, place)
     return string_array(found, elements, place)
@@ -56,7 +58,7 @@ def _decode_in_blocks(raw: Raw, elements: int, place: str) -> np.ndarray[Any, An
     """``decode_bytes`` in steps, between which other threads get the interpreter."""
     flat = memoryview(raw)
     unpack = _LENGTH.unpack_from
-    # Nothing is made for a shape that promises more than there is.
+    # A shape that promises more elements than the bytes can hold must not cost memory.
     array = np.empty(min(elements, len(flat) // _LENGTH.size), np.object_)
     count = pos = 0
     while count < len(array) and pos + _LENGTH.size <= len(flat):
@@ -71,7 +73,7 @@ def _decode_in_blocks(raw: Raw, elements: int, place: str) -> np.ndarray[Any, An
             found.append(block[begin:end])
             at = end
         if not found:
-            # One that is longer than a block, or is cut off.
+            # An element that is longer than a block, or is cut off.
             at = _LENGTH.size + unpack(block)[0]
             found.append(bytes(flat[pos + _LENGTH.size : pos + at]))
         array[count : count + len(found)] = found
@@ -96,6 +98,7 @@ def check_strings(raw: Raw, elements: int, place: str) -> None:
         block = bytes(flat[pos : pos + BLOCK_BYTES])
         limit, at = len(block) - _LENGTH.size, 0
         for _ in range(min(elements - count, BLOCK_STRINGS)):
+            # An element may end behind the block, but its length field has to lie within.
             if at > limit:
                 break
             at += unpack(block, at)[0] + 4
@@ -110,6 +113,7 @@ def are_alike(raw: Raw, elements: int) -> bool:
     if not elements or len(raw) % elements or len(raw) < _LENGTH.size * elements:
         return False
     stride = len(raw) // elements
+    # One comparison of all length fields, as if every element had the same size.
     lengths: np.ndarray[Any, Any] = np.ndarray((elements,), "<u4", raw, 0, (stride,))
     return bool((lengths == stride - _LENGTH.size).all())
 

@@ -1,4 +1,4 @@
-"""Tensor datatypes as the server has them: those that workers know, with the name in configurations (``TYPE_FP32``).
+"""Tensor datatypes of the server: the datatypes of workers with their names in configurations (``TYPE_FP32``).
 
 Source: protocol section "Tensor Data Types" and the ``DataType`` enumeration of the model configuration.
 """

@@ -1,7 +1,7 @@
 """BYTES tensors that stay serialised on their way through the server.
 
-To make an object of each element and to write it down again takes a hundred times as long as to pass the bytes on. So
-a large tensor travels as it came, and whoever needs its elements (a framework, or an answer in JSON) asks for them.
+To make an object of each element and to serialise it again takes a hundred times as long as to pass the bytes on. So
+a large tensor travels as it came, and is unpacked where its elements are needed (a framework, or a JSON response).
 """
 
 from __future__ import annotations
@@ -71,14 +71,16 @@ class PackedStrings:
         return decode_bytes(self.raw, self.size, self.place).reshape(self.shape)
 
     def __getitem__(self, rows: slice) -> PackedStrings:
-        """Some rows of the first dimension, one behind the other."""
+        """Consecutive rows of the first dimension, sharing the bytes."""
         begin, end, step = rows.indices(self.shape[0])
         if step != 1:
             raise IndexError(f"of a packed tensor there are rows one behind the other, not every {step}.")
+        # Once for all slices: a batch is cut into the rows of its requests.
         if self._rows is None:
             self._rows = row_starts(self.raw, self.shape)
         end = max(begin, end)
         starts = self._rows[begin : end + 1]
+        # A view: the rows share the bytes of the whole tensor.
         raw = memoryview(self.raw)[int(starts[0]) : int(starts[-1])]
         return PackedStrings(raw, (end - begin, *self.shape[1:]), self.place, self.is_checked, starts - starts[0])
 
@@ -107,11 +109,12 @@ class PackedStrings:
         shape = (self.size,) if isinstance(shape, int) else shape
         if math.prod(shape) != self.size:
             raise ValueError(f"cannot reshape {self.size} elements into shape {tuple(shape)}")
+        # Row starts hold as long as the first dimension stays.
         rows = self._rows if shape and self.shape and shape[0] == self.shape[0] else None
         return PackedStrings(self.raw, shape, self.place, self.is_checked, rows)
 
     def copy(self) -> PackedStrings:
-        """The same in memory of its own."""
+        """A copy in memory of its own."""
         return PackedStrings(bytes(self.raw), self.shape, self.place, self.is_checked)
 
 
@@ -156,6 +159,7 @@ def packed_if_large(array: Array, place: str) -> Array:
     if is_packed(array) or array.dtype != PackedStrings.dtype or not array.ndim:
         return array
     elements = array.ravel().tolist()
+    # Before anything is serialised: most arrays are small.
     if not stays_packed(sum(map(len, elements)), array.size):
         return array
     lengths = np.fromiter(map(len, elements), np.int64, array.size)
@@ -168,6 +172,7 @@ def packed_if_large(array: Array, place: str) -> Array:
 def row_starts(raw: Raw, shape: Sequence[int]) -> Array:
     """Where each row of a serialised tensor begins, and the last one ends."""
     count, each = shape[0], math.prod(shape[1:])
+    # Without a loop over the elements where all have the same length.
     if count and len(raw) % count == 0 and are_alike(raw, count * each):
         return np.arange(count + 1, dtype=np.int64) * (len(raw) // count)
     starts = np.zeros(count + 1, np.int64)

@@ -28,6 +28,7 @@ def _make_package(folder: str) -> None:
     if spec is None or spec.loader is None:
         raise ImportError(f"{folder} cannot be imported as a package")
     module = module_from_spec(spec)
+    # Not ``naiad.worker``: the model's environment may have a Naiad of another version.
     sys.modules[PACKAGE] = module
     spec.loader.exec_module(module)
 
@@ -39,8 +40,10 @@ def _provide_interfaces() -> None:
     from types import ModuleType
 
     interface = import_module(PACKAGE + ".api.pb_utils")
+    # The two names of the reference, and that of Naiad.
     for name in ("triton_python_backend_utils", "c_python_backend_utils", "naiad.python_backend"):
         sys.modules[name] = interface
+    # An environment without Naiad: an empty package leads to the interface.
     if find_spec("naiad") is None:
         package = sys.modules["naiad"] = ModuleType("naiad")
         package.__path__ = []
@@ -60,6 +63,7 @@ def _ignore_signals() -> None:
 
 def main() -> int:
     """Serve until the server says to end; the exit code."""
+    # First: a Ctrl-C while the worker starts must not end it, either.
     _ignore_signals()
     _make_package(_leave_search_path())
     _provide_interfaces()

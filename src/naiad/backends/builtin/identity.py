@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class IdentityInstance(Instance):
-    """Gives its inputs back under the names of the outputs, after ``delay`` seconds."""
+    """Returns its inputs under the names of the outputs, after ``delay`` seconds."""
 
     takes_packed = True
 
@@ -37,6 +37,7 @@ class IdentityInstance(Instance):
         try:
             if not optional:
                 return {n: inputs[pairs[n]] for n in outputs}
+            # All inputs have the same number of rows.
             rows = next((len(array) for array in inputs.values()), 1)
             found = {n: inputs.get(pairs[n]) for n in outputs}
             return {n: _zeros(optional[pairs[n]], rows) if a is None else a for n, a in found.items()}

@@ -49,6 +49,7 @@ class AccumulatingInstance(Instance):
         starts = bool(inputs["START"].ravel()[row])
         total = value if starts else self._totals.get(key, np.int32(0)) + value
         if self._by_id and inputs["END"].ravel()[row]:
+            # Sequences come with new ids without end, so a total goes with its sequence.
             self._totals.pop(key, None)
             return total + _number(key)
         self._totals[key] = total

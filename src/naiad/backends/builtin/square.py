@@ -28,7 +28,7 @@ _NS_PER_S = 1_000_000_000
 
 
 class SquareInstance(DecoupledInstance):
-    """Answers n requests n times; see the module. Times in seconds."""
+    """Sends n responses to the request n; see the module. Times are in seconds."""
 
     def __init__(self, infer_s: float, output_s: float, cancel_s: float, failing: int, empty: int) -> None:
         self._waits = [

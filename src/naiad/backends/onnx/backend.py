@@ -58,12 +58,14 @@ class OnnxRuntimeBackend(Backend):
         """Make the first session, unless ``complete`` made a fitting one, and check ``spec`` against the graph."""
         _refuse_accelerators(spec.name, spec.accelerators)
         settings = read_settings(self.context, spec.parameters, spec.graph_level, spec.instance_count)
+        # The instance count was a guess in ``complete``; with another one the session has the wrong number of threads.
         if settings != self._settings:
             self._sessions.clear()
         self._settings = settings
         self._spec = spec
         device = self._check_devices(spec)
         session = self._sessions.get(device) or self._create(device)
+        # Without the processor's session of ``complete`` if the first instance is on a GPU.
         self._sessions = {device: session}
         graph = read_signature(session)
         check_signature(spec, graph.inputs, graph.outputs)
@@ -88,6 +90,7 @@ class OnnxRuntimeBackend(Backend):
         tensors = (*spec.inputs.values(), *spec.outputs.values())
         strings = _named(tensors, "BYTES")
         bfloat16 = _named(tensors, "BF16")
+        # Most models are numeric: their instance looks at no tensor.
         if not (strings or bfloat16 or self._scalars):
             return OnnxInstance(session, options)
         adapting = AdaptingInstance(session, options, strings, self._scalars)
@@ -100,6 +103,7 @@ class OnnxRuntimeBackend(Backend):
     def _session(self, device: int) -> Any:
         """The session for the next instance on ``device``: the shared one, or an exclusive one."""
         _, settings = self._started()
+        # While it loads, too: two instances that start at once must not each load a session that they could share.
         with self._lock:
             session = self._sessions.pop(device, None) or self._create(device)
             if settings.shareable:
@@ -111,6 +115,7 @@ class OnnxRuntimeBackend(Backend):
             raise ModelLoadError(f"model '{self.context.model}': complete() or start() comes first")
         providers: list[str | tuple[str, dict[str, str]]] = ["CPUExecutionProvider"]
         if device != _NO_DEVICE:
+            # In front: the framework prefers the first provider that can run a node.
             providers.insert(0, ("CUDAExecutionProvider", {"device_id": str(device)}))
         return create_session(self.context.model, model_file(self.context), self._settings, providers)
 

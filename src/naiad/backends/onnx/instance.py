@@ -36,6 +36,7 @@ class OnnxInstance(Instance):
 
     def close(self) -> None:
         """Release the session."""
+        # The bound method refers to the session.
         del self._run
 
 
@@ -95,7 +96,8 @@ class BFloat16Instance(Instance):
         self._plain.close()
 
     def _to_model(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        # An OrtValue of a foreign type ignores strides: the memory must be contiguous.
+        # An OrtValue of a foreign type ignores strides: the memory must be contiguous. The reshape is for scalars,
+        # of which ``ascontiguousarray`` makes vectors.
         array = self._plain._to_model(name, array)
         return np.ascontiguousarray(array).reshape(array.shape).view(np.uint16) if name in self._bfloat16 else array
 
@@ -107,9 +109,11 @@ class BFloat16Instance(Instance):
             array: np.ndarray[Any, Any] = value.numpy()
             return array
         size = value.tensor_size_in_bytes()
+        # An empty tensor need not have an address.
         if not size:
             return np.empty(value.shape(), ml_dtypes.bfloat16)
         memory = (ctypes.c_uint16 * (size // 2)).from_address(value.data_ptr())
+        # A copy, since the memory goes with the OrtValue.
         copied: np.ndarray[Any, Any] = np.array(memory, np.uint16).view(ml_dtypes.bfloat16)
         return copied.reshape(value.shape())
 

@@ -100,6 +100,7 @@ def _entries(reader: ParameterReader, parameters: Mapping[str, str]) -> tuple[tu
     if parameters.get(SPINNING, "0") not in ("0", "1"):
         raise reader.refused(SPINNING, '"0" or "1"')
     entries = {SPINNING: "0"} | {k: v for k, v in parameters.items() if k.startswith("session.")}
+    # Sorted, since settings are compared: equal ones share a session.
     return tuple(sorted(entries.items()))
 
 
@@ -126,6 +127,7 @@ class _GlobalPool:
 
     def make(self, intra_op: int, inter_op: int) -> None:
         """Make the pool unless it exists; a wish that cannot be met is a warning."""
+        # Models load in several threads.
         with self._lock:
             if self._sizes == (intra_op, inter_op):
                 return
@@ -237,6 +239,7 @@ def _session_options(settings: SessionSettings) -> Any:
         options.use_per_session_threads = False
     else:
         options.intra_op_num_threads = settings.threads
+        # 0 leaves the number to the framework.
         options.inter_op_num_threads = settings.inter_op_threads
     if settings.parallel:
         options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL

@@ -49,6 +49,7 @@ class GraphSignature:
 def read_signature(session: Any) -> GraphSignature:
     """The signature of an ``InferenceSession``; axes that are symbolic or unknown are -1."""
     inputs = [_tensor(node, not node.type.startswith("optional(")) for node in session.get_inputs()]
+    # Inputs with a default value, which the framework lists apart.
     defaults = [_tensor(node, False) for node in session.get_overridable_initializers()]
     return GraphSignature((*inputs, *defaults), tuple(_tensor(node, True) for node in session.get_outputs()))
 
@@ -74,6 +75,7 @@ def complete(config: Any, graph: GraphSignature, default_max_batch_size: int) ->
     batching = config.max_batch_size > 0
     hidden = _hidden(config)
     if not config.input:
+        # Inputs with a default value are left to configurations that name them.
         given = (t for t in graph.inputs if t.required and t.name not in hidden)
         _fill(config.name, "input", config.input, given, batching)
     if not config.output:
@@ -104,6 +106,7 @@ def _complete_batching(config: Any, graph: GraphSignature, default: int) -> None
             config.name,
         )
     if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+        # Its presence alone, without any field, chooses the batcher.
         config.dynamic_batching.SetInParent()
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PROGRAM: Final = Path(program.__file__)
 SETTING: Final = "stub-timeout-seconds"
 _SILENCE_S: Final = 30
-# In a thread of the server a model may take any time to load. This is for one that never ends.
+# For a load that never ends: in a thread of the server a model may take any time.
 _LOAD_S: Final = 3600
 _keys = count(1)
 
@@ -45,10 +45,12 @@ class OutOfProcessBackend(Backend):
     """
 
     def __init__(self, backend: str, context: BackendContext, execution: Execution, shared: SharedProcesses) -> None:
+        # A plain dictionary, since the context is pickled for the worker.
         super().__init__(replace(context, backend_config=dict(context.backend_config)))
         self._backend = backend
         self._execution = execution
         self._shared = shared
+        # One for each load: in a shared process a reload must not get the backend of the version that drains.
         self._key = str(next(_keys))
         self._spec: ModelSpec | None = None
         self._lock = threading.Lock()
@@ -128,6 +130,7 @@ class OutOfProcessBackend(Backend):
 
     def _open(self, name: str, spec: WorkerSpec) -> WorkerProcess:
         """The process that completed the configuration, or a new one."""
+        # Instances start in threads of their own: one of them gets the process that has loaded the model already.
         with self._lock:
             process, self._begun = self._begun, None
         if process is not None:

@@ -18,7 +18,7 @@ logger = logging.getLogger("naiad")
 
 
 class CachedBackend:
-    """One backend, made and started by whichever instance comes first."""
+    """One backend, made and started by the first instance that needs it."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -43,6 +43,7 @@ class CachedBackend:
         Raises:
             NaiadError: as ``Backend.start``.
         """
+        # Instances of a version start at the same time: the first loads, and the others wait for it.
         with self._lock:
             backend = self._made(orders)
             if not self._is_started:
@@ -95,13 +96,14 @@ class BackendCache:
             return cached
 
     def give_back(self, key: str) -> None:
-        """An instance is gone; the backend is closed behind the last one."""
+        """Release the backend of an instance that is gone; the last release closes it."""
         with self._lock:
             cached = self._cached[key]
             cached.users -= 1
             if cached.users:
                 return
             del self._cached[key]
+        # Outside the lock: closing may take long, and other models need the table.
         cached.close()
 
 

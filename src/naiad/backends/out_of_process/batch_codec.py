@@ -56,13 +56,13 @@ class BatchResponseWriter(FrameWriter):
     def answer(self, number: int, batch: Batch, spec: ModelSpec) -> None:
         """Send the results of a batch, or its error.
 
-        The batch is emptied before anything is sent: so the segments of its inputs are released in the same write.
+        The batch is emptied before anything is sent, so that the same write releases the segments of its inputs.
         """
         with self._lock:
             frame = self._failure(number, batch.error) if batch.error else self._results_if_fit(number, batch, spec)
             batch.requests = []
             batch.results = {}
-            # It leads, by its traceback, to the inputs and back to the batch.
+            # Its traceback refers to the inputs, and back to the batch.
             batch.error = None
             self._write(frame)
         self._flush()
@@ -77,6 +77,7 @@ class BatchResponseWriter(FrameWriter):
     def _results(self, number: int, batch: Batch, spec: ModelSpec) -> bytes:
         results = batch.results
         payloads = [_payload(array, spec.outputs[name].dtype) for name, array in results.items()]
+        # Without datatypes, which the specification fixes.
         key = tuple([(name, array.shape) for name, array in results.items()])
         schema = self._schemas.get(key)
         if schema is None:

@@ -37,6 +37,7 @@ class FrameworkSession:
         self._channel = Channel(connection, self._handle)
         self._out = BatchResponseWriter(connection, self._poll)
         self._main = Waiter()
+        # Without checks of readiness: ``READY`` says that there is no ``is_ready()`` to call.
         self._arrivals = Inbox(self._channel, self._out, self._main.wake, lambda number: None)
         self._inbox = self._arrivals.inbox
         self._backends = backends
@@ -48,7 +49,7 @@ class FrameworkSession:
         self._name = ""
 
     def serve(self) -> int:
-        """Obey the server until it ends this session, or is gone; the exit code."""
+        """Serve until the server ends this session, or is gone; the exit code."""
         try:
             while True:
                 kind, number, payload, schemas = self._next()
@@ -58,6 +59,7 @@ class FrameworkSession:
                     return 0
                 elif not self._obey(unpack(json.loads(payload))):
                     return 1
+                # It would keep the inputs of the batch in memory until the next one comes.
                 del payload
         except ServerGoneError:
             return 1
@@ -135,6 +137,7 @@ class FrameworkSession:
         return READY, {"is_ready": False, "pid": os.getpid(), "python": platform.python_version()}
 
     def _report(self, error: NaiadError) -> None:
+        # The server raises the error class of that name.
         content = {"message": str(error), "traceback": "", "error": type(error).__name__}
         self._out.post_json(FAILED, 0, content)
 
@@ -143,6 +146,7 @@ class FrameworkSession:
         instance, self._instance = self._instance, None
         if instance is not None:
             close_instance(instance, self._name)
+            # The last reference: the backend may close only when its instances are gone.
             del instance
         if self._cached is not None:
             self._cached = None

@@ -31,6 +31,7 @@ class FrameworkWorker:
         self._backends = BackendCache()
         self._sessions: dict[FrameworkSession, None] = {}
         self._is_shared = False
+        # For log lines, which go over the connection of the instance whose thread writes them.
         self._own = threading.local()
         self._first = FrameworkSession(_connection(descriptor), self._backends, self._open)
         self._sessions[self._first] = None
@@ -39,7 +40,9 @@ class FrameworkWorker:
         """Serve until the server says to end; the exit code."""
         _ignore_signals()
         logger.addHandler(_ToServer(self))
+        # All levels: the server decides which of them its log has.
         logger.setLevel(logging.DEBUG)
+        # Not to stderr as well, which ends in the same log.
         logger.propagate = False
         threading.Thread(target=self._keep_looking, name="naiad-look", daemon=True).start()
         code = self._run(self._first)
@@ -57,6 +60,7 @@ class FrameworkWorker:
         """Serve one more connection: this process is a shared one."""
         if not self._is_shared:
             self._is_shared = True
+            # Not for a process with one instance, which has nobody to share the interpreter with.
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
         session = FrameworkSession(_connection(descriptor), self._backends)
         self._sessions[session] = None
@@ -74,6 +78,7 @@ class FrameworkWorker:
         pause = threading.Event()
         while True:
             pause.wait(TICK_S)
+            # A copy: instances come and go in their own threads.
             for session in list(self._sessions):
                 self._look(session)
             speaker = self.speaker()
@@ -108,7 +113,7 @@ class _ToServer(logging.Handler):
 
 
 def serve(descriptor: int) -> int:
-    """Serve the connection with that descriptor, and those that come over it; the exit code."""
+    """Serve the connection with that descriptor, and the connections that arrive over it; the exit code."""
     return FrameworkWorker(descriptor).serve()
 
 

@@ -1,7 +1,7 @@
 """Packed environments (conda-pack, venv-pack): unpacked once for the whole server, however many models name one.
 
 The folder that they are unpacked into belongs to one server and goes with it. Folders of servers that were killed are
-removed by the next one that unpacks anything: a lock that the system gives back with its process tells which those are.
+removed by the next one that unpacks anything: a lock that the system releases with its process tells which those are.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Archives:
         path = archive.resolve()
         with self._lock:
             busy = self._busy[path]
+        # A lock for each archive: unpacking may take minutes, and only models with the same one should wait.
         with busy:
             key = _key(path)
             kept = self._current.get(path)
@@ -72,6 +73,7 @@ class Archives:
                 self._current[path] = key, unpacked
                 if kept is not None:
                     self._replaced.append((weakref.ref(kept[1]), kept[1].folder))
+        # This name would count as a user of the environment that was replaced.
         del kept
         self._remove_replaced()
         return unpacked
@@ -89,6 +91,7 @@ class Archives:
     def _unpack(self, archive: Path) -> Path:
         with self._lock:
             root = self._root = self._root or self._make_root()
+            # Numbered: archives may have the same name, and one that has changed is unpacked beside the earlier one.
             self._count += 1
             folder = root.path / f"{self._count}-{archive.name.partition('.')[0]}"
         folder.mkdir()
@@ -136,6 +139,7 @@ def _extract(archive: Path, folder: Path, lock_fd: int) -> None:
     what = f"the environment {archive} cannot be unpacked"
     if tar := shutil.which("tar"):
         # The lock stays taken for as long as tar writes, even if the server is killed meanwhile.
+        # ``-o``: the files belong to the user of the server, whoever has packed them.
         run_command([tar, "-xof", archive, "-C", folder], what, _UNPACK_S, pass_fds=[lock_fd])
         return
     try:

@@ -30,12 +30,12 @@ _COMPLETED: Final = ("max_batch_size", "input", "output", "dynamic_batching", "m
 _COMPLETES: Final = b"auto_complete_config"
 _STANDS_ALONE: Final = re.compile(rb"^class\s+TritonPythonModel\s*(\(\s*(object\s*)?\)\s*)?:", re.MULTILINE)
 _SILENCE_S: Final = 30
-# For an initialize that never ends: one that loads much may take many minutes.
+# For an ``initialize`` that never ends: loading a large model may take many minutes.
 _START_S: Final = 3600
 # ``naiad check`` is waited for by a person or by a build.
 _TRIAL_S: Final = 60
 _TIME_LIMIT: Final = "stub-timeout-seconds"
-# What the reference takes, whatever its text says.
+# The least that the reference accepts, whatever its text says.
 _MIN_SHARED_BYTES: Final = 1 << 20
 _FORCE_CPU: Final = "FORCE_CPU_ONLY_INPUT_TENSORS"
 
@@ -45,8 +45,8 @@ class PythonBackend(Backend):
 
     ``--backend-config=python,...``: ``stub-timeout-seconds`` is how long an instance may give no sign of life (30 by
     default), and how long it may take to start (an hour by default: ``initialize`` may load much).
-    ``worker_limits.py`` has those about a batch's time and a process's memory. The settings about the size of shared
-    memory are taken, and have no effect: it is as large as the tensors are.
+    ``worker_limits.py`` has the limits of a batch's time and of a process's memory. The settings for the size of shared
+    memory are checked and have no effect: it is as large as the tensors.
 
     Args:
         backend_py: the file of the Python-based backend that runs the model, None for a model with code of its own.
@@ -77,7 +77,7 @@ class PythonBackend(Backend):
     def try_out(self) -> str:
         """Start one instance, ``initialize`` included, and end it.
 
-        A failure counts only where the model had what a server would have given it: its time, and the other models.
+        A failure counts only if the model had what a server gives it: enough time, and the other models.
         """
         child = self._first_worker_spec()
         is_limited = _TIME_LIMIT not in self.context.backend_config
@@ -113,6 +113,7 @@ class PythonBackend(Backend):
         process = WorkerProcess(name, self._worker_spec(config, name, "complete", "CPU"))
         try:
             kind, content = process.begin()
+            # The process ends by itself after its reply.
             process.end(_SILENCE_S)
         finally:
             process.end()
@@ -188,6 +189,7 @@ class PythonBackend(Backend):
         )
 
     def _resolved(self, config: Any) -> Environment:
+        # Once for all instances: to unpack or to build an environment may take minutes.
         if self._environment is None:
             parameters = {name: value.string_value for name, value in config.parameters.items()}
             self._environment = resolve(self._code().model_directory, parameters, self.context.backend_config)
@@ -216,6 +218,7 @@ class PythonBackend(Backend):
         text = self.context.backend_config.get(name)
         if text is None:
             return default
+        # ``int`` takes more than digits, and raises for texts of thousands of them.
         value = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
         if value < minimum:
             raise ModelLoadError(f"--backend-config=python,{name}={text}: expected a whole number from {minimum} on")

@@ -1,4 +1,4 @@
-"""Running other programs while a model loads: to their end, within a time limit, with their last words in the error."""
+"""Running other programs while a model loads: to their end, within a time limit, with their last lines in the error."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def run_command(
 
     Args:
         command: the program and its arguments.
-        what: what is being done; the error begins with it.
-        timeout_s: the program is ended after so many seconds.
+        what: the beginning of error texts, such as "the environment cannot be made".
+        timeout_s: the seconds after which the program is killed.
         env: its whole environment, None for the server's.
         pass_fds: descriptors that it keeps open, such as that of a lock.
 
@@ -39,6 +39,7 @@ def run_command(
     # Into a file: a pipe would stay open as long as any process that the program has started.
     with tempfile.TemporaryFile() as output:
         try:
+            # A group, so that the time limit ends what the program has started as well.
             process = GroupedProcess(
                 [str(part) for part in command],
                 stdout=output.fileno(),

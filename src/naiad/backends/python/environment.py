@@ -4,7 +4,7 @@ Parameters of the configuration, all of them optional:
 
 - ``EXECUTION_ENV_PATH`` (the reference's): a packed environment (``conda-pack``, ``venv-pack``), or the folder of one;
   an absolute path, or one that begins with ``$$TRITON_MODEL_DIRECTORY``.
-- ``environment``: a file of requirements, found in the model's folder; an environment is made from it and kept.
+- ``environment``: a file of requirements, found in the model's folder; an environment is made from it and cached.
 - ``python``: a version such as ``3.9``, or the path of an interpreter.
 """
 
@@ -35,6 +35,7 @@ CACHE_SETTING = "environment-cache"
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _STUB = "triton_python_backend_stub"
 _ACTIVATE_S = 120.0
+# A zero byte behind each variable: values may contain line feeds.
 _ACTIVATE = '. "$1/bin/activate" >/dev/null 2>&1; exec env -0'
 _unpacking = threading.Lock()
 
@@ -46,7 +47,7 @@ class Environment:
     Attributes:
         python: the interpreter.
         env: all environment variables.
-        holds: what must not go meanwhile.
+        holds: an object that must live as long, such as an unpacked archive.
     """
 
     python: Path
@@ -62,7 +63,7 @@ def resolve(model_directory: Path, parameters: Mapping[str, str], settings: Mapp
     Args:
         model_directory: the model's folder, which holds those of its versions.
         parameters: of the configuration.
-        settings: the ``--backend-config`` of the backend; ``environment-cache`` is where environments are kept that
+        settings: the ``--backend-config`` of the backend; ``environment-cache`` is the folder of environments that
             are made from requirements.
 
     Raises:
@@ -117,6 +118,7 @@ def _packed(path: Path) -> Environment:
         holds = shared_archives().unpack(path)
         folder = holds.folder
     prefix = _prefix(folder, path)
+    # ``conda-unpack`` writes into the environment, which several loading threads may use.
     with _unpacking:
         _fix_prefixes(prefix)
     env = _activated(prefix)
@@ -129,6 +131,7 @@ def _packed(path: Path) -> Environment:
 def _prefix(folder: Path, named: Path) -> Path:
     """The folder that holds ``bin/python``: this one, or the only one inside, as archives of a folder have it."""
     inside = [entry for entry in folder.iterdir() if entry.is_dir()]
+    # A slice by a bool: the only folder inside, or none.
     for place in (folder, *inside[: len(inside) == 1]):
         if os.access(place / "bin" / "python", os.X_OK):
             return place
@@ -140,6 +143,7 @@ def _fix_prefixes(prefix: Path) -> None:
     script, done = prefix / "bin" / "conda-unpack", prefix / "conda-meta" / "naiad-unpacked"
     if not script.is_file() or not os.access(prefix / "conda-meta", os.W_OK):
         return
+    # The folder may have been moved since, and its files name the old place.
     if done.is_file() and done.read_text() == str(prefix):
         return
     what = f"the environment {prefix} cannot be fitted to its place"
@@ -159,6 +163,7 @@ def _activated(prefix: Path) -> dict[str, str]:
 
 
 def _variables(prefix: Path, given: Mapping[str, str]) -> dict[str, str]:
+    # PYTHONHOME would lead this interpreter to the libraries of another one.
     env = {name: value for name, value in given.items() if name != "PYTHONHOME"}
     own = str(prefix / "bin")
     if env.get("PATH", "").partition(os.pathsep)[0] != own:

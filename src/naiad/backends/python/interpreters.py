@@ -18,6 +18,7 @@ OLDEST = (3, 8)
 """The oldest Python that can run models."""
 
 _PROBE_S = 60.0
+# Finds the line of the probe among whatever the start-up code of the environment prints.
 _MARK = "naiad-python:"
 _PROBE = (
     "import sys, json; from importlib.util import find_spec; "
@@ -41,7 +42,7 @@ class Interpreter:
 
 
 def inspect(python: Path, env: Mapping[str, str] | None = None) -> Interpreter:
-    """Ask an interpreter what it is.
+    """Run an interpreter to find out its version, path and packages.
 
     Raises:
         ModelLoadError: it does not start, or is no Python of ``OLDEST`` or later.
@@ -82,6 +83,7 @@ def find(version: str, needs_numpy: bool) -> Interpreter:
         unusable = unusable or found
     if unusable:
         raise without_numpy(unusable)
+    # For the error alone: to start every interpreter takes a while.
     others = sorted(_all(()), key=lambda found: found.version)
     listing = ", ".join(found.label for found in others) or "none"
     raise ModelLoadError(f"no Python {_dotted(wanted)} was found on the PATH, in pyenv or in uv; found: {listing}")
@@ -129,6 +131,7 @@ def _places(wanted: tuple[int, ...]) -> Iterator[Path]:
             if path := shutil.which(name, path=folder):
                 yield Path(path)
     for root in _version_roots():
+        # The newest first.
         yield from sorted(root.glob(f"*{short}*/bin/python3" if wanted else "*/bin/python3"), key=_by_version)[::-1]
 
 

@@ -1,6 +1,6 @@
 """Environments made from a file of requirements, once for each content of the file and each interpreter.
 
-They are kept in a folder of the user's cache, each under a hash of all that it was made from. An environment is made in
+They are cached in a folder of the user, each under a hash of all that it was made from. An environment is made in
 the place where it stays, because its scripts name that place; the file ``naiad.json`` says that it is whole. A lock
 beside it keeps two servers, or two models, from making the same at the same time.
 """
@@ -29,6 +29,7 @@ BUILD_S = 1800.0
 
 MARKER = "naiad.json"
 _LOCK_POLL_S = 0.1
+# They belong to the server's own interpreter and would mislead another one.
 _NOT_FOR_OTHERS = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 
 
@@ -49,7 +50,7 @@ def environment_from(requirements: Path, base: Interpreter, cache: Path) -> Path
         cache: the folder that holds all of them.
 
     Raises:
-        ModelLoadError: it cannot be made; the text ends with the last lines of who tried.
+        ModelLoadError: it cannot be made; the text ends with the last lines of the tool that failed.
     """
     folder = cache / _digest(requirements, base)
     if not _is_whole(folder):
@@ -57,10 +58,12 @@ def environment_from(requirements: Path, base: Interpreter, cache: Path) -> Path
             cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ModelLoadError(f"the folder for environments {cache} cannot be made: {error.strerror}") from None
+        # Beside the folder, which a build removes first.
         with _locked(folder.with_suffix(".lock")) as lock_fd:
+            # Again: the process that had the lock may have built it.
             if not _is_whole(folder):
                 _build(requirements, base, folder, lock_fd)
-    # For whoever clears the cache by age.
+    # The age of the marker is that of the last use, for tools that clear the cache by age.
     with contextlib.suppress(OSError):
         os.utime(folder / MARKER)
     return folder
@@ -106,6 +109,7 @@ def _build(requirements: Path, base: Interpreter, folder: Path, lock_fd: int) ->
 def _mark(folder: Path, about: Mapping[str, str]) -> None:
     written = folder / f"{MARKER}.new"
     written.write_text(json.dumps(about) + "\n")
+    # Renamed when written in full: the marker says that the environment is complete.
     written.rename(folder / MARKER)
 
 
@@ -117,6 +121,7 @@ def _locked(path: Path) -> Iterator[int]:
         deadline = time.monotonic() + 2 * BUILD_S
         while True:
             try:
+                # Without waiting in the call, which could not be ended after a time.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
@@ -133,6 +138,7 @@ def _locked(path: Path) -> Iterator[int]:
 def _digest(requirements: Path, base: Interpreter) -> str:
     """A name that differs for environments with different content."""
     digest = hashlib.sha256(repr((base.version, str(base.path.resolve()))).encode())
+    # The contents and not the paths: models with equal requirements share an environment.
     for path in _files(requirements, set()):
         try:
             digest.update(hashlib.sha256(path.read_bytes()).digest())

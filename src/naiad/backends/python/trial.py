@@ -1,4 +1,4 @@
-"""Answers what a model asks while ``naiad check`` starts it: metrics are made and forgotten, other models refused."""
+"""Control requests of a model while ``naiad check`` starts it: metrics are made and dropped, other models refused."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ABOUT_MODELS = ("is_model_ready", "load_model", "unload_model")
 
 
 class TrialAsks:
-    """The questions of one process. Used by the thread that starts it.
+    """The control requests of one worker. Used by the thread that starts it.
 
     Attributes:
-        wanted: the other models that it asked for, in words; "" for none.
+        wanted: the other model that it requested last, in words; "" for none.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class TrialAsks:
         self._asks = ControlRequests(ModelControlRequests(None), WorkerMetrics(CustomMetrics()))
 
     def ask(self, content: Mapping[str, Any], reply: Callable[[Mapping[str, Any]], None] | None) -> None:
-        """Answer a question at once; None as ``reply`` for what has no answer."""
+        """Reply to a control request at once; ``reply`` is None for a notification."""
         if content.get("what") in _ABOUT_MODELS:
             self.wanted = f"the model '{content.get('name', '')}'"
         if reply is None:

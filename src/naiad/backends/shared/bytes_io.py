@@ -22,6 +22,7 @@ def decode_list(array: np.ndarray[Any, Any], name: str) -> list[str]:
     try:
         return [item.decode() for item in items]
     except UnicodeDecodeError:
+        # The element is looked for only now: text that is UTF-8 pays for no index.
         raise _not_text(items, name) from None
 
 

@@ -46,6 +46,7 @@ class ParameterReader:
             value = float(text)
         except ValueError:
             raise self.refused(name, f"a number of at least {minimum:g}") from None
+        # In this direction NaN is refused as well.
         if not minimum <= value < float("inf"):
             raise self.refused(name, f"a number of at least {minimum:g}")
         return value

@@ -77,6 +77,7 @@ def _entry(spec: ModelSpec, tensor: ModelTensor) -> str:
 
 
 def _dims_text(spec: ModelSpec, shape: tuple[int, ...] | None) -> str:
+    # A scalar, or a tensor of unknown rank: dims must not be empty.
     dims = (1,) if shape is None else shape[1:] if spec.max_batch_size else shape
     return "[ " + ", ".join(map(str, dims)) + " ]"
 
@@ -92,6 +93,7 @@ def _tensors(role: str, spec: ModelSpec, tensors: Iterable[TensorSpec], declared
         if not found and tensor.allow_ragged_batch:
             found = _ragged_problem(tensor, own) if role == "input" else None
         elif not found:
+            # One problem for each tensor: a shape without a batch axis would only repeat the first.
             found = _batch_problem(spec, own) or _shape_problem(spec, tensor, own)
         if found:
             problems.append(f"{role} '{tensor.name}': {found}")

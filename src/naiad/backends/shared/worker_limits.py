@@ -81,12 +81,14 @@ def _seconds(text: str, place: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
+    # In this direction NaN is refused as well.
     if not 0 <= value <= _LONGEST_S:
         raise ModelLoadError(f'{place} is "{text}", expected a number of seconds, 0 for no limit')
     return value
 
 
 def _megabytes(text: str, place: str) -> int:
+    # ``int`` takes more than digits, and raises for texts of thousands of them.
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
     if not 0 <= value <= _MOST_MEGABYTES:
         raise ModelLoadError(f'{place} is "{text}", expected a whole number of megabytes, 0 for no limit')

@@ -45,8 +45,9 @@ class PyTorchBackend(Backend):
         self._share = False
 
     def complete(self, config: Any) -> None:
-        """Fills nothing in: TorchScript does not know names, types or shapes. A configuration without is refused."""
+        """Fills nothing in: TorchScript has no names, types or shapes. Refuses a configuration without tensors."""
         if not config.input or not config.output:
+            # Loaded for the error text alone, which names the arguments.
             schema = read_schema(load_module(self.context.model, self.context.model_path, "cpu"))
             raise _no_tensors(self.context.model, schema)
 
@@ -58,6 +59,7 @@ class PyTorchBackend(Backend):
         reader = ParameterReader(spec.name, spec.parameters)
         self._threads = self._threads_of(spec, reader)
         self._share = reader.boolean("ENABLE_WEIGHT_SHARING", False)
+        # Before the module loads: torch takes the number only before its first parallel work.
         _apply_process_wide(spec, reader)
         module = self._modules[device] = load_module(spec.name, self.context.model_path, device)
         schema = read_schema(module)
@@ -99,6 +101,7 @@ class PyTorchBackend(Backend):
 
     def _module(self, device: str | None) -> Any:
         with self._lock:
+            # The module that ``start`` has loaded goes to the first instance.
             module = self._modules.pop(device, None)
             if module is None:
                 module = load_module(self.context.model, self.context.model_path, device)

@@ -68,6 +68,7 @@ class TorchInstance(Instance):
         except Exception as error:
             raise BackendError(f"torch: {failure_text(error)}") from error
         result = self._results(returned, outputs)
+        # When the results have left the device.
         if self._plan.clean_cache and self._device is not None:
             self._torch.cuda.empty_cache()
         return result
@@ -80,6 +81,7 @@ class TorchInstance(Instance):
         plan = self._plan
         torch = self._torch
         with torch.inference_mode() if plan.inference_mode else nullcontext():
+            # The usual case, without two more context managers for each run.
             if plan.optimized and (plan.cudnn or self._device is None):
                 return self._forward(*args, **kwargs)
             with torch.jit.optimized_execution(plan.optimized), torch.backends.cudnn.flags(enabled=plan.cudnn):
@@ -89,6 +91,7 @@ class TorchInstance(Instance):
         names = self._names
         if not names:
             return [{name: self._argument(name, array) for name, array in inputs.items()}], {}
+        # By position where nothing is left out: the call then matches no names.
         if len(inputs) == len(names) and self._plan.positional:
             return [self._argument(name, inputs[name]) for name in names], {}
         return [], self._keywords(inputs)

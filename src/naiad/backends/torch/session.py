@@ -40,7 +40,7 @@ def load_module(model: str, path: Path, device: str | None) -> Any:
             f"model '{model}': the model file {path} {what}; put the TorchScript file there, or name it with "
             f"default_model_filename in the configuration"
         )
-    # This backend needs TorchScript, so its deprecation is no news to whoever runs the server.
+    # This backend needs TorchScript, and an operator cannot act on its deprecation.
     warnings.filterwarnings("ignore", message=r"`torch\.jit\.\w+` is deprecated", category=DeprecationWarning)
     try:
         module = torch.jit.load(str(path), map_location=device)
@@ -56,6 +56,7 @@ def memory_effects(module: Any) -> MemoryEffects:
     """The effects of ``module.forward``."""
     graph = module.inlined_graph
     aliases = graph.alias_db()
+    # The first input of a method is the module itself.
     state, *inputs = graph.inputs()
     return MemoryEffects(
         writes_inputs=any(aliases.has_writers(value) for value in inputs),

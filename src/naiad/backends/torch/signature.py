@@ -73,6 +73,7 @@ def bind_inputs(spec: ModelSpec, schema: ForwardSchema) -> tuple[tuple[str, Argu
     names = list(spec.inputs)
     positions = _positions(names, [a.name for a in schema.arguments])
     _check_positions(spec, schema, names, positions)
+    # In the order of the arguments, so that they can be passed by position.
     bound = sorted(zip(positions, names, strict=True))
     pairs = tuple((name, schema.arguments[position]) for position, name in bound)
     for name, argument in pairs:

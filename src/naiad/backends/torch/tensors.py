@@ -33,6 +33,7 @@ def to_tensor(torch: Any, array: Array, copy: bool) -> Any:
     to its inputs.
     """
     if array.dtype == _BFLOAT16:
+        # torch does not know the type of ``ml_dtypes``, so the bits travel as integers.
         return to_tensor(torch, array.view(np.int16), copy).view(torch.bfloat16)
     flags = array.flags
     if copy or not flags.c_contiguous or (not flags.writeable and array.nbytes <= _CHEAP_COPY_BYTES):
@@ -49,8 +50,10 @@ def to_array(torch: Any, tensor: Any, copy: bool) -> Array:
     elif copy:
         tensor = tensor.clone()
     if tensor.requires_grad:
+        # numpy refuses tensors that require gradients.
         tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:
+        # numpy has no such type, so the bits travel as integers.
         bits: Array = tensor.view(torch.int16).numpy()
         return bits.view(ml_dtypes.bfloat16)
     array: Array = tensor.numpy()

@@ -55,14 +55,16 @@ class BlsCall:
     def deliver(self, response: InferenceResponse | None, final: bool) -> None:
         """Take a response over, and note the end.
 
-        A decoupled call that ends with a mere end has an empty last response, as in the reference: models count them.
+        A decoupled call whose end comes alone gets an empty last response, as in the reference: models count them.
         """
         if response is None and final and self._decoupled:
             response = InferenceResponse()
         if response is not None:
             self.responses.append(response)
+        # After the response: a waiter that sees the end takes what is there, and leaves.
         self.finished = self.finished or final
         self.waiter.wake()
+        # A copy: the loops of other threads remove their listeners meanwhile.
         for listener in list(self._listeners):
             listener()
 
@@ -103,8 +105,10 @@ class BlsCall:
             self.host.stop_reading_in(loop)
 
         self._listeners.append(listener)
+        # Otherwise nobody might read: the main thread may wait for this loop.
         self.host.read_in(loop)
         future.add_done_callback(done)
+        # The response may have come before the listener did.
         settle()
         return future
 
@@ -115,7 +119,7 @@ class BlsCall:
         return InferenceResponse(error=TritonError("Unexpected empty response."))
 
     def cancel(self) -> None:
-        """Tell the server that nobody waits for the rest."""
+        """Cancel the call: nobody waits for the rest."""
         if not self.finished:
             self.host.cancel_call(self.number)
 
@@ -156,10 +160,11 @@ class ResponseIterator:
         return response
 
     def cancel(self) -> None:
-        """Give the call up. The responses that are on their way still come."""
+        """Cancel the call. Responses that are under way still come."""
         self._call.cancel()
 
     def _rewind(self) -> None:
+        # Only a loop over all responses begins anew: after a break the next one goes on behind it.
         if self._call.finished and not self._call.responses and self._at == len(self._seen):
             self._at = 0
 
@@ -185,6 +190,7 @@ def execute_async(request: OutgoingRequest, decoupled: bool) -> asyncio.Future[A
     """Call, as ``InferenceRequest.async_exec`` says. Cancelling the future cancels the call."""
     import asyncio
 
+    # Raises outside a loop, before anything is sent.
     asyncio.get_running_loop()
     call = _start(request, decoupled)
     if decoupled:
@@ -206,7 +212,7 @@ def _start(request: OutgoingRequest, decoupled: bool) -> BlsCall:
 
 
 def read_response(schemas: Schemas, locate: Locate, payload: bytearray) -> tuple[InferenceResponse | None, bool]:
-    """The response that a ``CALL_RESPONSE`` frame holds, None for a mere end, and whether it is the last."""
+    """The response that a ``CALL_RESPONSE`` frame holds, None for an end without one, and whether it is the last."""
     _, schema_number, flags, error_bytes, _ = RESPONSE_HEAD.unpack_from(payload)
     final = bool(flags & FLAG_FINAL)
     at = RESPONSE_HEAD.size

@@ -21,7 +21,7 @@ TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
 
 
 class PreferredMemory:
-    """Where the outputs of a call should lie. All memory that a call gives back is the processor's."""
+    """Where the outputs of a call should lie. Accepted without effect: they always lie in the processor's memory."""
 
     __slots__ = ("_device_id", "_type")
 

@@ -1,6 +1,6 @@
 """Control requests and notifications of a model to the server: models, and metrics.
 
-``ASK`` frames, answered with ``{"value": ...}`` or ``{"error": {"message": text, "code": n}}``:
+``ASK`` frames, whose reply is ``{"value": ...}`` or ``{"error": {"message": text, "code": n}}``:
 
 ====================== ======================================================================= =======================
 what                   more                                                                    value
@@ -49,6 +49,7 @@ class PendingReply:
         error = content.get("error")
         self._error = error["message"] if error is not None else None
         self._value = content.get("value")
+        # Last: a waiter that is awake takes the value at once.
         self.answered = True
         self.waiter.wake()
 
@@ -57,10 +58,10 @@ class PendingReply:
         return self.answered
 
     def value(self) -> Any:
-        """The answer.
+        """The value of the reply.
 
         Raises:
-            TritonModelException: the server's answer is an error.
+            TritonModelException: the reply is an error.
         """
         if self._error is not None:
             raise TritonModelException(self._error)
@@ -114,7 +115,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Whether a model, or one version of it, can answer requests.
+    """Whether a model, or one version of it, can serve requests.
 
     Raises:
         TritonModelException: the version is no number.

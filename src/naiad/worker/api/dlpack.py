@@ -46,6 +46,7 @@ class _Carrier:
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
 
+    # Releases of numpy differ in the arguments that they pass.
     def __dlpack__(self, **_: Any) -> Any:
         return self._capsule
 
@@ -94,6 +95,7 @@ def take(source: Any) -> tuple[Array, WorkerDataType]:
     """
     capsule = source if is_capsule(source) else source.__dlpack__()
     description = _description(capsule)
+    # Also for CUDA_HOST, which the processor reads like its own memory.
     description.device.type = CPU
     datatype = _datatype(description.dtype)
     if datatype.stored.kind in "bu":
@@ -126,6 +128,7 @@ def to_processor(source: Any) -> Any:
                 "tensor itself to Tensor.from_dlpack, or move it to the CPU first"
             )
         source = torch.utils.dlpack.from_dlpack(source)
+    # torch calls it ``cpu``, CuPy ``get``.
     for name in ("cpu", "get"):
         if hasattr(source, name):
             moved = getattr(source, name)()

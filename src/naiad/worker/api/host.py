@@ -22,7 +22,7 @@ class Host(Protocol):
     Attributes:
         is_decoupled: the model may send any number of responses to a request.
         model_directory: the folder of the model's version.
-        channel: the connection to the server, which whoever waits for a frame reads from.
+        channel: the connection to the server; a thread that waits for a frame reads from it.
     """
 
     is_decoupled: bool
@@ -38,7 +38,7 @@ class Host(Protocol):
         """Note that the model dropped the response sender of a request without a final response."""
 
     def is_cancelled(self, number: int) -> bool:
-        """Whether the caller of a request gave up."""
+        """Whether the caller cancelled a request."""
 
     def start_call(
         self,

@@ -49,6 +49,7 @@ class InferenceRequest:
         "_sender",
     )
 
+    # A class attribute: a request without regions spends nothing on it.
     _parts: Parts | None = None
     _schema: Schema | None
     _inputs: list[Tensor] | None
@@ -113,6 +114,7 @@ class InferenceRequest:
 
     def request_id(self) -> str:
         """The caller's id, "" when none was given."""
+        # Decoded only when the model asks for it.
         if not isinstance(self._id, str):
             self._id = self._id.decode("utf-8", "replace")
         return self._id
@@ -171,7 +173,7 @@ class InferenceRequest:
         return self._sender
 
     def is_cancelled(self) -> bool:
-        """Whether the caller gave the request up."""
+        """Whether the caller cancelled the request."""
         return self._host is not None and self._host.is_cancelled(self._number)
 
     def set_release_flags(self, flags: int) -> None:
@@ -241,6 +243,7 @@ def received_request(
 ) -> InferenceRequest:
     """A request of a batch; ``parts``: where its outputs are wanted in regions."""
     if parts is None:
+        # Past ``__init__``, which checks the arguments of models.
         request = InferenceRequest.__new__(InferenceRequest)
     else:
         request = placed = RegionInferenceRequest.__new__(RegionInferenceRequest)
@@ -257,6 +260,7 @@ def received_request(
 
 
 def _checked(name: str, value: Any, largest: int = _LARGEST) -> int:
+    # numpy's integers pass, floats do not.
     number = index(value)
     if not 0 <= number <= largest:
         raise TypeError(f"InferenceRequest: {name} must be a number from 0 to {largest}, found {number}")

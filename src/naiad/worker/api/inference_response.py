@@ -1,4 +1,4 @@
-"""``InferenceResponse``: the answer to a request."""
+"""``InferenceResponse``: a response to a request."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class InferenceResponse:
     ) -> None:
         tensors = list(output_tensors)
         for tensor in tensors:
+            # The exact type is the usual one, and cheaper to test than ``isinstance``.
             if type(tensor) is not Tensor:
                 _check_tensor(tensor)
         if error is not None and not isinstance(error, TritonError):

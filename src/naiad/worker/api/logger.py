@@ -19,7 +19,7 @@ class LogLevel(IntEnum):
 
 
 class Logger:
-    """Writes to the server's log; to stderr in a process that is no model's."""
+    """Writes to the server's log, or to stderr in a process that is no worker."""
 
     LogLevel = LogLevel
     INFO = LogLevel.INFO
@@ -40,7 +40,7 @@ class Logger:
 
     @staticmethod
     def log_info(message: str) -> None:
-        """Write an information."""
+        """Write a line of the level INFO."""
         _write(LogLevel.INFO, message)
 
     @staticmethod
@@ -61,6 +61,7 @@ class Logger:
 
 def _write(level: LogLevel, message: str) -> None:
     message = as_text(message, "Logger: the message")
+    # The model's own line: two frames up, behind the method of ``Logger``.
     caller = sys._getframe(2)
     file, line = caller.f_code.co_filename, caller.f_lineno
     host = current.find()

@@ -98,7 +98,7 @@ class Metric:
 
 
 class MetricFamily:
-    """Metrics of one name. Those that live are shown; deleting the family deletes them.
+    """Metrics of one name. The server shows them until they are deleted; deleting the family deletes them all.
 
     Raises:
         TritonModelException: a family of the name exists with another kind, or the name is not allowed.
@@ -109,6 +109,7 @@ class MetricFamily:
     HISTOGRAM = MetricKind.HISTOGRAM
 
     def __init__(self, name: str, description: str, kind: int) -> None:
+        # Both first: ``__del__`` reads them, also of a family that is refused below.
         self._metrics: dict[_Labels, Metric] = {}
         self._number = 0
         try:
@@ -126,6 +127,7 @@ class MetricFamily:
             description=as_text(description, "MetricFamily: the description"),
             kind=self._kind.name.lower(),
         )
+        # Not before: a family that was refused has nothing to delete.
         self._number = number
 
     def Metric(self, labels: dict[str, str] | None = None, buckets: list[float] | None = None) -> Metric:  # noqa: N802

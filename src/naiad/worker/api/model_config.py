@@ -52,7 +52,7 @@ class ModelConfig:
         self._add("output", output, _OUTPUT_PROPERTIES, "'name', 'data_type' and 'dims'")
 
     def set_model_transaction_policy(self, transaction_policy_dict: dict[str, bool]) -> None:
-        """Say with ``{"decoupled": bool}`` whether the model answers a request with any number of responses."""
+        """Set with ``{"decoupled": bool}`` whether the model may send any number of responses to a request."""
         if any(key != "decoupled" for key in transaction_policy_dict):
             raise ValueError(
                 f"model transaction property in auto-complete-config function for model '{self._name()}' contains "
@@ -60,6 +60,7 @@ class ModelConfig:
             )
         policy = self._model_config.setdefault("model_transaction_policy", {})
         for decoupled in transaction_policy_dict.values():
+            # Also a false in the file is a decision, as in the reference.
             if policy.get("decoupled", decoupled) != decoupled:
                 raise ValueError(
                     f"trying to change decoupled property in auto-complete-config for model '{self._name()}', which is "
@@ -100,6 +101,7 @@ class ModelConfig:
             )
         for key in ("dims", "optional"):
             ours, theirs = found.get(key), tensor.get(key)
+            # A field that the file leaves empty agrees with everything.
             if ours and key in tensor and ours != theirs:
                 raise ValueError(
                     f"model '{self._name()}', tensor '{name}': the model expects {key} {theirs} but the model "

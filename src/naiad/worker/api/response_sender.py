@@ -54,17 +54,17 @@ class InferenceResponseSender:
             try:
                 self._host.respond(self._number, response, self._wanted, final, self._parts)
             except BaseException:
-                # No memory, say. It has not been sent, and the request needs an end still.
+                # No memory, say. The response was not sent, so the request still needs an end.
                 self._sent -= 1
                 self._closed = False
                 raise
 
     def is_cancelled(self) -> bool:
-        """Whether the caller gave the request up."""
+        """Whether the caller cancelled the request."""
         return self._host.is_cancelled(self._number)
 
     def count(self, has_response: bool, final: bool) -> None:
-        """Note a response that is about to be sent. Used by the server's side of this process alone.
+        """Note a response that is about to be sent. Used by the runtime alone.
 
         Raises:
             TritonModelException: it may not be sent.
@@ -77,7 +77,7 @@ class InferenceResponseSender:
         self._sent += 1
 
     def close(self) -> bool:
-        """Refuse all further responses; whether it did so before. Used by the server's side of this process alone."""
+        """Refuse all further responses; returns whether it did so before. Used by the runtime alone."""
         was_closed, self._closed = self._closed, True
         return was_closed
 
@@ -92,5 +92,6 @@ class InferenceResponseSender:
             )
 
     def __del__(self) -> None:
+        # In whichever thread drops it, and perhaps while that holds a lock: ``abandoned`` waits for none.
         if not self._closed:
             self._host.abandoned(self._number, answered=not self._decoupled and self._sent > 0)

@@ -15,7 +15,7 @@ from . import dlpack
 
 
 class Tensor:
-    """A name, a datatype, a shape and the elements, which are shared with whoever made them and never copied.
+    """A name, a datatype, a shape and the elements, which are shared with their owner and not copied.
 
     ``Tensor(name, numpy_array)`` takes a numpy array; BYTES are arrays of dtype object (elements ``bytes``; ``str`` is
     written as UTF-8) or of ``np.bytes_``. An array that is not in C order is copied.
@@ -134,11 +134,12 @@ class Tensor:
         return self._raw
 
     def _payload(self) -> tuple[Buffer, int]:
-        """The bytes that travel, and how many they are."""
+        """The bytes to send, and their number."""
         array = self._array
         if array is not None:
             if self._type is not BYTES:
                 return array, array.nbytes
+            # A model may resize its array in place, and the server does not count the elements of large tensors.
             if array.size != math.prod(self._shape):
                 raise TritonModelException(
                     f"Tensor '{self._name}' was made with shape {self.shape()}, and has {array.size} elements by now"
@@ -176,6 +177,7 @@ def made_of(name: str, datatype: WorkerDataType, shape: tuple[int, ...], array: 
 
 def _of_array(name: str, array: Array, datatype: WorkerDataType) -> Tensor:
     if datatype is BF16:
+        # As raw bytes and not as an array: ``as_numpy`` has to refuse it, since numpy has no BF16.
         flat = array.reshape(-1).view(np.uint8)
         return received(name, datatype, array.shape, (flat, 0, flat.nbytes))
     tensor = received(name, datatype, array.shape, (array, 0, array.nbytes))
@@ -188,6 +190,7 @@ def _on_device(name: str, tensor: Any) -> Tensor:
     capsule = tensor if dlpack.is_capsule(tensor) else tensor.__dlpack__()
     datatype, shape = dlpack.described(capsule)
     made = received(name, datatype, shape, (b"", 0, 0))
+    # Without a place: reading it as bytes is an error, sending it moves it to the processor.
     made._raw = None
     made._foreign = tensor
     return made

@@ -15,17 +15,17 @@ from .types import Array
 KEEP_FREE_S = 2.0
 """How long free blocks stay in the pool."""
 POOL_BYTES = 64 << 20
-"""The most memory that the pool has."""
+"""The most bytes that the pool holds."""
 LOOKED_AT = 16
-"""How many taken blocks are looked at, whether they are free by now, before a new one is made."""
+"""The most blocks in use that are checked for having come free before a new one is allocated."""
 
 
 class _FreeList:
     """The blocks of one size.
 
     Attributes:
-        taken: those given out, the last of them last; some may have come free since.
-        free: the others. ``spare`` of these were not needed since ``since_s``.
+        taken: blocks in use, the most recent last; some may have come free since.
+        free: the other blocks, of which ``spare`` were not needed since ``since_s``.
     """
 
     __slots__ = ("free", "since_s", "spare", "taken")
@@ -47,6 +47,7 @@ class BlockPool:
         self._lock = threading.Lock()
         self._classes: dict[int, _FreeList] = {}
         self._kept_bytes = 0
+        # Measured, not assumed: the count includes references of the call itself, which differ among Pythons.
         self._unused = _references_to(deque([np.empty(1, np.uint8)]))
 
     def take(self, size: int) -> Array:
@@ -54,6 +55,7 @@ class BlockPool:
         capacity = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE or mmap.PAGESIZE
         with self._lock:
             block = self._find(capacity)
+        # The part refers to its block, which therefore stays in use as long as any array of the part lives.
         return block if size == capacity else block[:size]
 
     def _find(self, capacity: int) -> Array:
@@ -71,6 +73,7 @@ class BlockPool:
             found.spare = min(found.spare, len(free))
         else:
             block = np.empty(capacity, np.uint8)
+            # Past the limit a block never enters the pool: its last reference frees it.
             if self._kept_bytes + capacity > POOL_BYTES:
                 return block
             self._kept_bytes += capacity
@@ -81,6 +84,7 @@ class BlockPool:
         """Look for blocks that have come free among the first ``most`` that were taken."""
         taken = found.taken
         for _ in range(min(len(taken), most)):
+            # The oldest first; the next call continues behind those that were checked now.
             taken.rotate(-1)
             if _references_to(taken) == self._unused:
                 found.free.append(taken.pop())
@@ -105,5 +109,5 @@ class BlockPool:
 
 
 def _references_to(taken: deque[Array]) -> int:
-    """How many references the last block has, as counted here; compared with one that has none but the queue's."""
+    """The references to the last block as counted here, to be compared with a block that only the queue refers to."""
     return sys.getrefcount(taken[-1])

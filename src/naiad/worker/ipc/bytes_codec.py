@@ -14,7 +14,7 @@ LENGTH = struct.Struct("<I")
 
 
 def encode_strings(array: Array) -> bytes:
-    """The elements in C order; what is not ``bytes`` is written as its text in UTF-8."""
+    """Serialise the elements in C order; an element other than ``bytes`` as its ``str`` in UTF-8."""
     parts: list[bytes] = []
     pack = LENGTH.pack
     for item in array.ravel().tolist():
@@ -38,7 +38,7 @@ def decode_strings(data: bytes | bytearray | memoryview, shape: Sequence[int]) -
 
 
 def _elements(data: bytes | bytearray | memoryview) -> list[bytes]:
-    # Of bytes a slice is an element already.
+    # One copy of the whole: a slice of ``bytes`` is an element already, a slice of a view would be copied again.
     whole = bytes(data)
     at, end = 0, len(whole)
     elements: list[bytes] = []
@@ -55,9 +55,10 @@ def _elements(data: bytes | bytearray | memoryview) -> list[bytes]:
 
 
 def serialize_byte_tensor(input_tensor: Array) -> bytes | Sequence[bytes] | None:
-    """The wire form of an array of ``bytes``, ``str`` or ``np.bytes_``; ``()`` for one without elements, and None for
-    an array that is none of these."""
+    """The serialised elements of an array of ``bytes``, ``str`` or ``np.bytes_``; ``()`` for an empty array, None for
+    any other dtype."""
     if input_tensor.size == 0:
+        # The reference's function returns a tuple here, too.
         return ()
     if input_tensor.dtype == np.object_ or input_tensor.dtype.type is np.bytes_:
         return encode_strings(input_tensor)

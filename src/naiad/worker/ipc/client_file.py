@@ -11,15 +11,17 @@ from .sigbus_guard import FileEndedError, GuardedMapping, mapping_of
 from .types import Array
 
 KEEP_MAPPED_S = 2.0
-"""How long a file stays mapped that nobody needs. What is mapped counts as memory of this process."""
+"""How long an unused file stays mapped. Mapped pages count as memory of this process."""
 LOOKED_S = 0.25
-"""How long a part in which there was memory counts as such."""
+"""How long a part that was found without holes counts as such."""
+# Bytes per system call: Linux transfers less than 2 GiB at once.
 _ONE_CALL = 1 << 30
+# The unit of ``st_blocks`` on Linux, whatever the block size of the file system is.
 _BLOCK = 512
 
 
 class RegionError(Exception):
-    """A region cannot be read or written; ``answer`` is the error for the caller."""
+    """A region cannot be read or written; ``answer`` is the error that the caller gets."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
         super().__init__(message)
@@ -56,7 +58,7 @@ class ClientFile:
     def trim(self) -> None:
         """Unmap it if it was not needed for a while."""
         if self._mapping is not None and monotonic() - self._used_s > KEEP_MAPPED_S:
-            # A copy that goes on keeps it until its end.
+            # A copy in progress has a reference of its own, so the memory is unmapped after it.
             self._mapping = None
 
     def read_into(self, target: Array, offset: int) -> None:
@@ -66,6 +68,7 @@ class ClientFile:
             RegionError: the file is not that long any more.
         """
         end = offset + len(target)
+        # First, since a copy beyond the end raises SIGBUS: the guard is for files that shrink during the copy.
         size = self._checked_size(end)
         if self._has_memory(offset, end) and (mapping := self._mapped(size, end)) is not None:
             try:
@@ -77,19 +80,21 @@ class ClientFile:
         self._read_file(target.data, offset)
 
     def write(self, source: Array, offset: int) -> None:
-        """Put an array of bytes to ``offset``.
+        """Write an array of bytes at ``offset``.
 
         Raises:
             RegionError: the file is not that long any more, or the system has no memory for it.
         """
         end = offset + len(source)
         size = self._checked_size(end)
+        # No check for holes as in ``read_into``: a write allocates them in any case.
         if (mapping := self._mapped(size, end)) is not None:
             try:
                 mapping.write(source, offset)
                 return
             except FileEndedError:
                 self._mapping = None
+                # Raises if the file has shrunk. Otherwise the system has no memory left, which the write below reports.
                 self._checked_size(end)
         self._write_file(source.data, offset)
 
@@ -103,7 +108,8 @@ class ClientFile:
     def _has_memory(self, offset: int, end: int) -> bool:
         """Whether the part was written. Reading holes through a mapping would fill them with memory.
 
-        The file is not asked for every request: holes that its owner makes in between are where there was memory.
+        The result is cached, since a look at the file for every request costs too much. Holes that its owner makes
+        meanwhile lie where memory was.
         """
         now = monotonic()
         begin, until = self._filled
@@ -126,12 +132,15 @@ class ClientFile:
     def _mapped(self, size: int, end: int) -> GuardedMapping | None:
         """A mapping of the file, which has ``size`` bytes, up to ``end`` at least; None where there is to be none."""
         mapping = self._mapping
+        # A region that is larger than the mapping lies in a file that has grown: it is mapped anew, as a whole.
         if mapping is None or mapping.size < end:
+            # The new mapping takes the place of the old one, so the difference alone counts.
             if mapping_of is None or not self._may_map(size - self.mapped_bytes):
                 return None
             try:
                 mapping = self._mapping = mapping_of(self.descriptor, size)
             except OSError:
+                # Reading and writing the file works without a mapping.
                 return None
         self._used_s = monotonic()
         return mapping
@@ -141,6 +150,7 @@ class ClientFile:
         while at < size:
             read = os.preadv(self.descriptor, [target[at : at + _ONE_CALL]], offset + at)
             if not read:
+                # The file has shrunk since its size was checked.
                 raise self._truncated(offset + size)
             at += read
 

@@ -1,7 +1,7 @@
 """Shared memory of clients, which the server passes on: read into memory of this process's own, and written.
 
-Models never see it itself: its client may write to it at any time, and truncate its file. It is copied through a
-guarded mapping where there can be one, else through the file.
+Models never get the shared memory itself: its client may write to it at any time, and truncate its file. It is copied
+through a guarded mapping where that is possible, else through the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .client_file import ClientFile, RegionError
 from .types import Array
 
 MAPPED_BYTES = 1 << 30
-"""The most bytes of clients' files that are mapped; what is more is read and written."""
+"""The most bytes of clients' files that are mapped; beyond that the files are read and written."""
 
 Part = Tuple[int, int, int]
 """A part of a region: its number, and offset and size in its file."""
@@ -46,12 +46,13 @@ class Regions:
         """
         number, offset, size = part
         region = self._find(number)
+        # Reused memory: fresh pages would cost more than the copy.
         data = self.memory.take(size)
         region.read_into(data, offset)
         return data
 
     def write(self, part: Part, name: str, data: Any, size: int) -> None:
-        """Put the bytes of the output ``name`` to a part.
+        """Write the bytes of the output ``name`` to a part.
 
         Raises:
             RegionError: they do not fit, or the file is not that long any more.
@@ -69,6 +70,7 @@ class Regions:
     def trim(self) -> None:
         """Drop memory and mappings that were not needed for a while. May be called in any thread."""
         self.memory.trim()
+        # A copy: the reading thread adds and drops regions meanwhile.
         for region in list(self._open.values()):
             region.trim()
 

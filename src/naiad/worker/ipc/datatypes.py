@@ -15,7 +15,7 @@ class WorkerDataType:
     """One datatype. There is one object for each, so that they compare by identity, which is quick.
 
     ``number`` is its place in the ``DataType`` enumeration of the model configuration. ``stored`` is the numpy type
-    that its bytes are kept in: BF16, which numpy lacks, as UINT16. ``itemsize`` is 0 for BYTES. ``dlpack`` is DLPack's
+    of its arrays: UINT16 for BF16, which numpy lacks. ``itemsize`` is 0 for BYTES. ``dlpack`` is DLPack's
     type code and number of bits.
     """
 
@@ -55,9 +55,11 @@ _WITH_NUMPY_TYPE = (
     BYTES,
 )
 BY_WIRE: dict[str, WorkerDataType] = {t.wire: t for t in (*_WITH_NUMPY_TYPE, BF16)}
+# Without BF16, whose stored type is that of UINT16.
 BY_NUMPY: dict[Any, WorkerDataType] = {t.stored: t for t in _WITH_NUMPY_TYPE}
 BY_DLPACK: dict[tuple[int, int], WorkerDataType] = {t.dlpack: t for t in BY_WIRE.values() if t.dlpack is not None}
 
+# The reference's table: Python's own ``bool``, and no BF16.
 TRITON_STRING_TO_NUMPY: dict[str, Any] = {
     "TYPE_BOOL": bool,
     **{f"TYPE_{t.wire}": t.stored.type for t in _WITH_NUMPY_TYPE if t.wire not in ("BOOL", "BYTES")},
@@ -74,6 +76,7 @@ def of_numpy(dtype: np.dtype[Any]) -> WorkerDataType:
     found = BY_NUMPY.get(dtype)
     if found is not None:
         return found
+    # ``S4`` and its like: a dtype for each length, so they are in no table.
     if dtype.type is np.bytes_:
         return BYTES
     raise TritonModelException(
@@ -89,6 +92,7 @@ def triton_to_numpy_type(data_type: int) -> Any:
 
 def numpy_to_triton_type(data_type: Any) -> int | None:
     """The number of a numpy type, None when there is none."""
+    # Compared and not looked up: a type and its dtype are equal, but their hashes differ.
     if data_type == np.bytes_:
         return BYTES.number
     return next((t.number for t in _WITH_NUMPY_TYPE if data_type == t.stored.type), None)

@@ -52,7 +52,7 @@ CODES_BY_GRPC[4] = ErrorCode.UNAVAILABLE
 
 
 class TritonError:
-    """An error as the answer to one request: a text and one of the codes that are attributes of this class."""
+    """An error response to one request: a text and one of the codes that are attributes of this class."""
 
     __slots__ = ("_code", "_message")
 
@@ -82,7 +82,7 @@ class TritonError:
 
 
 class FailedError(TritonError):
-    """The answer to a request that the model did not answer as it should; ``TritonError`` itself is a model's own."""
+    """The error response to a request in which the model failed; ``TritonError`` itself is one that a model chose."""
 
     __slots__ = ()
 
@@ -106,11 +106,13 @@ def _text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as second:
+        # The ``__str__`` of a model's own exception may fail as well.
         return f"<its text cannot be shown: {type(second).__name__}>"
 
 
 def _places(trace: TracebackType | None) -> list[str]:
     entries = [(frame.f_code, line) for frame, line in traceback.walk_tb(trace)]
+    # Only those in front: a model may use futures itself, and those places are of interest.
     while entries and _leads_to_models(entries[0][0].co_filename):
         del entries[0]
     return [
@@ -125,7 +127,7 @@ def _is_machinery(file: str) -> bool:
 
 
 def _leads_to_models(file: str) -> bool:
-    """Whether it is code of this side or of the library between it and a model's coroutine."""
+    """Whether it is code of the worker, or of the library between the worker and a model's coroutine."""
     return _is_machinery(file) or file.startswith(_FUTURES)
 
 

@@ -1,4 +1,4 @@
-"""The payload of a frame with tensors: what describes them, then the small ones; large ones lie in segments.
+"""The payload of a frame with tensors: their description, then the small tensors; large ones lie in segments.
 
 Both sides of the connection write and read it with this module: requests, responses, and calls with their responses.
 """
@@ -26,6 +26,7 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
+# Cached: one struct for each number of tensors serves all schemas.
 @lru_cache(maxsize=256)
 def places_struct(count: int) -> struct.Struct:
     """The struct of ``count`` places in a row, four numbers each."""
@@ -36,12 +37,12 @@ class FrameBody:
     """A payload while it is put together.
 
     Args:
-        take_segment: a segment for so many bytes, which the other side knows; None where the system has no memory that
-            can be shared: the tensor travels in the frame then.
+        take_segment: returns a segment of at least that many bytes, already announced to the other side; None where the
+            system has no memory to share: the tensor then travels in the frame.
         heads: the payload's first parts.
 
     Attributes:
-        heads: what describes the tensors, in the order in which it is sent.
+        heads: the description of the tensors, in the order in which it is sent.
         taken: numbers of the segments in use, to be released if the frame is not sent.
     """
 
@@ -62,6 +63,7 @@ class FrameBody:
             self.heads.append(PLACE.pack(segment.number, 0, 0, size))
             return
         self.heads.append(PLACE.pack(0, 0, self._data_bytes, size))
+        # Not copied yet: ``frame`` joins all parts in one copy.
         self._data.append(data)
         gap = -size % ALIGNMENT
         if gap:
@@ -79,6 +81,7 @@ class FrameBody:
             self.heads.append(PLACE.pack(segment.number, 0, 0, size))
             return
         self.heads.append(PLACE.pack(0, 0, self._data_bytes, size))
+        # A part that lies in a region is read now, to become part of the frame.
         self._data += [part.read() if hasattr(part, "read_into") else part for part in parts]
         gap = -size % ALIGNMENT
         if gap:
@@ -113,6 +116,7 @@ def join_into(target: Array, parts: Sequence[Any]) -> None:
 
 def locate(open_segment: OpenSegment, payload: bytearray, places: Sequence[int], data: int) -> tuple[Place, ...]:
     """Buffer, offset and size of each of the unpacked places; ``data`` is where the payload's data part begins."""
+    # The most frequent case, one small tensor, without the loop.
     if len(places) == 4 and not places[0]:
         return ((payload, data + places[2], places[3]),)
     return tuple(

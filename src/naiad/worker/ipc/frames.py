@@ -1,13 +1,14 @@
-"""What a server and a worker say to each other, over a pair of connected stream sockets.
+"""The protocol between a server and a worker, over a pair of connected stream sockets.
 
 Both sides send frames. A frame is a head of 16 bytes and a payload::
 
     u32 kind, u32 payload bytes, u64 number        (little-endian, like everything below)
 
-``number`` is what the frame is about; what that is depends on the kind. Text is UTF-8; JSON payloads are objects.
+``number`` identifies the subject of the frame, such as a batch or a request; the kind decides.
+Text is UTF-8; JSON payloads are objects.
 
-**Schemas.** What is said about requests and responses again and again (names, datatypes, shapes, parameters) is said
-once as a schema with a number, before the first frame that uses it. Each side numbers its own schemas from 1.
+**Schemas.** What requests or responses have in common (names, datatypes, shapes, parameters) is sent once, as a schema
+with a number, before the first frame that uses it. Each side numbers its own schemas from 1.
 ``FORGET_FORMS`` makes all schemas of the sender void; numbers then begin at 1 again.
 
 A request's schema: ``{"inputs": [[name, datatype, shape], ...], "outputs": [name, ...], "parameters": {...},
@@ -24,7 +25,7 @@ tensors travel like this, tensors of ``SEGMENT_BYTES`` and more in a segment.
 
 **Segments.** A segment is shared memory: a file without a name, whose descriptor comes with the ``SEGMENT`` frame that
 introduces it (SCM_RIGHTS on the first byte of that frame). Each side numbers its own segments from 1, and owns them: it
-alone puts tensors there and gives them out again when the other side has released them. A segment holds one tensor at
+alone puts tensors there, and reuses them when the other side has released them. A segment holds one tensor at
 a time. ``DROP_SEGMENT`` tells the other side to unmap one for good. A process that dies leaves nothing behind.
 
 **Regions.** A region is shared memory of a client: a file that the server has open, whose descriptor comes with the
@@ -39,19 +40,20 @@ which costs the request an error and nothing else.
 
     u64 request, u32 schema, u16 bytes of the id, u16 reserved, then per input of the schema a place, then the id
 
-The worker answers every request with ``RESPONSE`` frames and ends the batch with ``DONE``. In default mode
+The worker responds to every request with ``RESPONSE`` frames and ends the batch with ``DONE``. In default mode
 ``RESPONSES`` (number: the batch) carries all responses at once and ends the batch as well. A response is::
 
     u64 request, u32 schema, u32 flags, u32 bytes of the error, u32 reserved, then per output a place, then the error
 
 ``schema`` 0 means no outputs and no parameters. ``RESPONSES`` begins with ``u32 responses, u32 reserved``; ``RESPONSE``
 has one response alone (number: the request). ``FLAG_FINAL``: no further response follows for that request.
-``FLAG_ERROR``: the error is JSON ``{"message": text, "code": n}`` with a gRPC status code; with ``FLAG_OWN`` it is the
-answer that the model chose, and not a failure. ``FLAG_EMPTY``: there is no response, only the end.
-``FLAG_RESCHEDULE`` (with ``FLAG_FINAL`` and ``FLAG_EMPTY``): the model gave the request back; it is to be queued again.
+``FLAG_ERROR``: the error is JSON ``{"message": text, "code": n}`` with a gRPC status code; with ``FLAG_OWN`` it is a
+response that the model chose, and not a failure. ``FLAG_EMPTY``: there is no response, only the end.
+``FLAG_RESCHEDULE`` (with ``FLAG_FINAL`` and ``FLAG_EMPTY``): the model rescheduled the request, which is
+to be queued again.
 
 **Uniform requests.** Most batches are made of requests of one schema with small tensors of fixed size.
-``EXECUTE_UNIFORM`` (number: the batch) says what they have in common once::
+``EXECUTE_UNIFORM`` (number: the batch) describes all of them at once::
 
     u64 first request, u32 requests, u32 schema, u32 bytes of the ids, u32 column
 
@@ -70,11 +72,12 @@ A request that has no final response when its batch ends stays open: the model s
 ``RESPONSE`` with ``FLAG_FINAL`` comes later, an error if the model releases the sender. This is the rule in
 decoupled mode (where ``async def execute`` ends its batch at once) and possible in default mode. The worker keeps the
 tensors of a request until it says ``RELEASE`` for their segments; those inside the frame live as long as it needs
-them. In default mode it releases them before it answers the batch.
+them. In default mode it releases them with the responses of the batch.
 
-**Models of frameworks** outside the server's process say the same with less. ``INIT`` holds ``{"version", "orders"}``,
-a step of loading; there may be several, each answered by ``CONFIG``, ``READY`` or ``FAILED``. A batch is one request:
-its inputs are those of all requests, one behind the other, and its one response (``RESPONSES``) has the outputs of all.
+**Models of frameworks** outside the server's process use a part of this protocol. ``INIT`` holds
+``{"version", "orders"}``, a step of loading; there may be several, each answered by ``CONFIG``, ``READY`` or
+``FAILED``. A batch is one request: its inputs are those of all requests, one behind the other, and its one response
+(``RESPONSES``) has the outputs of all.
 """
 
 from __future__ import annotations
@@ -113,7 +116,7 @@ private memory it may have, 0 for any (left out: 0)}``. In mode ``serve`` the wo
 mode ``complete`` it answers ``CONFIG`` or ``FAILED`` and ends."""
 EXECUTE = 2
 CANCEL = 3
-"""number: the request whose caller gave up."""
+"""number: the request, which its caller cancelled."""
 FINALIZE = 4
 """Finish, call finalize() and end with exit code 0."""
 CHECK_READY = 5
@@ -150,14 +153,14 @@ CONFIG = 35
 RESPONSES = 36
 RESPONSE = 37
 DONE = 38
-"""number: the batch. JSON ``{}``, or ``{"message": text}`` when execute failed as a whole: that is the answer to every
-request of the batch that has none yet."""
+"""number: the batch. JSON ``{}``, or ``{"message": text}`` when execute failed as a whole: every request of the
+batch that has no response yet gets that error."""
 IS_READY = 39
 """number: echoed. JSON ``{"ready": bool}`` or ``{"error": text}``."""
 PONG = 40
 LOG = 41
 """JSON ``{"level": "INFO", "WARNING", "ERROR" or "VERBOSE", "file": text, "line": n, "message": text}``;
-with ``"once": text`` it is written only if no line with the same text there was, whichever worker it came from."""
+with ``"once": text`` it is written only if no worker has sent a line with the same text before."""
 CALL = 42
 """A call of another model (BLS). number: the call, which the worker chooses. Payload: ``u32 bytes of a JSON head, u32
 reserved``, the head ``{"model": name, "version": n, "id": text, "decoupled": bool, "timeout_us": n, "parent":
@@ -181,6 +184,6 @@ FORGET_FORMS = 66
 SEGMENT = 67
 """number: the segment. Payload: u64 bytes. The descriptor comes along."""
 RELEASE = 68
-"""Payload: u32 numbers of the other side's segments that hold nothing of interest any more."""
+"""Payload: u32 numbers of the other side's segments whose tensors are no longer in use."""
 DROP_SEGMENT = 69
 """number: one of the sender's own segments, which the other side is to unmap."""

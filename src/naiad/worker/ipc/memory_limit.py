@@ -12,13 +12,13 @@ class MemoryLimit:
         self.bytes = 0
 
     def apply(self, size: int) -> None:
-        """Let this process, and those that it starts, have at most ``size`` bytes of private memory; 0 for no limit.
+        """Limit this process, and the processes that it starts, to ``size`` bytes of private memory; 0 for no limit.
 
-        What counts is what the system counts for RLIMIT_DATA: all private memory that can be written to, also what was
-        only reserved. Memory that is shared with the server does not count.
+        Private memory is what the system counts for RLIMIT_DATA: all that can be written to, also where it was only
+        reserved. Memory that is shared with the server does not count.
 
         Raises:
-            MemoryError: as much is in use before the model is loaded.
+            MemoryError: that much is in use before the model is loaded.
         """
         if not size:
             return
@@ -26,6 +26,7 @@ class MemoryLimit:
 
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         allowed = size if hard == resource.RLIM_INFINITY else min(size, hard)
+        # The hard limit as well: a model cannot raise it again.
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
         self.bytes = size
         used = memory_in_use()
@@ -40,7 +41,7 @@ class MemoryLimit:
 
 
 memory_limit = MemoryLimit()
-"""The one of this process."""
+"""The limit of this process."""
 
 
 def memory_in_use() -> int:

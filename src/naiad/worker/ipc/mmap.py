@@ -42,12 +42,13 @@ class _Mapping:
         }
 
     def __del__(self) -> None:
+        # Missing if the mapping failed: ``__del__`` runs for that object as well.
         if hasattr(self, "_unmap"):
             self._unmap(self._address, self._size)
 
 
 def mapped(descriptor: int, size: int) -> Array:
-    """The first ``size`` bytes of a file as an array of bytes, shared with whoever maps it too.
+    """The first ``size`` bytes of a file as an array of bytes, shared with every other mapping of the file.
 
     It stays mapped as long as an array refers to it. The descriptor may be closed at once.
 

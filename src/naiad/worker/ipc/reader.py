@@ -1,8 +1,8 @@
 """The reader of the server's frames.
 
-There is no thread for reading. Whoever waits for something reads: the main thread while it has nothing to execute, a
-thread that waits for an answer, an asyncio loop when the socket is readable. One at a time holds the reading side and
-hands out what arrives; the others sleep until their own thing came or the reading side became free. So a request
+There is no thread for reading. A thread that waits for something reads: the main thread while it has nothing to
+execute, a thread that waits for a reply, an asyncio loop when the socket is readable. One at a time holds the reading
+side and hands out the frames; the others sleep until their own frame has come or the reading side is free. So a request
 reaches the executing thread without a switch between threads.
 """
 
@@ -25,6 +25,7 @@ from .memory_limit import memory_limit
 
 HEAD_BYTES = FRAME.size
 BUFFER_BYTES = 1 << 18
+# More room than a frame needs: the system drops descriptors that do not fit.
 _DESCRIPTORS = socket.CMSG_SPACE(16 * struct.calcsize("i"))
 _BASE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _NO_WAIT = _BASE_FLAGS | socket.MSG_DONTWAIT
@@ -33,7 +34,7 @@ FrameHandler = Callable[[int, int, bytearray], None]
 
 
 class Waiter:
-    """Lets one thread sleep until another wakes it; being woken early is remembered."""
+    """Lets one thread sleep until another wakes it; a wake before the sleep counts as well."""
 
     __slots__ = ("_lock",)
 
@@ -66,7 +67,7 @@ class Channel:
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._filled = 0
-        # A frame that is larger than what arrives at once: its head, its payload and how much of that is there.
+        # A frame that is larger than the buffer: its head, its payload, and the bytes of that which have arrived.
         self._large: bytearray | None = None
         self._large_filled = 0
         self._large_kind = self._large_number = 0
@@ -87,7 +88,7 @@ class Channel:
     def wait_until(self, ready: Callable[[], Any], waiter: Waiter) -> None:
         """Read, or sleep while another thread reads, until ``ready()`` is true.
 
-        Whoever makes it true wakes the waiter.
+        The thread that makes it true wakes the waiter.
 
         Raises:
             ServerGoneError: the server closed the connection.
@@ -96,17 +97,18 @@ class Channel:
             if self._reading.acquire(False):
                 try:
                     while not ready():
-                        # Who gets one batch at a time has most likely nothing to read yet: trying would be for nothing.
+                        # Poll first: a worker with one batch at a time has most likely nothing to read yet.
                         self._until_readable()
                         self._read(_NO_WAIT)
                 finally:
                     self._reading.release()
             else:
                 self._sleepers.add(waiter)
-                # Not when the reader left in between: it may have seen nobody to follow it.
+                # Unless the reader left in between: it may not have seen this sleeper, and would wake nobody.
                 if self._reading.locked():
                     waiter.sleep()
                 self._sleepers.discard(waiter)
+        # This thread stops reading, so one of the sleepers has to go on.
         if self._sleepers:
             self._call_next_reader()
 
@@ -116,6 +118,7 @@ class Channel:
         Raises:
             ServerGoneError: the server closed the connection.
         """
+        # Also when a handler in this thread polls: the lock is not re-entrant, so no frame is handled within another.
         if not self._reading.acquire(False):
             return False
         try:
@@ -128,6 +131,7 @@ class Channel:
         return True
 
     def _call_next_reader(self) -> None:
+        # A copy: sleepers come and go in other threads.
         for waiter in list(self._sleepers)[:1]:
             waiter.wake()
 
@@ -163,9 +167,11 @@ class Channel:
                 if body + size > start + BUFFER_BYTES:
                     self._begin_large(kind, number, size, start, end)
                     return
+                # The rest of it still fits into the buffer.
                 break
             start = body + size
             try:
+                # The slice is a copy: tensors refer to it while the buffer is filled again.
                 handle(kind, number, buffer[body:start])
             except ServerGoneError:
                 raise
@@ -179,11 +185,12 @@ class Channel:
         try:
             large = bytearray(size)
         except MemoryError as error:
-            # The connection cannot be read on, and whoever reads may be a model that goes on after an error.
+            # Nothing behind this frame can be read, and an exception might reach a model that catches it and goes on.
             os.write(2, f"no memory for {size} bytes that the server sent{memory_limit.hint(error)}\n".encode())
             os._exit(1)
         first = start + HEAD_BYTES
         self._large_filled = end - first
+        # The rest is received straight into this memory, which the tensors of the frame then share.
         large[: self._large_filled] = self._view[first:end]
         self._large, self._large_kind, self._large_number = large, kind, number
         self._filled = 0
@@ -200,9 +207,9 @@ class Channel:
                 raise self._given_up(error) from error
 
     def _given_up(self, error: BaseException) -> ServerGoneError:
-        """The error for whoever reads, when a frame could not be taken: what comes after it would make no sense.
+        """The error for the reading thread after a frame that could not be handled: later frames would make no sense.
 
-        The connection ends, which every thread finds out. The one that reads may be a model's and go on.
+        The connection is shut down for all threads, as this one may be a model's, which catches the error and goes on.
         """
         traceback.print_exc()
         with contextlib.suppress(OSError):
@@ -215,14 +222,15 @@ class Channel:
                 numbers = array("i")
                 numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
                 for descriptor in numbers:
+                    # Without MSG_CMSG_CLOEXEC a program that the model starts would inherit them.
                     os.set_inheritable(descriptor, False)
                     self._descriptors.append(descriptor)
 
 
 def _waiting_on(connection: socket.socket) -> Callable[[], object]:
-    """What waits until there is something to be read.
+    """A function that waits until the socket is readable.
 
-    Not ``recv``: whoever sleeps in that is also woken when the other side has read what was sent to it, for nothing.
+    Not ``recv``: a thread that sleeps in it is also woken, for nothing, when the other side reads what was sent.
     """
     if not hasattr(select, "poll"):
         return lambda: select.select([connection], [], [])

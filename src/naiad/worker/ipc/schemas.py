@@ -53,10 +53,12 @@ class Schema:
         self.in_regions = "placed" in content
         self.placed: tuple[str, ...] = tuple(content.get("placed", ()))
         self.places = places_struct(len(self.tensors) + len(self.placed))
+        # Computed here once: uniform requests only multiply by the stride.
         self.layout, self.stride = _layout(self.tensors)
         self.indices = {name: index for index, (name, _, _) in enumerate(self.tensors)}
         self.outputs: tuple[str, ...] = tuple(content.get("outputs", ())) if is_request else ()
         self.wanted: frozenset[str] | None = frozenset(self.outputs) or None
+        # As text, since models get the parameters as JSON: written once for all requests of the schema.
         self.parameters_json = compact_json(content.get("parameters") or {})
         self.timeout_us: int = content.get("timeout_us", 0)
         self.flags: int = content.get("flags", 0)
@@ -93,6 +95,7 @@ def checked_parameters(parameters: Any) -> str:
     for key, value in parameters.items():
         if not isinstance(key, str):
             raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")
+        # No floats: the reference refuses them as well.
         if not isinstance(value, (bool, int, str)):
             raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
     return json.dumps(parameters)

@@ -37,6 +37,7 @@ class ServerSegments:
         try:
             self._maps[number] = mapped(descriptor, size)
         finally:
+            # The mapping outlives its descriptor.
             os.close(descriptor)
 
     def drop(self, number: int) -> None:
@@ -50,6 +51,8 @@ class ServerSegments:
             raise TritonModelException(f"The server named segment {number}, which it never sent")
         # memoryview in between: numpy would otherwise let arrays refer to the whole segment instead of this one.
         data = np.frombuffer(memoryview(mapped)[offset : offset + size], np.uint8)
+        # The dictionary holds the weak reference, which would otherwise be gone before it could call. The call comes in
+        # whichever thread drops the last array.
         self._watched[number] = weakref.ref(data, lambda _: self._give_back(number))
         return data
 
@@ -104,22 +107,24 @@ class SegmentPool:
         self.collect()
         capacity = size_class(size)
         free = self._free.get(capacity)
+        # The one that came free last: those before it age until they are trimmed.
         segment = free.pop() if free else self._new(capacity)
         self._busy[segment.number] = segment
         return segment
 
     def has_free(self, size: int) -> bool:
-        """Whether ``take`` would find one that exists."""
+        """Whether ``take`` would return an existing segment."""
         self.collect()
         return bool(self._free.get(size_class(size)))
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the other side uses any."""
+        """Whether the other side uses any segment."""
         return bool(self._busy)
 
     def give_back(self, numbers: Sequence[int]) -> None:
-        """Take segments back that the other side released. May be called by any thread."""
+        """Note segments that the other side released. May be called by any thread."""
+        # Only noted, since this is the reading thread: the writing one owns the lists and collects.
         self._returned.append(numbers)
 
     def collect(self) -> None:
@@ -152,7 +157,7 @@ class SegmentPool:
 
 
 def size_class(size: int) -> int:
-    """The size of the segment for so many bytes: whole pages, at most a quarter more than asked for."""
+    """The size of a segment for a tensor of ``size`` bytes: whole pages, and at most a quarter more than needed."""
     step = max(mmap.PAGESIZE, 1 << max(0, size.bit_length() - 3))
     return -(-size // step) * step
 
@@ -180,7 +185,7 @@ class Notice:
 
 
 notice = Notice()
-"""Says that there is no memory without a name. Whoever has a log asks for it now and then."""
+"""Due when the system has no anonymous memory. The thread that looks after the connection polls it and logs it."""
 
 
 def anonymous_file(size: int) -> int:
@@ -190,6 +195,7 @@ def anonymous_file(size: int) -> int:
         OSError: there is no place for it.
     """
     try:
+        # No limit but memory itself, unlike ``/dev/shm``, which is often small in containers.
         descriptor = os.memfd_create("naiad")
     except (AttributeError, OSError) as error:
         return _file_instead(size, error)
@@ -217,7 +223,7 @@ def _file_instead(size: int, error: Exception) -> int:
 
 
 def _reserved_file(size: int, folder: str) -> int:
-    """A file that has its space: a write into a mapping for which there is none would end the process."""
+    """A file whose space is reserved: a write into a mapping without space behind it would end the process."""
     import tempfile
 
     with tempfile.TemporaryFile(prefix="naiad-", dir=folder, buffering=0) as file:

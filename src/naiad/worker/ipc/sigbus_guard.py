@@ -1,9 +1,9 @@
 """Copying to and from a mapping of a file that somebody else owns and may truncate at any time.
 
-Looking into a mapping where its file has ended raises SIGBUS, which ends the process. So nobody gets to see such a
-mapping: what lies there is only ever copied, and for the length of a copy SIGBUS has a handler. It puts other memory in
-the mapping's place, the copy comes to its end, and whoever asked for it is told. Each copy costs two system calls more
-for that. Reading and writing the file without mapping it needs no such care, but takes three to five times as long.
+Access to a mapping beyond the end of its file raises SIGBUS, which ends the process. So no other code gets such a
+mapping: its bytes are only copied, and for the length of a copy SIGBUS has a handler. It puts other memory in
+the mapping's place, the copy comes to its end, and its caller gets an error. This costs two system calls per copy.
+Reading and writing the file without mapping it needs no such care, but takes three to five times as long.
 
 A handler written in Python is possible because the signal comes from the copy itself, where no part of the interpreter
 is half done, and because ``ctypes`` takes the interpreter's lock before it calls it.
@@ -64,6 +64,7 @@ class GuardedMapping:
         self._unmap = _unmap
         address = _map(None, size, _PROTECTION, mmap.MAP_SHARED, descriptor, 0)
         if address in (None, _FAILED):
+            # ``__del__`` runs for this object, too.
             self._address = 0
             error = ctypes.get_errno()
             raise OSError(error, f"{size} bytes cannot be mapped: {os.strerror(error)}")
@@ -84,7 +85,7 @@ class GuardedMapping:
         _guard.copy(self, target, self._array[offset : offset + len(target)])
 
     def write(self, source: Array, offset: int) -> None:
-        """Put an array of bytes to ``offset``; errors as ``read_into``."""
+        """Write an array of bytes at ``offset``; errors as ``read_into``."""
         _guard.copy(self, self._array[offset : offset + len(source)], source)
 
     def replace(self, address: int) -> bool:
@@ -110,8 +111,10 @@ class _Guard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._mapping: GuardedMapping | None = None
+        # Not ``signal.signal``: Python runs its handlers after the instruction, which would fault for ever.
         self._action = _libc.sigaction
         self._action.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        # An attribute, since ctypes frees the callback with its last reference.
         self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self._raised)
         self._ours = ctypes.create_string_buffer(_ACTION_BYTES)
         self._before = ctypes.create_string_buffer(_ACTION_BYTES)
@@ -122,6 +125,7 @@ class _Guard:
     def copy(self, mapping: GuardedMapping, target: Array, source: Array) -> None:
         """Copy bytes, one of the two arrays being in the mapping; errors as ``GuardedMapping.read_into``."""
         number = signal.SIGBUS
+        # Handlers belong to the process: of two copies at once, each would restore the handler of the other.
         with self._lock:
             self._mapping = mapping
             self._action(number, self._ours_at, self._before_at)
@@ -134,9 +138,10 @@ class _Guard:
             raise FileEndedError
 
     def _raised(self, number: int, info: int, _context: int) -> None:
-        """The handler. What it cannot explain happens again under the handler that was there before."""
+        """The handler. A signal of another origin comes again, under the earlier handler."""
         mapping = self._mapping
         address = ctypes.c_size_t.from_address(info + _ADDRESS_AT).value
+        # Returning repeats the instruction: it either succeeds on the new memory or meets the earlier handler.
         if mapping is None or not mapping.replace(address):
             self._action(number, self._before_at, None)
 

@@ -21,6 +21,7 @@ class LoopRunner:
 
     def __init__(self, host: RuntimeHost) -> None:
         self.loop = asyncio.new_event_loop()
+        # What ``asyncio.get_event_loop()`` returns to the model, also before the loop runs.
         asyncio.set_event_loop(self.loop)
         self._host = host
         self._executor: Executor | None = None
@@ -38,6 +39,7 @@ class LoopRunner:
         """
         self._executor = executor
         self.loop.add_reader(self._host.channel.fileno(), self._read)
+        # For frames that another thread has read before this loop runs.
         self.loop.call_soon(self._process)
         while not self._ended:
             try:
@@ -58,6 +60,7 @@ class LoopRunner:
 
     def work_arrived(self) -> None:
         """There is something new in the session's inbox. May be called by any thread."""
+        # While the loop reads, it looks into the inbox right afterwards by itself.
         if not self._is_reading and not self._is_scheduled:
             self._is_scheduled = True
             self.loop.call_soon_threadsafe(self._process)
@@ -75,6 +78,7 @@ class LoopRunner:
         self._process()
 
     def _process(self) -> None:
+        # First: work that arrives from here on schedules another call.
         self._is_scheduled = False
         inbox, executor = self._host.inbox, self._executor
         while inbox and executor is not None and (executor.decoupled or not self._tasks):
@@ -84,6 +88,7 @@ class LoopRunner:
                 self._stop()
                 return
             task = self.loop.create_task(executor.run_async(batch))
+            # These names would hold on to the tensors until the next batch comes.
             del batch, payload
             self._tasks.add(task)
             task.add_done_callback(self._finished)

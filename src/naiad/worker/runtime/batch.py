@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .host import RuntimeHost
 
 
+# The last number of the head, little-endian: its first byte is all of it.
 _COLUMN_AT = UNIFORM.size - 4
 
 
@@ -28,9 +29,9 @@ class WorkerBatch:
     Attributes:
         number: the server's number.
         requests: all of them, as the server numbered them.
-        given: the list that the model is given, which it may change.
+        given: the list that the model gets, which it may change.
         result: what the model returned.
-        ended: the server was told that the batch is over.
+        ended: the end of the batch was sent to the server.
         schema: what all the requests have in common; None when they differ.
     """
 
@@ -53,18 +54,19 @@ class WorkerBatch:
     def settle_order(self) -> None:
         """Order the requests as the model ordered the list that it was given: its results are in that order.
 
-        A list with other requests in it counts for nothing. Every request is to be answered.
+        A list with other requests in it is ignored: every request has to get a response.
         """
         given, requests = self.given, self.requests
         if given != requests and len(given) == len(requests) and set(map(id, given)) == set(map(id, requests)):
             self.requests = given
-            # Without their numbers they are answered in the order in which they came.
+            # Uniform responses carry no numbers: the server takes them in the order of the requests that it sent.
             self.schema = None
 
 
 def read_batch(host: RuntimeHost, kind: int, number: int, payload: bytearray, schemas: Schemas) -> WorkerBatch | None:
-    """The batch that a frame holds, None when it is no batch; ``schemas`` are those that were valid when it came."""
+    """The batch that a frame holds, None for any other frame; ``schemas`` is the table that was valid when it came."""
     if kind == EXECUTE_UNIFORM:
+        # Tensors in regions are read one request at a time, since each of them can fail for itself.
         if payload[_COLUMN_AT] == COLUMN_PLACES:
             batch = _read_placed(host, number, payload, schemas)
         else:
@@ -75,7 +77,7 @@ def read_batch(host: RuntimeHost, kind: int, number: int, payload: bytearray, sc
         return None
     if host.is_decoupled:
         for item in batch.requests:
-            # From here on its end is noticed, however the model treats it.
+            # A sender notices when the model drops the request, so from here on no caller waits for ever.
             item.get_response_sender()
     return batch
 
@@ -83,6 +85,7 @@ def read_batch(host: RuntimeHost, kind: int, number: int, payload: bytearray, sc
 def _read_any(host: RuntimeHost, number: int, payload: bytearray, schemas: Schemas) -> WorkerBatch:
     count, _ = COUNT.unpack_from(payload)
     at = COUNT.size
+    # Two passes: the data part begins behind the last description.
     described = []
     for _ in range(count):
         request, schema_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
@@ -129,11 +132,12 @@ def _read_from_regions(
     data: int,
     request_id: bytearray,
 ) -> InferenceRequest | None:
-    """A request with tensors in regions. None when they cannot be read: then it has been answered."""
+    """A request with tensors in regions. None if they cannot be read; the caller then has the error already."""
     ends = 4 * len(schema.tensors)
     try:
         located = [_open(host, payload, places[at : at + 4], data) for at in range(0, ends, 4)]
     except RegionError as error:
+        # At once: this request alone fails, and the model never sees it.
         host.out.post(error_frame(number, error.answer))
         return None
     except (OSError, MemoryError) as problem:

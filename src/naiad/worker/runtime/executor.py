@@ -1,4 +1,4 @@
-"""The executor of a model: calls ``execute``, checks its result, and responds to every request."""
+"""The executor of a model: it calls ``execute``, checks the result, and responds to every request."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class WrongResultError(Exception):
-    """``execute`` returned something that is no list of responses. The text is meant for the callers."""
+    """``execute`` returned no list of responses. Callers see the text as it is, without a traceback."""
 
 
 class Executor:
-    """Runs the batches of one model instance and answers their requests.
+    """Runs the batches of one model instance and responds to their requests.
 
-    ``splits_failed``: a batch that failed is run again request by request, unless some of it has been answered.
+    ``splits_failed``: a batch that failed is run again request by request, unless a request of it has a response.
     """
 
     def __init__(
@@ -43,17 +43,19 @@ class Executor:
         return inspect.iscoroutinefunction(getattr(self._model, "execute", None))
 
     def run(self, batch: WorkerBatch) -> None:
-        """Execute a batch and answer it."""
+        """Execute a batch and send its responses."""
         if not batch.requests:
-            # None of them could be read, and all are answered.
+            # None of them could be read, and each has got its error.
             self._end(batch)
             return
         try:
             batch.result = self._execute(batch.given)
+            # The test for a list spares nearly every batch the slower ``iscoroutine``.
             if type(batch.result) is not list and inspect.iscoroutine(batch.result):
                 self._run_beside(batch)
             if not batch.ended:
                 self._finish(batch)
+        # SystemExit as well: a model that exits fails its batch, and the process serves on.
         except BaseException as error:
             if self._may_split(batch):
                 self._run_singly(batch)
@@ -61,15 +63,17 @@ class Executor:
                 self._fail(batch, error)
 
     async def run_async(self, batch: WorkerBatch) -> None:
-        """Execute a batch with a coroutine and answer it. In a decoupled model the next may begin meanwhile."""
+        """Execute a batch with a coroutine and send its responses. A decoupled model may begin the next meanwhile."""
         if not batch.requests:
             self._end(batch)
             return
         try:
+            # Before it runs, so that the server sends the next batch meanwhile.
             if self.decoupled:
                 self._end(batch)
             batch.result = await self._execute(batch.given)
             self._finish(batch)
+        # The coroutine is being closed: it must not await again.
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -87,7 +91,7 @@ class Executor:
     # A batch that failed, request by request
 
     def _may_split(self, batch: WorkerBatch) -> bool:
-        """Whether the batch may run again: requests that were answered or rescheduled have left."""
+        """Whether the batch may run again: not once a request of it was rescheduled or has a response sender."""
         if not self._splits_failed or batch.ended or len(batch.requests) < 2:
             return False
         return all(r._sender is None and not _is_rescheduled(r) for r in batch.requests)
@@ -97,6 +101,7 @@ class Executor:
         for request in batch.requests:
             try:
                 result = self._execute([request])
+                # A plain function may return a coroutine, here as in the whole batch.
                 if inspect.iscoroutine(result):
                     import asyncio
 
@@ -118,7 +123,7 @@ class Executor:
         self._answer_singly(batch, answers)
 
     def _add_failed(self, answers: list[Answer], request: InferenceRequest, error: BaseException) -> None:
-        # Whoever finds the sender closed has had its final response from it.
+        # A closed sender has sent the final response already.
         if request._sender is None or not request._sender.close():
             text = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
             answers.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
@@ -136,6 +141,7 @@ class Executor:
 
         future = asyncio.run_coroutine_threadsafe(batch.result, self._host.loop())
         if self.decoupled:
+            # Before the callback, which may run at once and has to find the batch ended.
             self._end(batch)
             future.add_done_callback(lambda done: self._ended_beside(batch, done))
         else:
@@ -156,9 +162,10 @@ class Executor:
             return
         batch.settle_order()
         answers = self._answers(batch.requests, batch.result)
+        # A response that is missing, as a sender has sent it, would shift the others of a uniform frame.
         schema = batch.schema if len(answers) == len(batch.requests) else None
         self._out.answer_batch(batch.number, answers, batch.forget, schema)
-        # Not before: answers that cannot be sent are a failure, and that has to end the batch.
+        # Not before: if the responses cannot be sent, it is the failure that has to end the batch.
         batch.ended = True
 
     def _finish_decoupled(self, batch: WorkerBatch) -> None:
@@ -176,6 +183,7 @@ class Executor:
 
     def _reschedule(self, request: InferenceRequest) -> None:
         sender = request.get_response_sender()
+        # Not after a final response: that request is over and cannot run again.
         if not sender.close():
             self._out.respond(request._number, None, None, FLAG_FINAL | FLAG_RESCHEDULE)
 
@@ -185,6 +193,7 @@ class Executor:
 
     def _answers(self, requests: list[InferenceRequest], result: Any) -> list[Answer]:
         """The responses in a result. A request whose response sender is in use gets them from there."""
+        # A model that uses senders or reschedules need not return a list of None.
         if result is None and any(r._sender is not None or _is_rescheduled(r) for r in requests):
             result = [None] * len(requests)
         if not isinstance(result, list):
@@ -196,6 +205,7 @@ class Executor:
             )
         answers: list[Answer] = []
         for request, response in zip(requests, result):
+            # The usual case first, past the checks of the others.
             if type(response) is InferenceResponse and _is_plain(request):
                 answers.append((request, response, FLAG_FINAL))
             elif response is None:
@@ -216,11 +226,11 @@ class Executor:
     # Failures
 
     def _fail(self, batch: WorkerBatch, error: BaseException) -> None:
-        """Answer all requests of the batch that have no final response yet with an error."""
+        """Send an error to all requests of the batch that have no final response yet."""
         message = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
         unheard = True
         for request in batch.requests:
-            # Who finds the sender closed must not send an error of its own.
+            # A closed sender has sent the final response: an error behind it would be a second one.
             was_closed = request._sender is not None and request._sender.close()
             unheard = unheard and was_closed
             if batch.ended and not was_closed:
@@ -248,11 +258,13 @@ def _is_plain(request: InferenceRequest) -> bool:
 def _check_response(request: InferenceRequest, response: Any) -> None:
     if _is_rescheduled(request):
         raise WrongResultError(
+            # The text of the reference, its spelling included.
             "Expected a None object in the execute function return list for reschduled request, found type "
             f"'{type(response)}'."
         )
     if not isinstance(response, InferenceResponse):
         raise WrongResultError(_not_a_response(response))
+    # Counted like a response of the sender: both ways together may send one.
     if request._sender is not None:
         try:
             request._sender.count(True, True)

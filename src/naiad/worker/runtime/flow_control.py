@@ -1,4 +1,4 @@
-"""Back-pressure: requests whose callers do not read are paused, and whoever sends responses to them waits."""
+"""Back-pressure: requests whose callers do not read are paused, and threads that send responses to them wait."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ PAUSE_S = 0.02
 class PausedRequests:
     """The requests that are paused.
 
-    A thread of the model's own waits until the server says that the caller takes its responses again. The main thread
-    and those of asyncio loops serve other requests, too: the one waits for as long as the server says, the others do
-    not wait.
+    A thread of the model's own waits until the server resumes the request. The main thread and those of asyncio loops
+    serve other requests, too: the main thread waits for as long as the server says, the loops do not wait.
 
     Args:
-        look: takes what has arrived, unless another thread does.
-        is_given_up: whether the caller of a request gave up.
+        look: reads what has arrived, unless another thread does.
+        is_given_up: whether the caller cancelled a request.
     """
 
     __slots__ = ("_is_given_up", "_look", "_paused", "_unseen")
@@ -35,20 +34,22 @@ class PausedRequests:
         self._unseen = 0
 
     def hold(self, number: int, patience_s: float) -> None:
-        """The caller of a request takes nothing for now. The oldest are forgotten when there are many."""
+        """Pause a request. The oldest pauses are dropped when there are many."""
+        # Threads may wait for an earlier pause, whose event nobody would set any more.
         self.go_on(number)
         if len(self._paused) >= MAX_PAUSED:
             self.go_on(next(iter(self._paused)))
         self._paused[number] = threading.Event(), monotonic() + patience_s
 
     def go_on(self, number: int) -> None:
-        """The caller takes its responses again, or is gone, or has had the last one."""
+        """Resume a request: its caller reads again, or is gone, or the final response was sent."""
         found = self._paused.pop(number, None)
         if found is not None:
             found[0].set()
 
     def wait(self, number: int) -> None:
-        """Called before a response is sent: wait until its caller would take it, or has given up."""
+        """Called before a response is sent: wait until its caller reads again, or has cancelled."""
+        # A thread that only sends never reads, and would not see a pause.
         self._unseen += 1
         if self._unseen >= LOOK_EVERY:
             self._unseen = 0
@@ -58,6 +59,7 @@ class PausedRequests:
 
     def _wait(self, number: int) -> None:
         found = self._paused.get(number)
+        # Not in a loop, whose other coroutines would stand still meanwhile.
         if found is None or is_in_loop():
             return
         event, until_s = found
@@ -66,6 +68,7 @@ class PausedRequests:
             left_s = until_s - monotonic() if is_needed else PAUSE_S
             if left_s <= 0 or event.wait(min(left_s, PAUSE_S)):
                 return
+            # RESUME may lie unread: all other threads may be busy or wait here, too.
             self._look()
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..ipc.types import Locate
     from .writer import FrameWriter
 
+# Requests that end do not leave the table, so it needs a bound.
 MAX_CANCELLED = 4096
 _WORK = frozenset((protocol.EXECUTE_UNIFORM, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE))
 Work = Tuple[int, int, bytearray, Schemas]
@@ -29,15 +30,15 @@ Work = Tuple[int, int, bytearray, Schemas]
 
 
 class Inbox:
-    """Takes frames, and keeps what they announce.
+    """Handles frames, and stores what they announce.
 
     Attributes:
         inbox: frames for the main thread.
-        cancelled: numbers of requests whose callers gave up; the oldest are forgotten when there are many.
+        cancelled: numbers of requests that their callers cancelled; the oldest are dropped when there are many.
         calls: take the responses to the calls under way, by number.
         replies: control requests without a reply yet, by number.
         locate: finds the bytes of tensors in a frame's payload and in the server's segments.
-        holds: requests whose responses nobody takes for now.
+        paused: requests whose callers read no responses for now.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Inbox:
         self._regions = regions or Regions()
         self._work_arrived = work_arrived
         self._check_ready = check_ready
+        # Of the other kinds: frames of ``_WORK`` wait for the main thread, these are handled while they are read.
         self._handlers: dict[int, Callable[[int, bytearray], object]] = {
             protocol.CANCEL: self._cancel,
             protocol.PAUSE: self._pause,
@@ -80,7 +82,7 @@ class Inbox:
         }
 
     def handle(self, kind: int, number: int, payload: bytearray) -> None:
-        """Take one frame."""
+        """Handle one frame. Runs in the thread that reads, one at a time."""
         if kind in _WORK:
             self.inbox.append((kind, number, payload, self.schemas))
             self._work_arrived()
@@ -94,6 +96,7 @@ class Inbox:
         if len(self.cancelled) >= MAX_CANCELLED:
             self.cancelled.pop(next(iter(self.cancelled)))
         self.cancelled[number] = None
+        # Nobody resumes a cancelled request: a thread that waits to send for it has to end.
         self.paused.go_on(number)
 
     def _pause(self, number: int, payload: bytearray) -> None:
@@ -103,6 +106,7 @@ class Inbox:
         self.paused.go_on(number)
 
     def _ping(self, number: int, payload: bytearray) -> None:
+        # Also by the thread that only looks: a busy model still gives a sign of life.
         self._out.post(protocol.FRAME.pack(protocol.PONG, 0, number))
 
     def _schema(self, number: int, payload: bytearray) -> None:

@@ -13,7 +13,7 @@ from ..ipc.errors import TritonModelException
 
 
 def load_model_class(model_py: str, version: str, paths: Sequence[str]) -> Any:
-    """Import the file and give back its ``TritonPythonModel``.
+    """Import the file and return its ``TritonPythonModel``.
 
     The folders of ``paths`` are appended to ``sys.path``. A file in a version's folder becomes a module of a package
     named like the version, so that it can import its neighbours relatively.
@@ -48,8 +48,8 @@ def _module_name(folder: str, stem: str, version: str) -> str:
 class _FreshLoader(SourceFileLoader):
     """Compiles the file as it is now.
 
-    Python takes bytecode that it has kept when a file has the same size and was changed within the same second. A model
-    that is edited and loaded again at once would run its earlier code.
+    Python uses cached bytecode when a file has the same size and was changed within the same second. A model that is
+    edited and loaded again at once would run its earlier code.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -63,6 +63,7 @@ def _import(path: str, name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise TritonModelException(f"Python model file '{path}' cannot be imported")
     module = importlib.util.module_from_spec(spec)
+    # Before it runs, as for any import: dataclasses and pickle find a module by its name.
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

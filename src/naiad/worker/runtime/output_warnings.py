@@ -7,6 +7,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from ..api.tensor import Tensor
 
+# Bounds the names: a model may invent another one for each response.
 _MOST = 64
 
 

@@ -24,7 +24,7 @@ class ReadinessCheck:
         self._runs = threading.Lock()
 
     def start(self, number: int) -> None:
-        """Check and answer; does nothing while a check runs."""
+        """Check and report; does nothing while a check runs."""
         if not self._runs.acquire(False):
             return
         report = _Report(self._host, number)
@@ -35,12 +35,13 @@ class ReadinessCheck:
             report.say({"error": f"is_ready() cannot be called: {error}"})
 
     def _run(self, report: _Report) -> None:
+        # A thread cannot be stopped: a check that hangs keeps its own, and the timer reports in its place.
         limit = threading.Timer(LIMIT_S, report.say, [{"error": f"is_ready() gave no answer within {LIMIT_S:g} s"}])
         limit.daemon = True
         limit.start()
         content = self._result()
         limit.cancel()
-        # Before the answer: the server may ask again at once.
+        # Before the report: the server may start the next check at once.
         self._runs.release()
         report.say(content)
 

@@ -1,4 +1,4 @@
-"""The session of a worker: loads the model, runs its batches, and sends what the model asks of the server."""
+"""The session of a worker: it loads the model, runs its batches, and sends its calls and control requests."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from .async_runner import LoopRunner, SideLoop
 
 TICK_S = 0.25
-"""How often another thread reads from the connection while the model keeps the main thread busy."""
+"""The interval at which another thread reads from the connection while the model keeps the main thread busy."""
 AHEAD_BYTES = 1 << 20
-"""The most bytes of responses that are sent before the server has taken in those before."""
+"""The most bytes of responses that are sent before the server has read the earlier ones."""
 LAST_S = 3.0
 """How long a worker runs on after its server is gone."""
 
@@ -74,7 +74,8 @@ class Session:
     # The life of the model
 
     def serve(self) -> int:
-        """Obey the server until it ends the worker; the exit code."""
+        """Serve until the server ends the worker; the exit code."""
+        # Before the model loads: this thread notices a server that ends during ``initialize``.
         threading.Thread(target=self._keep_looking, name="naiad", daemon=True).start()
         try:
             self._await_work()
@@ -98,6 +99,7 @@ class Session:
                     f"auto_complete_config function in model '{orders['args'].get('model_name', '')}' must return a "
                     "valid pb.ModelConfig object."
                 )
+        # SystemExit as well: the server needs the reason, not an exit code.
         except BaseException as error:
             return self._report_failure(error)
         self.out.post_json(protocol.CONFIG, 0, {"config": config.as_dict()})
@@ -127,6 +129,7 @@ class Session:
             self, model, orders["model_py"], self.is_decoupled, orders.get("splits_failed", False)
         )
         self._readiness = ReadinessCheck(self, model)
+        # Before ``initialize``: what that ties to a loop has to belong to the one that will run.
         if self._executor.is_async:
             from .async_runner import LoopRunner
 
@@ -134,6 +137,7 @@ class Session:
         self._unexpected_outputs.compare_with(orders["args"])
         if hasattr(model, "initialize"):
             model.initialize(dict(orders["args"]))
+        # Not before: calls of other models are refused in ``initialize``, as in the reference.
         self._is_running = True
 
     def _report_failure(self, error: BaseException) -> int:
@@ -154,6 +158,7 @@ class Session:
             batch = read_batch(self, kind, number, payload, schemas)
             if batch is None:
                 return
+            # Neither name may outlive its batch: segments are released with the last reference to their tensors.
             del payload
             executor.run(batch)
             del batch
@@ -162,6 +167,7 @@ class Session:
         self.channel.wait_until(self.inbox.__len__, self._main)
 
     def _finalize(self) -> None:
+        # Calls of other models end here: ``finalize`` may not make any.
         was_running, self._is_running = self._is_running, False
         try:
             if was_running and hasattr(self._model, "finalize"):
@@ -207,6 +213,7 @@ class Session:
             while True:
                 self.channel.poll()
                 pause.wait(TICK_S)
+        # A few seconds for the threads of the model, which may be about to end by themselves.
         pause.wait(LAST_S)
         os._exit(1)
 
@@ -216,11 +223,13 @@ class Session:
             self.channel.poll()
         except ServerGoneError:
             if not self._is_over:
+                # No clean-up: a model in the middle of ``execute`` could hold that up for ever.
                 os._exit(1)
 
     def forked(self) -> None:
         """Detach from the connection, which a forked process only inherits."""
         self._is_over = True
+        # The descriptor of the forked process alone: the connection of the worker stays open.
         self.channel.close()
 
     # Responses
@@ -230,22 +239,27 @@ class Session:
     ) -> None:
         """Send a response, or the end of the responses."""
         paused = self._arrivals.paused
+        # First: this may bring in the pause that the next line waits for.
         if self.out.sent_bytes - self._caught_up_bytes > AHEAD_BYTES:
             self._catch_up()
         paused.wait(number)
         self.out.respond(number, response, wanted, protocol.FLAG_FINAL if final else 0, parts)
         if final:
+            # The request is over, so nothing else would remove its entry.
             paused.go_on(number)
 
     def _catch_up(self) -> None:
-        """Wait until the server has taken in what was sent: it may have to pause a request."""
+        """Wait until the server has read what was sent: it may have to pause a request."""
+        # Before the round trip, so that other threads do not make one for the same bytes.
         self._caught_up_bytes = self.out.sent_bytes
         if not is_in_loop():
+            # A server that is gone shows in the next frame that is sent.
             with contextlib.suppress(TritonModelException):
                 self.ask({"what": protocol.CATCH_UP})
 
     def abandoned(self, number: int, answered: bool) -> None:
         """End a request whose response sender the model dropped without a final response."""
+        # Senders die with the interpreter as well, when the server ends their requests itself, and as copies in a fork.
         if self._is_over:
             return
         if answered:
@@ -259,9 +273,10 @@ class Session:
         self.out.post(error_frame(number, TritonError(text)))
 
     def is_cancelled(self, number: int) -> bool:
-        """Whether the caller of a request gave up."""
+        """Whether the caller cancelled a request."""
         cancelled = self._arrivals.cancelled
         if number not in cancelled:
+            # A model may poll this while no other thread reads: CANCEL may lie unread.
             self._look()
         return number in cancelled
 
@@ -287,6 +302,7 @@ class Session:
         try:
             self.out.call(number, head, tensors, options)
         except BaseException:
+            # Never sent, so no response would remove it.
             del self._arrivals.calls[number]
             raise
         return number
@@ -302,6 +318,7 @@ class Session:
             TritonModelException: the server refused it.
         """
         number, pending = next(self._numbers), PendingReply()
+        # Before it is sent, as in ``start_call``.
         self._arrivals.replies[number] = pending
         self.out.post_json(protocol.ASK, number, content)
         self.channel.wait_until(pending.is_answered, pending.waiter)
@@ -333,14 +350,17 @@ class Session:
 
     def read_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let a loop read from the connection while it waits for something."""
+        # That loop reads all the time.
         if self._runner is not None and loop is self._runner.loop:
             return
+        # Counted: a loop has one reader per descriptor, and several of its coroutines may wait.
         self._loops[loop] = self._loops.get(loop, 0) + 1
         if self._loops[loop] == 1:
             loop.add_reader(self.channel.fileno(), self._look)
 
     def stop_reading_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """End one ``read_in`` of a loop."""
+        # The runner's loop is never counted.
         if loop not in self._loops:
             return
         self._loops[loop] -= 1
@@ -362,7 +382,9 @@ def _is_our_own(error: BaseException) -> bool:
 def start(descriptor: int) -> int:
     """Serve the connection with that descriptor to its end; the exit code."""
     connection = socket.socket(fileno=descriptor)
+    # A program that the model starts would keep the connection open beyond this process.
     connection.set_inheritable(False)
+    # Writes wait; reads say for themselves that they do not.
     connection.setblocking(True)
     session = Session(connection)
     current.start(session)

@@ -1,9 +1,9 @@
-"""Uniform batches: requests, and responses, that differ in little but their elements and so are described once.
+"""Uniform batches: requests and responses that differ in little beside their elements, and are described once.
 
 The small tensors of such requests lie one request after the other in one frame.
 
-A model asks for some of the tensors of some of them. What it asks for is made then, as a view of what the frame has of
-that input for all requests: such views cost a quarter of what arrays cost that are made one by one.
+A model asks for some of the tensors of some requests. A tensor is made when the model asks for it, as a view of the
+array of that input over all requests: such views cost a quarter of arrays that are made one by one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_ID = bytearray()
 
 
 class UniformRows:
-    """The tensors of ``count`` requests of one schema, those of the first of which begin at ``data``."""
+    """The tensors of ``count`` requests of one schema; those of the first begin at ``data`` in the payload."""
 
     __slots__ = ("_columns", "_count", "_data", "_payload", "schema")
 
@@ -45,8 +45,10 @@ class UniformRows:
         name, datatype, shape = schema.tensors[index]
         offset, size, _ = schema.layout[index]
         at = self._data + row * schema.stride + offset
+        # numpy has no view of strings, and no type for BF16.
         if datatype is BF16 or datatype is BYTES:
             return received(name, datatype, shape, (self._payload, at, size))
+        # With one row a column saves nothing, and a row of a column of scalars would be no array.
         if self._count == 1 or not shape:
             return made_of(name, datatype, shape, np.ndarray(shape, datatype.stored, self._payload, at))
         column = self._columns[index]
@@ -78,6 +80,7 @@ class UniformRequest(InferenceRequest):
         if inputs is None:
             rows, found = self._rows, self._found
             inputs = self._inputs = [
+                # One object for each input, whichever way the model asks for it.
                 found.get(name) or found.setdefault(name, rows.tensor(index, self._row))
                 for name, index in rows.schema.indices.items()
             ]
@@ -160,13 +163,14 @@ _Facts = Tuple[str, WorkerDataType, Tuple[int, ...], bytes]
 
 
 def uniform_data(answers: list[Answer], schema: Schema) -> list[Any] | None:
-    """The data part of the answers to requests of that schema, in pieces; None when the answers differ in their
-    tensors, or are of other than the plain kind."""
+    """The data part of the responses to requests of that schema, in parts; None if their tensors differ, or one of
+    them is an error or has parameters."""
     facts = _facts_of(answers, schema)
     if facts is None:
         return None
     data: list[Any] = []
     for _, response, flags in answers:
+        # Anything but plain outputs needs the general frame.
         if response is None or flags != FLAG_FINAL or response._error is not None or response._parameters != "{}":
             return None
         if len(response._tensors) != len(facts):
@@ -191,6 +195,7 @@ def _facts_of(answers: list[Answer], schema: Schema) -> list[_Facts] | None:
         array = tensor._array
         if array is None or tensor._type is BYTES or array.nbytes >= SEGMENT_BYTES:
             return None
+        # It has to be left out, with a warning: the general path does that.
         if wanted is not None and tensor._name not in wanted:
             return None
         size = array.nbytes

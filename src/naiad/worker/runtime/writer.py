@@ -55,7 +55,7 @@ class FrameWriter:
     Args:
         look: reads what the server has sent, without waiting. Called before a new segment is made, since the server may
             have released one.
-        dropped: gets the outputs of a response some of which are not sent.
+        dropped: gets the outputs of a response if some of them are not sent.
         regions: shared memory of the server's clients.
     """
 
@@ -94,12 +94,13 @@ class FrameWriter:
         self.post(json_frame(kind, number, content))
 
     def release(self, segment: int) -> None:
-        """Release a segment of the server."""
+        """Release a segment of the server. May run in any thread, also while that holds the lock."""
         self._released.append(segment)
         self._flush()
 
     def _flush(self) -> None:
-        """Write what was posted, unless another thread (or this one, further up) writes: then it does so at the end."""
+        """Write posted frames, unless another thread (or this one, further up) writes: it then does so at its end."""
+        # A loop: another thread may post between the write and the release of the lock, and finds it taken.
         while (self._posted or self._released) and self._lock.acquire(False):
             try:
                 self._write(b"")
@@ -111,13 +112,13 @@ class FrameWriter:
     def answer_batch(
         self, batch: int, answers: list[Answer], forget: Callable[[], object], schema: Schema | None = None
     ) -> None:
-        """Answer the requests of a batch and end it.
+        """Respond to the requests of a batch and end it.
 
         ``answers`` is emptied and ``forget`` called before anything is sent: both drop the tensors of the batch, whose
         segments are then released in the same write.
 
         Args:
-            schema: of all requests of the batch, where they have one and all of them are answered here.
+            schema: the common schema of the requests, if they have one and all responses are among ``answers``.
         """
         with self._lock:
             frame = (schema is not None and self._uniform_frame(batch, answers, schema)) or self._batch_frame(
@@ -126,6 +127,7 @@ class FrameWriter:
             answers.clear()
             forget()
             self._write(frame)
+        # For threads that posted meanwhile and found the lock taken.
         self._flush()
 
     def _batch_frame(self, batch: int, answers: list[Answer]) -> bytes:
@@ -178,6 +180,7 @@ class FrameWriter:
         if error is None:
             try:
                 tensors = self._pruned(response._tensors, wanted)
+                # All payloads first: nothing of a response that fails may have entered the frame.
                 payloads = [t._payload() for t in tensors]
                 written = None if parts is None else self._written(parts, tensors, payloads)
             except RegionError as problem:
@@ -230,6 +233,7 @@ class FrameWriter:
     def _schema_number(self, tensors: Sequence[Tensor], parameters: str) -> int:
         key: Any
         if len(tensors) == 1:
+            # The most frequent case, without a tuple in a tuple.
             only = tensors[0]
             key = (only._name, only._type, only._shape, parameters)
         elif tensors or parameters != "{}":
@@ -251,6 +255,7 @@ class FrameWriter:
 
     def _segment(self, size: int) -> Segment | None:
         """A segment that the server knows; None when the system has no memory that could be shared."""
+        # A released segment costs no new pages, so the release that may lie unread is read first.
         if self.pool.is_waiting and not self.pool.has_free(size):
             self._look()
         try:
@@ -267,10 +272,13 @@ class FrameWriter:
         frame = FRAME.pack(SEGMENT, 8, segment.number) + segment.size.to_bytes(8, "little")
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [segment.descriptor]).tobytes())]
         try:
+            # At once, ahead of the frame at hand: the descriptor belongs to the first byte of this one.
             sent = self._connection.sendmsg([frame], rights)
+            # After a short write the descriptor is on its way already.
             self._connection.sendall(frame[sent:])
         except OSError as error:
             raise ServerGoneError(f"A segment could not be sent to the server: {error}") from error
+        # The mapping stays without it, and a process may have only so many open files.
         segment.close_descriptor()
 
     def _warn_once(self, error: OSError) -> None:
@@ -278,10 +286,12 @@ class FrameWriter:
             self._segments_fail = True
             message = f"no shared memory for large tensors ({error}): they travel over the socket, which costs copies"
             place = {"file": __file__, "line": 0, "once": "segments"}
+            # Not ``post``: the lock is held, and the write of the frame at hand takes it along.
             self._posted.append(json_frame(LOG, 0, {"level": "WARNING", "message": message, **place}))
 
     def trim(self) -> None:
         """Drop segments that were free for a while, unless another thread is writing."""
+        # The writer uses the pool; the next round trims what this one leaves.
         if not self._lock.acquire(False):
             return
         try:
@@ -301,6 +311,7 @@ class FrameWriter:
             raise TritonModelException(
                 f"The id of a request may have {MAX_ID_BYTES} bytes, found one of {len(request_id)} bytes"
             )
+        # Before the lock is taken: encoding may take long, and may fail.
         payloads = [t._payload() for t in tensors]
         with self._lock:
             key = ("call", tuple([(t._name, t._type, t._shape) for t in tensors]), json.dumps(options, sort_keys=True))
@@ -323,7 +334,7 @@ class FrameWriter:
     # Writing; the lock is held
 
     def _write(self, frame: bytes) -> None:
-        """Send what is due before a frame, and the frame."""
+        """Send the frames that are due, then this one."""
         try:
             if self._fresh or self._posted or self._released:
                 frame = self._with_due(frame)
@@ -331,6 +342,7 @@ class FrameWriter:
             self.sent_bytes += len(frame)
         except OSError as error:
             raise ServerGoneError(f"The connection to the server failed: {error}") from error
+        # Behind the frame, which may use any of them; the server hears of it before the next.
         if len(self._schemas) > MAX_SCHEMAS or self._schema_bytes > MAX_SCHEMA_BYTES:
             self._schemas.clear()
             self._schema_bytes = 0
