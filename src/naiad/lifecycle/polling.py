@@ -85,6 +85,7 @@ class Polling:
         # Read here: the states of models belong to the loop, and ``_look`` runs in a thread.
         settled = frozenset(name for name in self._manager.names.known if self._manager.is_settled(name))
         findings = await in_thread(self._look, ended, busy, settled.__contains__)
+        # Before the operations below, which tell models of a repository from unknown ones by it.
         self._manager.names.known = findings.names
         self._tell_unreadable(findings.unreadable)
         self._refuse(findings.refused)
@@ -119,6 +120,7 @@ class Polling:
         try:
             if await self._manager.follow(name, source, unchanged):
                 outcome = Outcome.SERVES
+        # Without the warning below: nothing is tried again.
         except ServerStoppingError:
             outcome = Outcome.NOT_NOW
         except (UnavailableError, StoreError) as error:
@@ -133,6 +135,7 @@ class Polling:
     def _refuse(self, refused: Mapping[str, str]) -> None:
         before, self._refused = self._refused, dict(refused)
         for name, text in refused.items():
+            # Once for each text: a look comes every few seconds.
             if before.get(name) != text:
                 self._manager.note_problem(name, ModelLoadError(text))
 

@@ -37,7 +37,7 @@ def load_strategy(
         model: the model's folder; ``folder`` is that of the version, ``backends`` the one that has backends, or "".
 
     Raises:
-        ModelLoadError: what the configuration names is not there or no such file, or making it failed.
+        ModelLoadError: the file is missing or no Python file, its class cannot be made, or the model does not batch.
     """
     backend = Path(backends).absolute() / spec.backend if backends and spec.backend else None
     file = _named(spec, model, backend) if PARAMETER in spec.parameters else _found(spec, model, folder, backend)
@@ -60,6 +60,7 @@ def load_strategy(
             raise TypeError(f"class {CLASS} has no method include_request(request, batch)")
         if hasattr(strategy, "initialize"):
             strategy.initialize(arguments)
+    # The strategy is a user's code: its SystemExit ends this load, not the server.
     except BaseException as error:
         logger.error("the batch strategy of model '%s' cannot be used", spec.name, exc_info=error)
         raise ModelLoadError(
@@ -74,6 +75,7 @@ def _named(spec: ModelSpec, model: Path, backend: Path | None) -> Path:
     what = f"model '{spec.name}': parameter '{PARAMETER}' is \"{text[:256]}\""
     if "\0" in text or not text:
         raise ModelLoadError(f"{what}, expected the path of a Python file")
+    # Resolved, so that neither ".." nor a link leads out: a load request may bring the configuration.
     file = (model / text).resolve()
     if file.suffix == _LIBRARY:
         raise ModelLoadError(

@@ -49,6 +49,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _may_enter(folder: Path) -> bool:
+    # Files are opened as the effective user; ``os.access`` asks about the real one by default.
     effective = os.access in os.supports_effective_ids
     return os.access(folder, os.X_OK, effective_ids=effective)
 

@@ -47,8 +47,8 @@ class MemorySettings:
 
     Attributes:
         budget_bytes: for all models together; 0 for no limit.
-        idle_s: a model without requests for so long is evicted; 0 for never.
-        demand_s: how long a request waits for a model that is loaded for it; 0 where requests load none.
+        idle_s: seconds without requests after which a model is evicted; 0 for never.
+        demand_s: seconds for which a request waits for a model that is loaded for it; 0 where requests load none.
     """
 
     budget_bytes: int = 0
@@ -249,11 +249,13 @@ class ModelMemory:
             if need <= free:
                 return entry_bytes(entry) + need
             others = [resident for resident in self._residents() if resident.name != entry.name]
+            # Models that drain make room too, except those whose last requests wait for this load.
             victims = to_make_room(others, need - free - self._leaving_bytes(operation)) if evicts else None
             if victims:
                 for victim in victims:
                     self._evict(victim.name, "memory", f"to make room for '{entry.name}'")
                 continue
+            # No victims but not None: models that drain will make enough room.
             waits = evicts and (victims is not None or self._may_change(entry, operation))
             left_s = deadline - asyncio.get_running_loop().time()
             if self._is_closed or not waits or left_s <= 0:
@@ -276,7 +278,7 @@ class ModelMemory:
         ]
 
     def _waits_for(self, name: str, operation: Operation) -> bool:
-        """A model stays, or its load lasts, until ``operation`` is over: to wait for it would close a cycle."""
+        """Whether a model stays, or its load lasts, until ``operation`` is over: a wait for it would close a cycle."""
         return any(self._graph.reaches(node, operation) for node in (Residence(name), OperationsOn(name)))
 
     def _needed(self) -> set[str]:
@@ -347,6 +349,7 @@ class ModelMemory:
             self._keeping = None
 
     async def _keep(self) -> None:
+        # An idle model is evicted at most a quarter of its time late.
         tick_s = min(TICK_S, self._idle_ms / 4000) if self._idle_ms else TICK_S
         while True:
             await asyncio.sleep(tick_s)
@@ -356,6 +359,7 @@ class ModelMemory:
                     self._keep_to_budget(self._residents())
                 if self._idle_ms:
                     self.evict_idle()
+            # The task must not end: nothing would evict any more.
             except Exception:
                 logger.exception("the memory of models could not be looked at")
 
@@ -393,10 +397,12 @@ class ModelMemory:
 
     async def _measure(self, entries: Iterable[ModelEntry]) -> None:
         found = list(entries)
+        # Of all models: a process is divided among all that use it.
         pids = {model: model.process_ids for entry in self._entries.values() for model in entry.loaded()}
         measured = {model for entry in found for model in entry.loaded()}
         memory = await in_thread(process_bytes, {pid for model in measured for pid in pids[model]})
         for model, size in shared_out(pids, memory).items():
+            # The size is 0 while a worker restarts: the last figure stays.
             if size and model in measured:
                 model.statistics.memory_bytes = size
         for entry in found:

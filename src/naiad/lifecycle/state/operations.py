@@ -88,9 +88,11 @@ class Operations:
                 except WaitCycleError:
                     raise _waits_for_itself(name, asker) from None
             operation = self._enter(name, is_asked)
+            # Runs after the edge below is removed: the next operation then finds no trace of this one.
             edges.callback(self._leave, operation)
             edges.enter_context(self.graph.noting(OperationsOn(name), operation))
             if undoes:
+                # Marks this operation as well, which has no effect: only loads ask whether they are wanted.
                 self._give_up(self._queues[name], "the model is to be unloaded")
             await operation.is_first.wait()
             self.check_open(name)

@@ -54,7 +54,7 @@ class WaitGraph:
 
     @contextmanager
     def waiting(self, waiter: Hashable, awaited: Hashable) -> Iterator[None]:
-        """Have an edge meanwhile.
+        """Hold an edge inside the context.
 
         Raises:
             WaitCycleError: the wait would never end.
@@ -66,7 +66,7 @@ class WaitGraph:
 
     @contextmanager
     def noting(self, waiter: Hashable, awaited: Hashable) -> Iterator[None]:
-        """Have an edge meanwhile, for a wait whose cycles are found by others."""
+        """Hold an edge inside the context, for a wait whose cycles are found by others."""
         self.add(waiter, awaited)
         try:
             yield
@@ -116,7 +116,7 @@ class WaitGraph:
         return False
 
     def notify(self) -> None:
-        """Wake everybody in ``change``: an edge, or something else that a wait depends on, is not as it was."""
+        """Wake all that wait in ``change``: an edge, or something else that a wait depends on, has changed."""
         self._changed.set()
         self._changed = asyncio.Event()
 

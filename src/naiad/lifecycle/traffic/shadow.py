@@ -139,18 +139,18 @@ class WatchedRequest(InferRequest):
         return self._target.version
 
     def submit(self, request: InferRequest) -> None:
-        """Nobody does: the request was handed on."""
+        """Hand a request to the target; a ``Recipient`` has this method, and nothing calls it here."""
         self._target.submit(request)
 
     def cancel(self, request: InferRequest) -> None:
-        """The caller gave up."""
+        """Cancel the watched request at its target, since the caller gave up."""
         self._target.cancel(self)
 
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """Nothing: requests to decoupled models are not watched."""
+        """Do nothing: requests to decoupled models are not watched."""
 
     def go_on(self, request: InferRequest) -> None:
-        """Nothing: see ``hold``."""
+        """Do nothing: see ``hold``."""
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if self._request is not None:
