@@ -32,6 +32,7 @@ NO_LIMITS = RateLimiterSpec()
 def rate_limiter(group: Any) -> RateLimiterSpec:
     """The frozen view of the section; of a resource that is named twice the last counts, as in the reference."""
     found = group.rate_limiter
+    # ``global`` is a keyword of Python.
     last = {(r.name, getattr(r, "global")): r.count for r in found.resources}
     resources = tuple(ResourceSpec(name, count, shared) for (name, shared), count in last.items())
     return RateLimiterSpec(resources, max(1, found.priority))

@@ -188,6 +188,7 @@ class Ensembles:
         cache = self._settings.cache if spec.is_cached else None
         if cache is None or isinstance(cache, LocalCache):
             return cache
+        # Servers that share a Redis may have other members under the same names.
         logger.warning("the answers of ensemble '%s' are not kept: Redis keeps those of its members only", spec.name)
         return None
 
