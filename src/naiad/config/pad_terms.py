@@ -70,8 +70,8 @@ def _call(text: str, name: str, keywords: Sequence[str], form: str) -> tuple[ast
         raise PadTermsError(f"it has {len(text)} characters, at most {_LONGEST} are read")
     try:
         found: ast.expr = ast.parse(text.strip(), mode="eval").body
-    # The parser has a ValueError for a null byte, and the last two for deep nesting.
     except (SyntaxError, ValueError, MemoryError, RecursionError):
+        # The parser has a ValueError for a null byte, and the last two for deep nesting.
         raise PadTermsError(f"expected {form}") from None
     if not (isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id == name):
         raise PadTermsError(f"expected {form}")

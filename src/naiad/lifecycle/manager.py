@@ -146,6 +146,7 @@ class ModelManager:
             try:
                 found = await self._first(source)
             except Exception as error:
+                # A broken model must not end the start of the others.
                 self.refuse(source.key, as_load_error(error))
                 return
             async with self._trying(self._entry(source.key), found) as entry:
@@ -240,6 +241,7 @@ class ModelManager:
                 await self._load_found(name, overrides, only_missing, operation)
 
     async def _load_found(self, name: str, overrides: Overrides, only_missing: bool, operation: Operation) -> None:
+        # Asked in its turn: the operation before it may have loaded the model.
         if only_missing and not self.is_loadable(name):
             return
         if only_missing:
@@ -288,8 +290,8 @@ class ModelManager:
                         note(entry.ready(), "")
                     else:
                         await self._take_up(entry, found, operation, unchanged)
-            # No fault of the model: polling tries it again.
             except UnavailableError:
+                # No fault of the model: polling tries it again.
                 raise
             except NaiadError as error:
                 # Polling fetches again after an error of the store, and leaves a broken model alone until it changes.
@@ -405,6 +407,7 @@ class ModelManager:
         entry.choose_serving()
 
     def begin_again(self, name: str) -> asyncio.Task[None]:
+        # Without a callback: the load notes its error in the index and in the log.
         return self._begin(self._load_one(name, is_asked=False), lambda error: None)
 
     def _unload(self, name: str) -> None:
@@ -508,6 +511,7 @@ class ModelManager:
         except Exception as error:
             problem = as_load_error(error)
             self.note_problem(name, problem)
+            # ``follow`` looks at the cause.
             raise not_found(name, problem) from error
 
     def is_settled(self, name: str) -> bool:

@@ -81,6 +81,7 @@ class Polling:
         # Models that could not be fetched are tried again at each look.
         busy = frozenset(self._busy)
         ended = dict.fromkeys(self._manager.unfetched() - busy, Outcome.NOT_NOW) | self._ended
+        # Before the await: what ends during the look is for the next one.
         self._ended = {}
         # Read here: the states of models belong to the loop, and ``_look`` runs in a thread.
         settled = frozenset(name for name in self._manager.names.known if self._manager.is_settled(name))
@@ -120,8 +121,8 @@ class Polling:
         try:
             if await self._manager.follow(name, source, unchanged):
                 outcome = Outcome.SERVES
-        # Without the warning below: nothing is tried again.
         except ServerStoppingError:
+            # Without the warning below: nothing is tried again.
             outcome = Outcome.NOT_NOW
         except (UnavailableError, StoreError) as error:
             logger.warning("%s; this is tried again", error)

@@ -149,6 +149,7 @@ class Ensembles:
             async with self.together.holding(asker.operation or Operation(name), map(self._keys.one_seen, members)):
                 failures = await self._bring_all(name, members, asker)
                 model = self._make(name, version, spec, written, models, metrics, failures)
+        # The members decide; the configuration need not say it, and callers are shown it.
         config.model_transaction_policy.decoupled = model.spec.decoupled
         self.together.extend(name, map(self._keys.one_seen, members))
         self._all.add(model)

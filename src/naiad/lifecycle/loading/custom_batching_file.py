@@ -60,8 +60,8 @@ def load_strategy(
             raise TypeError(f"class {CLASS} has no method include_request(request, batch)")
         if hasattr(strategy, "initialize"):
             strategy.initialize(arguments)
-    # The strategy is a user's code: its SystemExit ends this load, not the server.
     except BaseException as error:
+        # The strategy is a user's code: its SystemExit ends this load, not the server.
         logger.error("the batch strategy of model '%s' cannot be used", spec.name, exc_info=error)
         raise ModelLoadError(
             f"the batch strategy {file.name} of model '{spec.name}' cannot be used: {type(error).__name__}: "
@@ -111,6 +111,7 @@ def _found(spec: ModelSpec, model: Path, folder: Path | None, backend: Path | No
 
 def _run(file: Path) -> ModuleType:
     """The module that the file makes; nothing is written beside it."""
+    # A name of its own, since loads run side by side and ``sys.modules`` is one for all.
     module = ModuleType(f"naiad_batch_strategy_{next(_numbers)}")
     module.__file__ = str(file)
     # Dataclasses look for the module of a class there while they are made.

@@ -72,6 +72,7 @@ class VersionSwap:
 
         problems = await asyncio.gather(*(load(version) for version in fresh))
         problem = next(filter(None, problems), None)
+        # Without files the next load tries the failed versions again, although nothing has changed.
         entry.files, entry.read = None if problem else found.files, found.read
         if problem and is_of_the_model(problem):
             # The reference shows no versions of such a model.

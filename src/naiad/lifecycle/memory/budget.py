@@ -168,6 +168,7 @@ class ModelMemory:
         """
         if not self.budget_bytes:
             yield
+            # For the metrics, and since a model may be idle from its load on.
             await self._share(entry)
             self._note_load(entry)
             return
@@ -254,6 +255,7 @@ class ModelMemory:
             if victims:
                 for victim in victims:
                     self._evict(victim.name, "memory", f"to make room for '{entry.name}'")
+                # Again from the start: an evicted member takes its ensembles with it.
                 continue
             # No victims but not None: models that drain will make enough room.
             waits = evicts and (victims is not None or self._may_change(entry, operation))
@@ -312,6 +314,7 @@ class ModelMemory:
         Raises:
             TooLargeError: it took more than others can make room for; it was unloaded.
         """
+        # Models that drain do not count: their memory is about to be free.
         over = self.loaded_bytes() + self._reserved_bytes() - self.budget_bytes
         if over <= 0:
             return
@@ -359,8 +362,8 @@ class ModelMemory:
                     self._keep_to_budget(self._residents())
                 if self._idle_ms:
                     self.evict_idle()
-            # The task must not end: nothing would evict any more.
             except Exception:
+                # The task must not end: nothing would evict any more.
                 logger.exception("the memory of models could not be looked at")
 
     @contextmanager
@@ -376,6 +379,7 @@ class ModelMemory:
     def evict_idle(self) -> None:
         """Evict the models without requests for ``idle_s``."""
         now_ms = self._clock.wall_ms()
+        # A model is idle at the earliest since the end of the start.
         if self._is_starting or now_ms - self._started_ms < self._idle_ms:
             return
         for resident in idle(self._residents(), now_ms, self._idle_ms):

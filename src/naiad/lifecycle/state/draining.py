@@ -43,6 +43,7 @@ class Draining:
         """Have a version that is ready refuse new requests from now on, and close it after its last response."""
         model = version.model
         version.become(ModelState.UNLOADING)
+        # At once: nothing may find the model by its entry while it drains.
         version.model = version.config = None
         if model is None:
             version.become(ModelState.UNAVAILABLE, version.reason_gone)

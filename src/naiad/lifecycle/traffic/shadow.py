@@ -57,6 +57,7 @@ class ShadowTraffic:
         """Hand a request to ``target`` with ``submit``, and copy it after its response; errors as ``submit``."""
         watched = WatchedRequest(request, target, self)
         request.retarget(watched)
+        # Before ``submit``, within which a model on the loop responds.
         self.statistics.in_flight += 1
         try:
             submit(watched)
@@ -196,6 +197,7 @@ def _difference(one: Array, other: Array) -> float:
         return 0.0
     if is_packed(one) and is_packed(other):
         return 0.0 if one.equals(other) else float("inf")
+    # The kind of bfloat16 is V.
     if one.dtype.hasobject or one.dtype.kind not in "biufV":
         return 0.0 if bool(np.all(unpacked(one) == unpacked(other))) else float("inf")
     same = (one == other) | ((one != one) & (other != other))
