@@ -84,6 +84,7 @@ class UnpadSpec:
 
     def sizes(self, own: Sequence[int]) -> list[int]:
         """The sizes of the output that belong to requests whose inputs have these sizes."""
+        # In integers: floats would round some sizes up that are exact.
         over, under = self.scale.as_integer_ratio()
         return [-(-size * over // under) for size in own]
 

@@ -16,7 +16,7 @@ BATCH_ERROR: Final = "batch_error"
 """A parameter: the handling of a batch that failed, ``split`` or ``fail``."""
 SPLIT: Final = "split"
 FAIL: Final = "fail"
-# So many digits fit 64 bits.
+# Numbers of this many digits fit 64 bits.
 _DIGITS: Final = 18
 
 

@@ -18,7 +18,7 @@ class StepSpec:
     Attributes:
         index: its place in the configuration, from 0.
         model: the name of the model that it runs, with its namespace before it where the step names one.
-        version: the version that it runs; None for the one that requests without a version get.
+        version: the version that it runs; None for the default of requests without a version.
         inputs, outputs: pairs of a name in the model and a tensor of the ensemble, by name.
     """
 

@@ -15,7 +15,7 @@ TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
 def stated_bytes(parameters: Mapping[str, str]) -> int | None:
     """The memory that a model states, in bytes; None where it states none, or no number."""
     text = parameters.get(BYTES, "")
-    # So many digits fit 64 bits.
+    # Numbers of this many digits fit 64 bits.
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 

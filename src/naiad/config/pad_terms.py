@@ -76,6 +76,7 @@ def _call(text: str, name: str, keywords: Sequence[str], form: str) -> tuple[ast
     if not (isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id == name):
         raise PadTermsError(f"expected {form}")
     named = {k.arg: k.value for k in found.keywords if k.arg is not None}
+    # Fewer names than keywords: one is given twice, or is a ``**``, which Python's parser lets pass.
     if len(found.args) != 1 or isinstance(found.args[0], ast.Starred) or len(named) != len(found.keywords):
         raise PadTermsError(f"expected {form}")
     if unknown := [key for key in named if key not in keywords]:

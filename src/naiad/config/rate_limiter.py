@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
-    """``count`` of the resource ``name``: of the one that all devices share, or else of the instance's own device."""
+    """``count`` units of the resource ``name``, which all devices share if ``is_global``; else each has its own."""
 
     name: str
     count: int

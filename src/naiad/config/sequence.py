@@ -89,7 +89,7 @@ def _state(state: Any, config: Any) -> StateSpec:
 
 
 def run_spec(spec: ModelSpec) -> ModelSpec:
-    """What instances of a model see: its own tensors, those that tell of sequences and those of their states.
+    """The specification for the instances of a model: its own tensors, its controls and its states.
 
     The specification itself for a model without sequences.
     """
@@ -139,6 +139,7 @@ def _read(state: StateSpec, folder: Path, origin: Origin, place: str) -> bytes |
     for dim in state.initial_dims:
         elements *= dim
     if dtype.is_bytes:
+        # Elements of BYTES have lengths of their own: whoever makes the tensor checks them.
         return content
     if len(content) < elements * dtype.itemsize:
         raise origin.error(

@@ -175,7 +175,7 @@ class ModelSpec:
     ``optimization.execution_accelerators``, those for GPUs first. ``assembly`` is None where a batch is the rows of its
     requests, one behind the other. ``max_batch_bytes`` is 0 for no limit. ``splits_failed`` says that a batch that
     failed is run again in parts. ``ensemble`` is the graph of a model that is made of other models, None for the rest;
-    ``depth`` is how far such models lie inside each other, 1 for one that is made of plain models.
+    ``depth`` is how deep ensembles are nested: 1 for an ensemble of plain models.
     """
 
     name: str

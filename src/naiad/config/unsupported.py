@@ -50,6 +50,7 @@ def _custom_operators(config: Any) -> Iterator[str]:
 
 
 def _runtime(config: Any) -> Iterator[str]:
+    # Configurations for the reference may name the library of their own backend.
     if config.runtime not in ("", f"libtriton_{config.backend}.so", PYTHON_RUNTIME):
         yield "runtime"
 

@@ -147,5 +147,6 @@ class _TextReader:
         return line, offset - self._lines[line - 1] + 1
 
     def _error(self, message: str, offset: int) -> EntrySyntaxError:
+        # Without ``_lines``, which is not made yet when ``_scan`` fails.
         line = self._text.count("\n", 0, offset) + 1
         return EntrySyntaxError(message, line, offset - (self._text.rfind("\n", 0, offset) + 1) + 1)

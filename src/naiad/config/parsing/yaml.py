@@ -22,6 +22,7 @@ def read_yaml_entries(text: str) -> tuple[tuple[Entry, ...], dict[str, Any]]:
     import yaml
 
     try:
+        # Makes no objects of Python, whatever tags the text has.
         loader = yaml.SafeLoader(text)
         # Nodes alone: an alias is one shared node, and ``members`` counts what it stands for before data is made of it.
         node = loader.get_single_node()

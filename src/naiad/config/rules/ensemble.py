@@ -90,6 +90,7 @@ def _unconnected(config: Any, known: set[str]) -> Iterator[Violation]:
         (frozenset(step.input_map.values()), frozenset(step.output_map.values()))
         for step in config.ensemble_scheduling.step
     ]
+    # In rounds, since the steps of a configuration may stand in any order.
     while able := [step for step in waiting if known.issuperset(step[0])]:
         waiting = [step for step in waiting if not known.issuperset(step[0])]
         known = known.union(*(outputs for _, outputs in able))

@@ -34,7 +34,7 @@ def load_strategy(
 
     Args:
         config: its completed configuration message.
-        model: the model's folder; ``folder`` is that of the version, ``backends`` the one that has backends, or "".
+        model: the model's folder; ``folder`` is the version's, ``backends`` the folder with backends or "".
 
     Raises:
         ModelLoadError: the file is missing or no Python file, its class cannot be made, or the model does not batch.

@@ -107,7 +107,7 @@ class VersionSwap:
         take_policy(staying, found)
         self._configure_routes(entry, found)
         _show(entry, fresh)
-        # Before the old versions drain: what becomes of their live sequences depends on who follows them.
+        # Before the old versions drain: they wait for live sequences only if another version follows them.
         _hand_over(before, entry.ready())
         for version in before:
             self.retire(entry, version)

@@ -94,6 +94,7 @@ class LoadOnDemand:
         self.loads = 0
         self._loader = loader
         self._wait_s = wait_s
+        # Ordered sets: requests expire in the order in which they came, and may leave from anywhere.
         self._waiting: dict[str, dict[Waiting, None]] = {}
         self._loading: set[str] = set()
         self._bytes = 0

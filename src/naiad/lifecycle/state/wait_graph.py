@@ -118,6 +118,7 @@ class WaitGraph:
     def notify(self) -> None:
         """Wake all that wait in ``change``: an edge, or something else that a wait depends on, has changed."""
         self._changed.set()
+        # Another event, so that whoever waits from now on waits for the next change.
         self._changed = asyncio.Event()
 
     async def change(self, timeout_s: float | None = None) -> None:
